@@ -29,7 +29,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     },
 )
 
-if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` looks at what this process asks for, from here on
+if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's allocations from here on
     from fedge.process.capture import begin
 
     begin()

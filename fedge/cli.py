@@ -2,7 +2,7 @@
 """The command `fedge`.
 
 Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 failed or refused, 5 stalled,
-130 on Ctrl-C, 143 on SIGTERM, 141 when nobody reads what it prints; of `fedge status` also 1, still running.
+130 on Ctrl-C, 143 on SIGTERM, 141 when nobody reads its output; of `fedge status` also 1, still running.
 """
 
 import sys
@@ -30,7 +30,7 @@ from fedge.process.streams import forget_unread, open_missing_streams, replace_u
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
 
-# What a command needs is loaded when it is carried out: shells ask for completion at every key.
+# A command's modules are loaded when it is carried out: shells ask for completion at every key.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = read(parser, words)
         options.owns_process = owns_process
         return int(options.command(options))
-    except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
+    except BrokenPipeError:  # the reader of the output has gone, as `head` does
         return exits.UNREAD
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)

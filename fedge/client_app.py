@@ -106,7 +106,7 @@ _workspace = threading.local()  # one network per worker thread, reused by every
 def hello(message: Message, context: Context) -> Message:
     """Tell which partition this client holds, of how many, and whether it sees the server's state files.
 
-    Where the node names windows of its own, tell what they are, too.
+    Describe windows of the node's own, if it names some.
     """
     node = context.node_config
     partition, partitions = place_of(node)
@@ -140,7 +140,7 @@ def train_round(message: Message, context: Context) -> Message:
 
 
 def refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
-    """Raise ConfigError where a client's own y is not what the task of the run takes."""
+    """Raise ConfigError where a client's own y does not fit the task of the run."""
     try:
         task_of(config.train).refuse(own.laid.y, len(own.told.classes))
     except ValueError as error:
@@ -322,7 +322,7 @@ def _config_of(message: Message, context: Context) -> Config:
 
 
 def _options(message: Message, context: Context) -> Mapping[str, Any]:
-    """The options of a client's run: what the message says, else what Flower does."""
+    """Options of a client's run: those of the message, else Flower's."""
     return options_of(message) or context.run_config
 
 

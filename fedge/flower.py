@@ -33,7 +33,7 @@ def moves_federations() -> bool:
 
 
 def has_one_port() -> bool:
-    """Whether a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps."""
+    """Whether a SuperLink has one port for SuperNodes, for senders of apps, and for the apps."""
     return flower_version() >= (1, 35)
 
 

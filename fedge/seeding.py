@@ -1,6 +1,6 @@
 """Random streams, each derived from (seed, round, client, purpose); nothing draws from global state.
 
-A stream depends on nothing else: not on the worker that runs a client, nor on what ran before it.
+A stream depends on nothing else: not on the worker that runs a client, nor on earlier work there.
 """
 
 import os
@@ -35,9 +35,9 @@ class Purpose(IntEnum):
     DEVICE_JOBS = 13  # jitter and dropouts, attempt by attempt
     DEVICE_PICKS = 14  # which idle device is given work
     AVAILABILITY = 15
-    DISTILLATION = 16  # what a server makes up to learn from
-    ALGORITHM = 17  # what a method of the client draws beside the order of windows
-    DURATION = 18  # what a duration of a user's draws, attempt by attempt
+    DISTILLATION = 16  # made-up windows from which a server learns
+    ALGORITHM = 17  # draws of a client's method beside the order of windows
+    DURATION = 18  # draws of a user's duration, attempt by attempt
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:
@@ -64,7 +64,7 @@ def _sequence(seed: int, purpose: Purpose, where: tuple[int, ...]) -> np.random.
     """The sequence of a stream.
 
     The purpose stands in the spawn key: in one list with the seed, trailing zeros would not count, and a seed
-    of 2³² or more would run into what follows it.
+    of 2³² or more would run into the next number.
     """
     return np.random.SeedSequence(seed, spawn_key=(int(purpose), *where))
 

@@ -1,4 +1,4 @@
-"""Flower entry of the server: what Flower knows of the run goes to `fedge.run`."""
+"""Flower entry of the server: passes Flower's facts of the run to `fedge.run`."""
 
 import platform
 import sys
@@ -39,6 +39,6 @@ def main(grid: Grid, context: Context) -> None:
         run(engine, context.run_config, FLOWER.name, described, divert_descriptors, owns_process=True)
         end_captures(grid)
         return
-    # the SuperLink shows others what is printed here, and nothing else
+    # the SuperLink shows others this output, and nothing else
     outcome = run(engine, context.run_config, FLOWER.name, federation.describe(), lambda _: sys.stdout)
     print(outcome.last_line(platform.node()), flush=True)

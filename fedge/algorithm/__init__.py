@@ -1,11 +1,11 @@
-"""A client's algorithm: what a method says of each tier, and what Fedge gives it to work with.
+"""A client's algorithm: a method's declarations for each tier, and the objects that Fedge gives it.
 
 `algorithm` has what a client does, `leaf_part` what its leaf does beside it, `client` the client's toolbox,
 `descent` the step with what methods change about it, `memory` what a client keeps, `trial` the forms of all
 that a method sends and keeps, found before the first round. Methods stand in `fedge.methods`, or in files of
 the user's own (docs/own-method.md).
 
-Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
+Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """
 
 import lazy_loader as lazy

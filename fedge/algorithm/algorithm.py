@@ -1,4 +1,4 @@
-"""A method at the client: what it trains, sends, keeps, and is evaluated with."""
+"""A method at the client: training, messages, memory and evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client as its algorithm sees it: what it was sent, its windows, what it keeps, and local training."""
+"""A client for its algorithm: received arrays, windows, memory, and local training."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Client:
         return found
 
     def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
-        """Settings with what a method changes; who says epochs means them, whatever the options say."""
+        """Settings with a method's changes; epochs that it sets go before those of the options."""
         if steps is None and "epochs" not in changed:
             return replace(self.settings, **changed)
         return replace(self.settings, **{"steps": steps or 0, **changed})

@@ -1,4 +1,4 @@
-"""Local training with what methods change about it: loss, pulls, which parameters train, calls after steps.
+"""Local training with the changes that methods make: loss, pulls, trained parameters, calls after steps.
 
 The step is that of `fedge.training.sgd`, with pulls after the correction: g ← g + Σ_j μ_j (w − w_j).
 """
@@ -119,7 +119,7 @@ class Trainer(Sgd):
         return get_state(self.model)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of a batch x (B, …), y (B, …) with what the method changes, a scalar with gradient."""
+        """Loss of a batch x (B, …), y (B, …) with the method's changes, a scalar with gradient."""
         changes = self._changes
         loss = super().loss(x, y) if changes.loss is None else changes.loss(self.model, x, y)
         return loss if changes.penalty is None else loss + changes.penalty(self.model, x, y)
@@ -134,13 +134,13 @@ class Trainer(Sgd):
 
 
 def _copied(value: np.ndarray | Tensor, like: Tensor) -> Tensor:
-    """A copy of an array or tensor, where and in what precision another tensor is."""
+    """Copy of an array or tensor, on the device and in the precision of another tensor."""
     given = value.detach() if isinstance(value, Tensor) else tensor_of(np.array(value))
     return given.to(like.device, like.dtype, copy=True)
 
 
 def _restricted(network: nn.Module, correction: State | None) -> State | None:
-    """The part of a correction that concerns what trains."""
+    """Part of a correction for the parameters that train."""
     return None if correction is None else {name: correction[name] for name in trained(network)}
 
 

@@ -1,4 +1,4 @@
-"""A method at the leaf: how it combines what its clients send, what it keeps, and what it sends them."""
+"""A method at the leaf: combination of clients' messages, memory, and messages to clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One leaf round of one client, whatever its algorithm: memory in, what is sent and the new memory out."""
+"""One leaf round of one client under any algorithm: memory in, message and new memory out."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TakenPart:
     Attributes:
         sent: the entries of the model that travel.
         loss: of training.
-        steps: that the client took, for whatever model.
+        steps: that the client took, for any model.
         weight: in means; None for the client's windows.
         arrays: sent beside the model, packed, float32 or float64.
-        memory: the new one, packed; empty where nothing is kept.
+        memory: new, packed; empty without any.
     """
 
     sent: State
@@ -97,7 +97,7 @@ def own_models(
 
     Args:
         algorithm: of the run.
-        client: its memory is set here; `received` is what it is served.
+        client: its memory is set here; `received` is its served model.
         kept: its memory; None where it has none.
         unseen: it has trained nothing.
 

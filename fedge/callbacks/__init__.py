@@ -1,9 +1,9 @@
-"""Code of the user's that is called while a run goes on, and may end it: early stopping, budgets, one's own.
+"""Callbacks: the user's code, called during a run, which may end it: early stopping, budgets, one's own.
 
-`callback` has the base class and what it is shown, `stopping` those that come with Fedge, `calls` calls all
-of a run and keeps what they remember.
+`callback` has the base class and its arguments, `stopping` those that come with Fedge, `calls` calls all
+of a run and keeps their state.
 
-Imports only from below: `console`, `engine` and what is under them.
+Imports only from below: `console`, `engine` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -44,7 +44,7 @@ class LeafRound:
         leaf_round: counted through the run.
         replies: that counted; None before it.
         train_loss: client → mean loss of its training, of those whose reply counted.
-        failures: client → why it failed first in this global round.
+        failures: client → its first failure in this global round.
     """
 
     global_round: int
@@ -91,14 +91,14 @@ class EndedRun:
 
 
 class Callback:
-    """Is told what happens in a run. Override what is needed; what it returns may end the run.
+    """Base class of callbacks. Override the methods that you need; a returned reason ends the run.
 
     All methods are called by the server, one after another, on either engine in the same order. Each may
     return the reason, in words, why the run is to end: it ends after the present global round, as completed,
-    with that reason in its manifest, on its terminal and in its report. Whatever else is raised ends the run
-    as failed; it can go on once that is mended.
+    with that reason in its manifest, on its terminal and in its report. An exception ends the run
+    as failed; once the cause is mended, it can be resumed.
 
-    What a run that goes on is to know again: attributes that have changed since the object was made, as far
+    A resumed run restores attributes that have changed since the object was made, as far
     as they are numbers, strings, None, and lists and tables of these. An object that keeps something else
     has `state_dict()`, which returns such a table, and `load_state_dict(table)`.
 
@@ -116,7 +116,7 @@ class Callback:
         """Take note that all leaves' clients are about to train."""
 
     def end_leaf_round(self, leaf_round: LeafRound) -> str | None:
-        """Take note that all leaves have combined what came back."""
+        """Handle the end of a leaf round, once all leaves have combined their replies."""
 
     def end_round(self, round_: Round) -> str | None:
         """Take note of a global round that is over and measured."""

@@ -1,4 +1,4 @@
-"""All callbacks of one run: made, called in their order, asked for what they remember."""
+"""All callbacks of one run: made, called in order, and their state kept."""
 
 import json
 import math
@@ -119,7 +119,7 @@ class Callbacks(Hooks):
         """Call a method of all callbacks that have it, in order.
 
         Raises:
-            CallbackError: one raises, or returns what is no reason.
+            CallbackError: one raises, or returns no reason but something else.
         """
         for name, callback in self._all:
             method = getattr(callback, hook, None)
@@ -145,13 +145,13 @@ class Callbacks(Hooks):
     def _when(self) -> str:
         return f" of global round {self._global_round}" if self._global_round else ""
 
-    # --- what survives the process ------------------------------------------------------------------------
+    # --- state that survives the process ------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """State of all callbacks, as JSON.
 
         Raises:
-            CallbackError: a `state_dict` fails, or returns what JSON cannot hold.
+            CallbackError: a `state_dict` fails, or JSON cannot hold its result.
         """
         states = [
             _state_of(name, callback, before)
@@ -162,7 +162,7 @@ class Callbacks(Hooks):
         return {"given": self._given, "names": names, "states": states, "stop": stop}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave; callbacks that were not there then begin anew."""
+        """Restore the result of `facts`; callbacks that were not there then begin anew."""
         found = dict(zip(facts.get("names", ()), facts.get("states", ()), strict=True))
         for name, callback in self._all:
             if name in found:
@@ -203,7 +203,7 @@ def refuse_other_columns(callback: Any, config: Config) -> None:
 
 
 def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
-    """Rows of a table by column; what is no number is None, as in the table."""
+    """Rows of a table by column; cells without a number are None, as in the table."""
     named = (dict(zip(table.names, table.row(row), strict=True)) for row in rows)
     return tuple(
         MappingProxyType({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()})
@@ -239,7 +239,7 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
 
 
 def _put_back(name: str, callback: Any, state: Any) -> None:
-    """Let one callback go on with what `_state_of` gave."""
+    """Restore one callback from the result of `_state_of`."""
     if not hasattr(callback, "load_state_dict"):
         vars(callback).update(state)
         return

@@ -27,7 +27,7 @@ class EarlyStopping(Callback):
 
         Args:
             metric: the column; "validation" for the mean validation score of served models, by the task's
-                first score. What test windows say is to be looked at, not chosen by.
+                first score. Scores of test windows are to be looked at, not chosen by.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
             min_delta: by how much a new best must be better, at least 0.
             mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
@@ -70,7 +70,7 @@ class EarlyStopping(Callback):
         self._sign = -1.0 if self.mode == "min" or (self.mode == "auto" and down) else 1.0
 
     def refuse_other_columns(self, columns: Sequence[str]) -> None:
-        """Raise ConfigError unless what is watched is one of the columns of a run's global rounds."""
+        """Raise ConfigError unless the metric is a column of a run's global rounds."""
         if self.metric != VALIDATION:
             _refuse_no_column("early-stopping", "metric", self.metric, columns)
 
@@ -98,7 +98,7 @@ class EarlyStopping(Callback):
 
 
 class Budget(Callback):
-    """Ends a run when what a column of its global rounds adds up to has reached a budget."""
+    """Ends a run when the sum of a column of its global rounds has reached a budget."""
 
     _NAME, _UNIT = "budget", ""
 
@@ -119,7 +119,7 @@ class Budget(Callback):
         self.spent = 0.0
 
     def refuse_other_columns(self, columns: Sequence[str]) -> None:
-        """Raise ConfigError unless what is added up are columns of a run's global rounds."""
+        """Raise ConfigError unless the summed columns are columns of a run's global rounds."""
         for column in self.columns:
             _refuse_no_column(self._NAME, "column", column, columns)
 
@@ -166,7 +166,7 @@ class TimeBudget(Budget):
 
 
 def _refuse_no_text(name: str, argument: str, column: object) -> None:
-    """Raise ConfigError when what must name a column is no text."""
+    """Raise ConfigError when the name of a column is no text."""
     if not isinstance(column, str):
         raise ConfigError(
             f"{argument} of {name} must be a column of metrics/global_rounds.csv, but is {shown(column)}; "

@@ -1,6 +1,6 @@
-"""Client side around training: privacy, and an answer whatever happens.
+"""Client side around training: privacy, and an answer in any case.
 
-Imports only from below: `clustering` and what is under it.
+Imports only from below: `clustering` and rooms below it.
 """
 
 import lazy_loader as lazy

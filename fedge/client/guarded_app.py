@@ -24,7 +24,7 @@ from fedge.exchange.train import TRAIN
 from fedge.process.identity import process_name
 from fedge.process.output import spoken_by
 
-_LONGEST = 10_000  # characters of what an exception says
+_LONGEST = 10_000  # characters of an exception's text
 _LONGEST_S = 1e6  # the timer cannot count further
 
 
@@ -47,8 +47,8 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     What the client prints and logs meanwhile is bounded (`fedge.process.output`).
 
     Raises:
-        ClientError: it returned something else, tried to end the process, or raised what has endless words.
-        Exception: whatever the client raised.
+        ClientError: it returned something else, tried to end the process, or raised an endless text.
+        Exception: the client's own.
     """
     try:
         with spoken_by(_client_of(context)):
@@ -125,7 +125,7 @@ def last_words(data_folder: str, client: int) -> str | None:
     """Where a client stood when its time was over and its worker process ended.
 
     Empty if the process was ended from outside, None if the client was not at work. Without a data folder
-    there are no notes (`_noted`), and whoever has died counts as one that was at work.
+    there are no notes (`_noted`), and every dead client counts as having been at work.
     """
     if not data_folder:
         return ""

@@ -1,6 +1,6 @@
 """Private update of a client: the trained model's update clipped, and with `local` noise on it.
 
-The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/privacy.md.
+The arithmetic stands in `fedge.privacy.mechanism`, the promises in docs/privacy.md.
 """
 
 import numpy as np
@@ -23,11 +23,11 @@ def private_state(
 
     Args:
         config: of the run.
-        clip_norm: what its leaf asks for; None where the client does not clip for the leaf.
+        clip_norm: of its leaf; None where the client does not clip for the leaf.
         start: the model that it was sent.
-        end: the model that it trained; names, shapes and dtypes of `start`, as is what comes back.
+        end: its trained model; names, shapes and dtypes of `start`, as of the result.
         where: seed, leaf round, client and so on, from which its noise follows.
-        key: of the client (`fedge.client.secret`), from which its noise follows where that is the system's.
+        key: of the client (`fedge.client.secret`), from which noise follows where the system draws it.
 
     Returns:
         (state, whether it was clipped); None in place of the latter unless the leaf's norm is adaptive.

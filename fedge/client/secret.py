@@ -1,6 +1,6 @@
 """Secret of a client: random bytes that it draws once, keeps among the state of its Flower node, never sends.
 
-Whatever asks the node again, in whichever worker or thread, finds the same secret; a node that is a new
+Every question to the node, in any worker or thread, finds the same secret; a node that is a new
 process has another.
 """
 

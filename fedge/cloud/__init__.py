@@ -3,7 +3,7 @@
 `aggregator` is the cloud through a run, `step` goes from leaf models to offers in stages, `memory` is kept
 from step to step, `offers` mixes models, `control` is SCAFFOLD between cloud and leaves.
 
-Imports only from below: `leaf` and what is under it.
+Imports only from below: `leaf` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -94,7 +94,7 @@ class CloudAggregator:
         return self._memory.facts()
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on with what `states` and `facts` gave."""
+        """Restore the result of `states` and `facts`."""
         self._memory.restore(states, facts)
 
 
@@ -104,7 +104,7 @@ class FirstChoice:
 
     Attributes:
         setting, memory: of the cloud.
-        questions: what clients must be asked: per leaf, role → model.
+        questions: for clients: per leaf, role → model.
     """
 
     setting: CloudSetting

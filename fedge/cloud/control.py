@@ -47,7 +47,7 @@ def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hash
     Args:
         label: its cluster, or one word for all leaves of a family of models.
         model: with which it goes on.
-        offers: what it was offered.
+        offers: those that it got.
     """
     for offer in offers.values():
         if offer.model is model:

@@ -1,9 +1,9 @@
 """The cloud's groups where the deal test tells them from chance (`cluster.count = "auto"`, `cluster.test`).
 
-    verdict    what the deal test says of the newest updates that all clients made of one model: round 1's, or
+    verdict    the deal test's result for the newest updates that all clients made of one model: round 1's, or
                a probe's, which trains the model that the run began with; it is the same model and the same
                batches every time, so that clients whose data stay as they are make the same updates, bit by
-               bit, and a probe asks anew only what has changed (`fedge.clustering.deals`)
+               bit, and a probe repeats only the changed parts (`fedge.clustering.deals`)
     watch      clients whose training loss jumps from one round to the next have other data than before: the
                leaves are compared at once, from a probe
     docket     changes towards the verdict, each decided by a trial of its own; besides, leaves that another
@@ -71,14 +71,14 @@ class DealtGroups:
         self._losses: dict[int, float] = {}
         self._seed = 0
         self._since_change = 0
-        self._changed: list[int] = []  # leaves whose data have, since groups last did
+        self._changed: list[int] = []  # leaves whose data changed since the groups did
         self._jumped: list[int] = []
         self._asking: Asking | None = None
         self._entering: list[int] = []
         self._by_forks: dict[int, State | None] = {}
         self._forks = Forks()
 
-    # --- what is due --------------------------------------------------------------------------------
+    # --- due steps ----------------------------------------------------------------------------------
 
     @property
     def has_jumped(self) -> bool:
@@ -120,7 +120,7 @@ class DealtGroups:
     def hear_updates(self, likeness: Likeness, seed: int) -> None:
         """Take in updates from the run's first model; those that are as before leave the verdict as it is.
 
-        A verdict is one look at the data as they are. Where nothing but who has answered differs there is no
+        A verdict is one look at the data as they are. Where only the set of answers differs there is no
         second one, unless too few had answered for a first.
         """
         old = self.likeness
@@ -145,8 +145,8 @@ class DealtGroups:
         Args:
             models: per leaf its model.
             weights: per leaf its number of training windows.
-            forks: per leaf what has become of its fork on trial; empty or None for none.
-            folds: leaf → what its clients made without each other.
+            forks: per leaf its fork on trial, as trained; empty or None for none.
+            folds: leaf → its clients' models without each other.
             where: seed and global round, by which models are drawn where there are too many.
         """
         self._seed = where[0]
@@ -158,7 +158,7 @@ class DealtGroups:
         return questions(self._asking)
 
     def settle(self, answers: Answers | None, leaves: int) -> tuple[np.ndarray, dict[str, Any]]:
-        """The groups (S,) in force from now on, and what is to be kept of the step.
+        """The groups (S,) in force from now on, and facts of the step.
 
         Args:
             answers: to the questions; None if there were none.
@@ -209,7 +209,7 @@ class DealtGroups:
         }
 
     def _note_who_brings_what(self, change: Change, home: Sequence[int], wrong: Sequence[int]) -> None:
-        """Keep who has no part yet in the model of the cluster that it enters, and who brings its fork.
+        """Keep the leaves without a part yet in their new cluster's model, and those that bring forks.
 
         Args:
             change: that was adopted.
@@ -263,14 +263,14 @@ class DealtGroups:
         return towards(target, self.tests, present, self.docket.failed)
 
     def _propose_finer_cuts(self, labels: np.ndarray) -> None:
-        """Propose what the verdict says beyond groups just adopted: it was found as long ago as they."""
+        """Propose the verdict's finer cuts of groups just adopted: both were found at the same time."""
         for change in changes_between(labels, self._towards_verdict(labels)):
             self.docket.agreed.setdefault(change, self._config.patience)
 
     def _placed(self, change: Change, wrong: Sequence[int]) -> list[int]:
         """Put leaves of a split that was adopted on its other side, in force and in the verdict; return them.
 
-        Only if the cut that is made of it stands in the deal test, too: what is adopted is what was tested. A
+        Only if the resulting cut stands in the deal test, too: adopted cuts are tested cuts. A
         leaf that does not may go by its losses, later.
         """
         labels = self.docket.labels
@@ -329,7 +329,7 @@ class DealtGroups:
         facts: dict[str, Any] = {"tests": [test.to_json() for test in self.tests]}
         return facts | {"tested_round": self.likeness.global_round}
 
-    # --- what survives the process ------------------------------------------------------------------
+    # --- state that survives the process ------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """Everything but the likeness as JSON, for `restore`."""
@@ -344,7 +344,7 @@ class DealtGroups:
         }
 
     def restore(self, likeness: Likeness | None, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.likeness = likeness
         self.docket.restore(facts["docket"])
         self.tests = [Deal.from_json(test) for test in facts["tests"]]
@@ -360,7 +360,7 @@ def _by_losses(
     """Groups (S,) with proposals from clients' losses where there are no others yet.
 
     Args:
-        said: what clients answered.
+        said: the clients' answers.
         present: (S,) in force.
         found: (S,) that the verdict proposes.
         min_gain: by how much more a neighbour's model may lose for two clusters to be one, and by how much

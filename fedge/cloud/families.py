@@ -88,7 +88,7 @@ def offers_of_family(
 
     Args:
         memberships: Π (S, K).
-        models: w_k as a method made them; None for the mean, or what the rule makes.
+        models: w_k as a method made them; None for the mean, or the rule's result.
         brought: per leaf.
         rule: of the cloud; None for the mean.
         global_round: 1, 2, …

@@ -1,4 +1,4 @@
-"""Forks that train for trials of changes: with what they begin, and for how many rounds they have trained.
+"""Forks that train for trials of changes: their starts, and the rounds that they have trained.
 
 A fork begins with the mean of its proposed cluster. One of a split that was refused and is tried again goes
 on from where it is, for a leaf that has just left a model which serves nobody well needs some rounds to make
@@ -6,7 +6,7 @@ one of its own, and one that parts from people unlike its own by chance needs so
 
 A leaf that a split would leave alone has *folds* instead: as its clients are each other's strangers, each of
 up to `fedge.leaf.folds.MOST_LINES` forks is trained by all of its clients but some, and evaluated by these.
-They begin with the common model, in which the leaf has no more part than in what they are compared with.
+They begin with the common model, in which the leaf has no more part than in the one compared with.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -40,11 +40,11 @@ class Forks:
         return frozenset(part[0] for change in splits for part in change.after if len(part) == 1)
 
     def back(self, made: Sequence[State | None], folds: Mapping[int, Folds]) -> None:
-        """Take what forks have become in a round.
+        """Take the forks' models from a round.
 
         Args:
             made: per leaf its fork; empty or None for none.
-            folds: leaf → client → what was made without it.
+            folds: leaf → client → model trained without it.
         """
         self._made = made
         self._folds = {}
@@ -119,5 +119,5 @@ class Forks:
         return [[change.to_json(), age] for change, age in self.ages.items()]
 
     def restore(self, facts: Sequence[Sequence[Any]]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.ages = {Change.from_json(change): int(age) for change, age in facts}

@@ -36,10 +36,10 @@ class CloudMemory:
         recent: cross-losses of the steps before, oldest first, since the groups changed.
         since_probe: comparisons from different starts since the last probe.
         likeness: of the newest updates that clients made from one start, for a method that needs them.
-        kept: what the method has kept for itself, as JSON.
-        own: what a part at the cloud keeps for itself, packed.
+        kept: the method's own state, as JSON.
+        own: state of a part at the cloud, packed.
         dealt: the groups where the deal test tells them from chance, or None; then `membership` only follows.
-        rule: how models of a group become one, with what it keeps; None for their mean.
+        rule: combines models of a group, with its state; None for their mean.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
@@ -114,7 +114,7 @@ class CloudMemory:
         is_probe_next = is_apart and self.is_probe_due(common_start=False)
         return self.decides and self.membership.probed == is_probe_next
 
-    # --- what survives the process --------------------------------------------------------------------
+    # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """The arrays that the next cloud step needs, by name."""
@@ -143,7 +143,7 @@ class CloudMemory:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on with what `states` and `facts` gave."""
+        """Restore the result of `states` and `facts`."""
         self.membership.restore(facts["membership"])
         self.since_probe = facts["since_probe"]
         self.pace.restore(facts["pace"])

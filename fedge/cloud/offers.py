@@ -4,7 +4,7 @@
 
 where the cluster model is the mean over the leaf's cluster and the global model the mean over all leaves.
 λ = 1 (separate) is clustered averaging as published, λ = 0 hierarchical averaging (Liu et al. 2020, HierFAVG)
-whatever the clusters are; between them clusters share what they have in common, as the interpolation of
+for any clusters; between them clusters share a common part, as the interpolation of
 Mansour et al. 2020, "Three Approaches for Personalization with Applications to Federated Learning", does for
 a client. Several λ make several offers, each evaluated under a role of its own by the leaf's clients.
 
@@ -30,7 +30,7 @@ class Offer:
 
     Attributes:
         blend: λ.
-        model: what is offered.
+        model: the one offered.
     """
 
     blend: float

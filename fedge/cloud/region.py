@@ -1,8 +1,8 @@
-"""Servers between cloud and leaves: a region combines what the servers below it bring, and is a child itself.
+"""Servers between cloud and leaves: a region combines the models of the servers below, and is a child itself.
 
-To the server above a region is what a leaf is: it brings a model, is offered one, is corrected. To the
-servers below it is what a cloud without groups is: when its round is over they bring it their models, it
-takes the mean, and they go on from that, each with its correction (`fedge.cloud.control`). Whatever a region
+To the server above, a region is like a leaf: it brings a model, is offered one, is corrected. To the
+servers below, it is like a cloud without groups: when its round is over they bring it their models, it
+takes the mean, and they go on from that, each with its correction (`fedge.cloud.control`). All that a region
 is given reaches every server below it.
 
 Source: Liu et al. 2020, HierFAVG, for averages on two tiers; Fang et al. 2024, MTGC, for corrections on each.
@@ -23,7 +23,7 @@ from fedge.states.averaging import State
 
 
 class RegionModels(LeafModels):
-    """The models of a region; what is begun, gone on with or served is so at every server below."""
+    """The models of a region; every change of them reaches all servers below."""
 
     def __init__(self, model: State, below: Sequence[Server]) -> None:
         """Begin with a model, as those below have already."""
@@ -43,13 +43,13 @@ class RegionModels(LeafModels):
             server.models.go_on_with(model)
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a model of their own, or with None what known clients get."""
+        """Serve unseen clients a model of their own, or with None that of known clients."""
         super().serve_unseen(model)
         for server in self._below:
             server.models.serve_unseen(model)
 
     def combined(self, model: State) -> None:
-        """Take the mean of what those below have brought; they train it on, and serve what they did."""
+        """Take the mean of the models from below; they train it on, and serve the same models as before."""
         self._held["model"] = model
         for server in self._below:
             if isinstance(server.models, RegionModels):
@@ -68,7 +68,7 @@ class Region:
         leaves: below it, at whatever depth, in order.
         clients, unseen_clients: partition ids of all clients below, ascending.
         train_samples: partition id → training windows of the clients that train.
-        models: what it stands at and serves.
+        models: its present and its served ones.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
     """
 
@@ -118,7 +118,7 @@ class Region:
         return Contribution(self.index, self.model, self.weight, version, self._brought)
 
     def combine(self, version: int, keep: Callable[[State], State]) -> None:
-        """Carry out a round: take the mean of what servers below bring, and let them go on from it.
+        """Carry out a round: take the mean of the models from below, and let those servers go on from it.
 
         Args:
             version: of the models that they bring.
@@ -164,7 +164,7 @@ class Region:
         for server in self.below:
             server.keep_states(keep)
 
-    # --- what survives the process --------------------------------------------------------------------
+    # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """States that it keeps from one global round to the next."""
@@ -176,7 +176,7 @@ class Region:
         return {"repeated": self.models.repeated(), **drift}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on with what `states` and `facts` gave; servers below it are restored by themselves."""
+        """Restore the result of `states` and `facts`; servers below it are restored by themselves."""
         self.models.restore(states, facts["repeated"])
         if self.drift is not None:
             self.drift = Drift.restored(states, facts["drift"], self.model)

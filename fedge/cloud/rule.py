@@ -4,7 +4,7 @@
 
 x_g is the model that the rule has made of the group last, with which a server optimiser goes on: momentum
 (Hsu et al. 2019), Adagrad, Adam, Yogi (Reddi et al. 2021). A group of other leaves begins anew, without
-momentum, from the mean of what its leaves were offered last, for moments of another group's way say nothing
+momentum, from the mean of its leaves' last offers, for moments of another group's way say nothing
 of its own. A group with fewer models than the rule needs is offered nothing: its leaves keep their own.
 
 Shape letter: S leaf servers.
@@ -53,7 +53,7 @@ class CloudRule:
     """A strategy per group of leaves.
 
     Attributes:
-        offered: (S,) what each leaf was offered last, or brought where it was offered nothing; empty before
+        offered: (S,) each leaf's last offer, or its own model where it got none; empty before
             the first step.
     """
 
@@ -164,7 +164,7 @@ class CloudRule:
         every = [*self.offered, *(group.model for group in self._groups.values())]
         return list({id(model): model for model in every}.values())
 
-    # --- what survives the process --------------------------------------------------------------------
+    # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """Arrays that the next cloud step needs, by name."""
@@ -186,7 +186,7 @@ class CloudRule:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on with what `states` and `facts` gave."""
+        """Restore the result of `states` and `facts`."""
         models = {name.removeprefix(_MODEL): s for name, s in states.items() if name.startswith(_MODEL)}
         self.offered = [models[str(at)] for at in facts["offered"]]
         for number, known in enumerate(facts["groups"]):

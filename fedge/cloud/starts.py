@@ -39,7 +39,7 @@ def usable(
     needs: Collection[Need],
     labels: np.ndarray | None,
 ) -> Sequence[State] | None:
-    """The starts, withheld where they must be alike by what a method needs, and are not.
+    """The starts, withheld where a method needs equal ones, and they differ.
 
     Args:
         starts: per leaf the model that it began with; None where nobody needs them.

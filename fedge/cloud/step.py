@@ -3,7 +3,7 @@
     CloudRound   the leaves have begun; they train
     Meeting      they have come to the cloud, which may want a probe of them
     Hearing      the cloud asks their clients, and goes on with the answers
-    CloudStep    what it found, and what it offers
+    CloudStep    findings and offers
 
 Each stage gives the next, so nothing can be asked for before it is due, nor forgotten. A stage is gone
 through once. Shape letter: S leaf servers.
@@ -43,7 +43,7 @@ class CloudStep:
     """Findings and offers of one cloud step.
 
     Attributes:
-        signal: what was compared; "off" when clustering is disabled and all leaves form one cluster.
+        signal: the one compared; "off" when clustering is disabled and all leaves form one cluster.
         labels: (S,) cluster of each leaf, numbered by first appearance.
         similarity: (S, S), or None when nothing was compared.
         tau: the threshold in force.
@@ -51,7 +51,7 @@ class CloudStep:
         offers: per leaf the cluster's model, or None for a leaf that is alone in its cluster; empty in the
             record of a round.
         method: how the leaves were grouped.
-        facts: what else was found, as JSON: candidate, events, tests, …;
+        facts: further findings, as JSON: candidate, events, tests, …;
             `compared` is False where no comparison was due.
         trials: per leaf the model with which a fork of it is to train until the next cloud step, for a trial
             of other groups; None for no fork. Empty in the record of a round.
@@ -79,7 +79,7 @@ class Probe:
 
     Attributes:
         start: the model.
-        models: per leaf what it became.
+        models: per leaf the trained one.
         updates: that clients made of it; None where nobody needs them.
     """
 
@@ -121,7 +121,7 @@ class CloudRound:
         memory: of the steps before; changes when this one is finished.
         common_start: whether all leaves began the round from one model.
         starts: per leaf the model with which it began; None where the method needs none: they may be large.
-        updates: takes in what clients make of one start in the first leaf round; None where nobody needs it.
+        updates: takes in clients' updates from one start in the first leaf round; None if not needed.
         first: the model that the run began with; None where nobody needs it.
         began: (S,) of `fedge.cloud.starts.began_alike`.
     """
@@ -136,7 +136,7 @@ class CloudRound:
 
     @property
     def alone(self) -> frozenset[int]:
-        """The leaves of which the cloud wants to know what clients make without each other."""
+        """The leaves whose folds the cloud asks for."""
         return frozenset() if self.memory.dealt is None else self.memory.dealt.alone
 
     def probed_updates(self, start: State, global_round: int) -> Updates | None:
@@ -223,12 +223,12 @@ class Meeting:
         forks: Sequence[State | None] = (),
         folds: Mapping[int, Folds] | None = None,
     ) -> "Hearing":
-        """Go on with or without a probe; the cloud's own models follow what leaves have made of them.
+        """Go on with or without a probe; the cloud's own models follow the leaves' training of them.
 
         Args:
             probe: made from `probe_start`, if there was one.
-            forks: per leaf what has become of its part in `CloudStep.trials`; empty or None for none.
-            folds: leaf → what its clients made without each other, of those in `CloudRound.alone`.
+            forks: per leaf its part of `CloudStep.trials`, as trained; empty or None for none.
+            folds: leaf → its clients' models without each other, of those in `CloudRound.alone`.
         """
         memory = self.begun.memory
         updates = self.begun.updates if probe is None else probe.updates
@@ -281,7 +281,7 @@ class Hearing:
     Attributes:
         met: the stage before.
         probe: made before, or None.
-        questions: what clients must be asked: per leaf, role → model; nothing but empty ones for nothing.
+        questions: for clients: per leaf, role → model; all empty for none.
     """
 
     met: Meeting
@@ -295,7 +295,7 @@ class Hearing:
             answers: to `questions`, if there were any.
 
         Raises:
-            ValueError: what is compared is not finite in a leaf (the leaf is named).
+            ValueError: the signal is not finite in a leaf (the leaf is named).
         """
         brought, memory = self.met.brought, self._memory
         models, weights = self.met.models, self.met.weights
@@ -348,7 +348,7 @@ class Hearing:
             return skipped(evidence, present, str(reason))
 
     def _settle_dealt(self, dealt: DealtGroups, answers: Answers | None) -> Grouping:
-        """The groups where the deal test tells them from chance, and what is to be kept."""
+        """The groups where the deal test tells them from chance, and facts of the step."""
         memory, begun, leaves = self._memory, self.met.begun, len(self.met.models)
         memory.since_probe = 0 if begun.common_start or self.probe is not None else memory.since_probe + 1
         asked_anew = self.probe is not None or begun.updates is not None
@@ -390,7 +390,7 @@ class Hearing:
         return replace(evidence, models=self.probe.models, starts=starts, common_start=True, recent=())
 
     def _settle(self, found: Grouping, evidence: Evidence) -> tuple[np.ndarray, dict[str, Any]]:
-        """The labels in force from now on and what is to be kept of the step."""
+        """The labels in force from now on, and facts of the step."""
         memory, probed = self._memory, self.probe is not None
         membership = memory.membership
         before, facts = membership.labels, {**found.facts, **self._measured(evidence)}
@@ -409,7 +409,7 @@ class Hearing:
         events = events_between(np.zeros_like(labels) if before is None else before, labels)
         if events and before is not None:
             facts["events"] = events
-        if events:  # what was measured before says nothing about the new groups
+        if events:  # earlier measurements say nothing about the new groups
             memory.recent.clear()
         elif evidence.has_cross_losses and SIGNALS.has(memory.config.signal, OWN_TEST) and not probed:
             memory.recent.append(evidence.cross)
@@ -445,7 +445,7 @@ class Hearing:
 def _offers(
     met: Meeting, labels: np.ndarray, brought: Sequence[Contribution], found: Grouping
 ) -> tuple[list[State | None], dict[str, Any]]:
-    """Per leaf its group's model or mixture, None for nothing, and what is to be said of that."""
+    """Per leaf its group's model or mixture, None for nothing, and facts of the offers."""
     begun = met.begun
     if found.memberships is not None:
         rule, keep = begun.memory.rule, begun.setting.keep
@@ -466,5 +466,5 @@ def _without_comparison(memory: CloudMemory, leaves: int) -> Grouping:
 
 
 def _as_json(matrix: np.ndarray) -> list[list[float | None]]:
-    """A matrix as JSON; None for what is not known."""
+    """A matrix as JSON; None for unknown entries."""
     return [[float(v) if np.isfinite(v) else None for v in row] for row in matrix]

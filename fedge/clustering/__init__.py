@@ -5,7 +5,7 @@ the methods: `hierarchical`, `auto` (with the test in `significance`), `ifca` an
 whether new groups serve better, `membership` who is where from step to step, `cadence` when leaves are
 compared. With the deal test, `proposals` and `strangers` decide each change by itself.
 
-Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and what is under them.
+Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -63,5 +63,5 @@ class Pace:
         return {"quiet": self.quiet, "since": self.since}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.quiet, self.since = facts["quiet"], facts["since"]

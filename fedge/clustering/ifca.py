@@ -64,7 +64,7 @@ class Pool:
         return None if self.taken is None else self.taken.tolist()
 
     def restore(self, states: Mapping[str, State], facts: Any) -> None:
-        """Go on with what `states` and `facts` gave."""
+        """Restore the result of `states` and `facts`."""
         self.models = [states[role(candidate)] for candidate in range(len(self.models))]
         self.taken = None if facts is None else np.array(facts, dtype=np.int64)
 

@@ -126,7 +126,7 @@ class Membership:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.labels, self.candidate = (
             None if facts[name] is None else np.array(facts[name], dtype=np.int64)
             for name in ("labels", "candidate")

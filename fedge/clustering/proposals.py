@@ -210,7 +210,7 @@ class Docket:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.labels = None if facts["labels"] is None else np.array(facts["labels"], dtype=np.int64)
         self.agreed, self.failed = (
             {Change.from_json(change): count for change, count in facts[name]}

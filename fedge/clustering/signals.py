@@ -41,7 +41,7 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
 
     Raises:
         NotComparable: leaves did not start from one model, or clients have not answered.
-        ValueError: what is compared is not finite in a leaf (the leaf is named).
+        ValueError: the signal is not finite in a leaf (the leaf is named).
         ConfigError: a signal of the user's fails, or returns something else.
     """
     similarity: Signal = SIGNALS.load(name)

@@ -10,7 +10,7 @@ from fedge.launch.project import Project
 
 
 def add_run_arguments(parser: Parser) -> None:
-    """Add what says which run is meant."""
+    """Add the arguments that name a run."""
     parser.add_argument(
         "app", nargs="?", default=".", help="folder of pyproject.toml, or of none: all defaults (default: .)"
     )

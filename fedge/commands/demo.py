@@ -1,6 +1,6 @@
-"""``fedge demo``: groups that are planted, found, and of use to people outside training; on made-up data.
+"""``fedge demo``: groups planted, found, and useful for people outside training; on made-up data.
 
-Two runs of one seed, one model for all and a model per cluster, then what came out in a few lines.
+Two runs of one seed, one model for all and a model per cluster, then the results in a few lines.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""``fedge methods``: methods by name, and what each tier of one keeps and sends."""
+"""``fedge methods``: methods by name, with the memory and messages of each tier."""
 
 import argparse
 import inspect
@@ -65,7 +65,7 @@ def _register_of(name: str) -> Register:
         if not register.is_own(name) or register.is_declared(name):
             return register
     if ":" not in name:
-        ALGORITHMS.entry(name)  # raises: it names what there is
+        ALGORITHMS.entry(name)  # raises: names the known ones
     from fedge.algorithm.algorithm import Algorithm
 
     code = ALGORITHMS.load(name)
@@ -141,7 +141,7 @@ def _beside(name: str) -> dict[str, Any]:
 
 
 def _cloud_method(name: str) -> Iterator[str]:
-    """Lines on the cloud of a method, and on what clients send because of it."""
+    """Lines on the cloud of a method, and on messages that clients send for it."""
     from fedge.clustering.registry import method_named, sent_for
     from fedge.config.flat import from_run_config
 

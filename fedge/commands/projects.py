@@ -22,7 +22,7 @@ def add_new(commands: Any) -> None:
 
 
 def add_lists(commands: Any) -> None:
-    """Add the subcommands that list what there is: configurations, options, methods, columns, completion."""
+    """Add the subcommands that print lists: configurations, options, methods, columns, completion."""
     configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
     configs.set_defaults(command=_print_configs)
     completion = commands.add_parser(

@@ -1,9 +1,9 @@
 """Configuration of a run: options, the names that they take, and contradictions.
 
 `option` declares and checks one option; `sections` has all of them, by concern, `config` a whole run's,
-`flat` the mapping that they are read from; `contradictions` says what sections must not say together,
+`flat` the mapping that they are read from; `contradictions` refuses sections that do not fit together,
 `parts` the models, rules, methods and so on that come with Fedge, one `register` per kind,
-`choices` other words; `topology` says which client stands under which leaf.
+`choices` other words; `topology` assigns clients to leaves.
 
 Imports nothing else of Fedge.
 """

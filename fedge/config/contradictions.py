@@ -1,6 +1,6 @@
 """Contradictions between sections of a configuration: checks of a whole `fedge.config.config.Config`.
 
-What one section says by itself is checked in `fedge.config.sections`, what does not fit the data where the
+One section by itself is checked in `fedge.config.sections`, its fit to the data where the
 data are known.
 """
 
@@ -51,7 +51,7 @@ _TWO_TIERS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 
 
 def _refuse_what_deeper_trees_cannot_have(config: "Config") -> None:
-    """Raise ConfigError for what only leaves under one cloud can have, and for levels without a tier."""
+    """Raise ConfigError for options of leaves under one cloud, and for levels without a tier."""
     hierarchy, levels = config.hierarchy, config.scaffold.levels
     if levels > hierarchy.tiers:
         raise ConfigError(
@@ -121,7 +121,7 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
 
 
 def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
-    """Raise ConfigError when there are too few leaves for what is asked of the cloud."""
+    """Raise ConfigError when there are too few leaves for the cloud's options."""
     cluster, leaves = config.cluster, config.hierarchy.branches
     if not cluster.enabled:
         return
@@ -141,7 +141,7 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
 def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
     """Raise ConfigError when a leaf might train another model than the one whose mean its result enters.
 
-    A method with models of its own averages into each what came back from the leaves that took it. A gate
+    A method with models of its own averages, for each, the results of the leaves that took it. A gate
     lets a leaf keep its own instead, and a blend gives it a mixture: the average would be of something else.
     """
     method = config.cluster.method
@@ -291,7 +291,7 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 
 
 def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> None:
-    """Raise ConfigError for privacy of devices where its noise would not cover what a server releases."""
+    """Raise ConfigError for privacy of devices whose noise would not cover a server's releases."""
     kind, rule = config.privacy.kind, config.asynchrony.rule
     if kind == "off" or not config.asynchrony.is_on:
         return

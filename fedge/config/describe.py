@@ -73,7 +73,7 @@ def _meaning(default: Scalar, rule: Mapping[str, Any]) -> str:
 
 
 def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
-    """Yield one option: what is meant beside its name, or below it where there is no room."""
+    """Yield one option: its meaning beside its name, or below where there is no room."""
     column = 33 if width >= 72 else 6
     wrapped = textwrap.wrap(meaning, max(width - column, 20))
     beside = len(name) + 4 <= column
@@ -85,7 +85,7 @@ def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:
 def json_schema(pyproject: bool = False) -> dict[str, Any]:
     """The JSON schema (draft 7) of a file of options, or of a pyproject.toml that has them.
 
-    Editors check and complete with it what one writes. What options must not say together is not in it.
+    Editors check and complete options with it. Contradictions between options are not in it.
     """
     tables: dict[str, dict[str, Any]] = {"": {}, **{section: {} for section in SECTIONS}}
     for key, (default, rule) in options().items():

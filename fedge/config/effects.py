@@ -1,6 +1,6 @@
-"""When an option has an effect: what else must be set for it, one line per option that depends on others.
+"""Effects of options: conditions under which an option has one, a line per option that depends on others.
 
-An option that is set and does nothing looks like a result about it. So a run says which of its options that
+An option that is set and does nothing looks like a result. So a run lists those of its options that
 differ from their defaults have no effect; where somebody would take the run for another one, it is refused
 (`fedge.config.contradictions`). Options that are not listed have an effect in every run.
 """
@@ -26,7 +26,7 @@ class Effect:
     """Conditions under which an option has an effect.
 
     Attributes:
-        needs: in words, with the key of what else must be set.
+        needs: in words, with the key of the other option.
         holds: whether a configuration has it.
     """
 

@@ -1,7 +1,7 @@
 """The flat mapping in which Flower hands an app its options, ``{"train.lr": 0.05, ...}``, and back.
 
 `from_run_config` is the only reader of its keys. It turns them into frozen dataclasses, one per concern, and
-refuses what cannot be meant: an unknown key (the nearest known one is named), a wrong type, a value out of
+refuses errors: an unknown key (the nearest known one is named), a wrong type, a value out of
 range, a contradiction. Field names are the keys with ``_`` for ``-``.
 """
 

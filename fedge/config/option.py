@@ -1,4 +1,4 @@
-"""How one option of a run is declared and checked, and how an error says what is wrong with it.
+"""Declaration and check of one option of a run, and the error for a wrong value.
 
 A section of the configuration is a frozen dataclass of options that is derived from `Section`: every value is
 checked when the section is made. The sections themselves stand in `fedge.config.sections`.
@@ -22,7 +22,7 @@ class ConfigError(ValueError):
     """A request that cannot be run. One line: name, rule, value, next step."""
 
     def __init__(self, message: str) -> None:
-        """Escape what would break the line, and leave out the middle of what nobody would read."""
+        """Escape line breaks and the like, and leave out the middle of a long text."""
         line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
         super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
 
@@ -35,7 +35,7 @@ _LONGEST, _LONGEST_READ = 810, 100_000
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it: short, whatever it is."""
+    """Short form of any value for an error message."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
@@ -61,7 +61,7 @@ def option(
 
     Args:
         default: value when the key is absent.
-        doc: what it does, with the unit.
+        doc: effect, with the unit.
         minimum: smallest allowed value, inclusive.
         maximum: largest allowed value, inclusive.
         above: exclusive lower bound.
@@ -89,7 +89,7 @@ class Section:
     """A part of the configuration, which checks each of its options against its declaration when it is made.
 
     Attributes:
-        SECTION: what stands before the dot in its keys; empty for keys without one.
+        SECTION: prefix of its keys, before the dot; empty for keys without one.
     """
 
     SECTION = ""

@@ -1,6 +1,6 @@
 """The parts that come with Fedge, one register per option that names one.
 
-To add a part: a file with its code, an entry here, a test. What other options must know of a part before its
+To add a part: a file with its code, an entry here, a test. Facts that other options need before the part's
 code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
 """
 

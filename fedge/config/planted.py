@@ -1,7 +1,7 @@
-"""Options that say who is planted in which group, and when: texts as "1,5" and "10:2,20:1" → numbers.
+"""Options of planted groups, their members and times: texts as "1,5" and "10:2,20:1" → numbers.
 
 Groups are of leaves. A scenario may begin, end, and let leaves go from one group to another, each at the
-beginning of a global round (`fedge.data.scenario` draws who).
+beginning of a global round (`fedge.data.scenario` draws the members).
 """
 
 from itertools import pairwise

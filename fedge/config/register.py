@@ -34,13 +34,13 @@ class Entry:
 
     Attributes:
         name: as the option has it.
-        doc: one line: what it is.
+        doc: description in one line.
         code: "module:Name" of its class or function; empty for a name that stands for none.
-        traits: what must be known of it before its code is loaded, as that a method needs the true groups.
-        package: what must be installed for it; empty where Fedge's own dependencies suffice.
+        traits: facts needed before its code is loaded, as that a method needs the true groups.
+        package: to be installed for it; empty where Fedge's own dependencies suffice.
         origin: "fedge", or for a part of others the package that brings it; empty for a folder of the user's.
         reads: keys of options that have an effect only with parts that list them here.
-        told: one sentence of a report on what it does; empty where its name and `doc` say it.
+        told: one sentence of a report on its effect; empty where its name and `doc` suffice.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Register:
         return self._imported(name, module, path)
 
     def _imported(self, name: str, module: str, path: str) -> Any:
-        """An attribute of a module of others; whatever its import raises is one line."""
+        """An attribute of a module of others; any error of its import is one line."""
         try:
             found: Any = import_module(module)
         except Exception as error:
@@ -227,16 +227,16 @@ class Register:
         return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
 
     def forget(self, name: str) -> None:
-        """Let a name that `given` made stand for nothing but what can be imported."""
+        """Take back a name that `given` made; only an import can give it a meaning now."""
         self._given.pop(name, None)
 
     @contextmanager
     def carried_out(self, name: str, *passed: type[Exception]) -> Iterator[None]:
-        """Say of what the code behind a name raises inside which part it was, where, and what to do.
+        """Add to an error of the code behind a name: the part, the place, and the next step.
 
         Args:
-            name: of a part; what those of Fedge raise is left as it is.
-            passed: what is raised on purpose, and goes on as it is.
+            name: of a part; errors of Fedge's own are left as they are.
+            passed: exceptions raised on purpose, left as they are.
 
         Raises:
             ConfigError: code of the user's failed.
@@ -252,12 +252,12 @@ class Register:
             ) from error
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
-        """Raise ConfigError when the code behind a name does not take what it is to be called with.
+        """Raise ConfigError when the code behind a name does not take its arguments.
 
         Args:
             name: of a part; those of Fedge without arguments are known to fit and are not loaded.
             arguments: given by the user, by keyword.
-            positions: what Fedge calls it with, in order.
+            positions: names of Fedge's own arguments, in order.
         """
         if not self.is_own(name) and not arguments:
             return

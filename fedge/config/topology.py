@@ -83,7 +83,7 @@ def unseen_ids(sizes: Sequence[int], unseen_clients: int) -> list[int]:
 
 
 def places_per_leaf(concurrency: int, leaves: int) -> list[int]:
-    """How many devices of each leaf are at work at a time; the first leaves have what is left over.
+    """Number of devices of each leaf at work at a time; the first leaves have the remainder.
 
     >>> places_per_leaf(10, 4)
     [3, 3, 2, 2]
@@ -112,7 +112,7 @@ def _fitting(concurrency: int, known: Sequence[int]) -> str:
     """The next step where so many places do not fit leaves with these clients."""
     least, most = len(known), min(known) * len(known)
     while all(map(operator.le, places_per_leaf(most + 1, least), known)):
-        most += 1  # the first leaves have what is left over, and may have more clients
+        most += 1  # the first leaves have the remainder, and may have more clients
     if most < least:
         return "give every leaf a client that trains, or set fewer leaves"
     return f"set asynchrony.concurrency={min(max(concurrency, least), most)}, or more clients"

@@ -1,4 +1,4 @@
-"""Traits of parts: what other options must know of a part before its code is loaded."""
+"""Traits of parts: facts that other options need before a part's code is loaded."""
 
 BATCH_NORM = "has BatchNorm"  # a model: entries of its state that noise or an own copy concern
 IMAGES = "takes images"  # a model: its input may be (C, H, W)
@@ -10,27 +10,27 @@ NUMBERED = "needs a number"  # a grouping: cluster.count must be a number
 TESTED = "can be tested"  # a grouping: cluster.count may be "auto"
 BY_THRESHOLD_ONLY = "cuts at tau"  # a grouping: cluster.count must be "threshold"
 NEVER_BY_THRESHOLD = "needs a count"  # a grouping: cluster.count must not be "threshold"
-BY_SIGNAL = "compares by a signal"  # a grouping: cluster.signal says what is compared
+BY_SIGNAL = "compares by a signal"  # a grouping: compares by cluster.signal
 OFFERS = (
     "offers its own models"  # a grouping: leaves take one of the cloud's models, not their cluster's mean
 )
 APART = "leaves all apart"  # a grouping: every leaf is a cluster
 PLANTED = "takes the planted groups"  # a grouping
 BLIND = "compares no leaves"  # a grouping: no two leaves are compared
-OWN_TEST = "has a test of its own"  # a signal: what cluster.count "auto" tests by; recent rounds are pooled
+OWN_TEST = "has a test of its own"  # a signal: cluster.count "auto" tests by it; recent rounds are pooled
 FOUR_LEAVES = "needs four leaves"  # a signal
 NO_MARGIN = "tests equality"  # a gate: gate.min-gain must be 0
 AFTER_ROUND = "trains before it decides"  # a gate: an offer is trained for a round first
 
 ROUNDS = "works in rounds"  # a server's rule: children begin together, and it is told when all is there
 MEAN = "takes the mean"  # a rule of a server: its children's models, weighted by windows
-CLIENTS_ONLY = "is told losses"  # a rule of a leaf: it needs what single clients say of their training
+CLIENTS_ONLY = "is told losses"  # a rule of a leaf: needs single clients' reports of their training
 PARTIAL = "takes partial work"  # a server's rule: an update of a part of the steps counts by its share
-NOISED = "bears noise"  # a server's rule: what it releases is a sum to which noise can be added
-BY_LOSS = "goes by losses"  # a selection: what devices lose decides who is given work
+NOISED = "bears noise"  # a server's rule: releases a sum to which noise can be added
+BY_LOSS = "goes by losses"  # a selection: devices' losses decide on the next job
 TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 
-OWNERS = "deals owners"  # a partition: who made the windows decides who gets them
+OWNERS = "deals owners"  # a partition: deals windows by their users
 WHOLE_USERS = "deals whole users"  # a partition: all windows of a user go to one client
 FILES = "made of files"  # a scenario: each group has the users of a window file of its own
 FIXED = "decides who has what"  # a scenario: it says which windows clients have, so it cannot change in a run

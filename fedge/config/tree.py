@@ -1,4 +1,4 @@
-"""The tree of servers as a user writes it: who stands under whom, from the cloud down to leaves and clients.
+"""The tree of servers as a user writes it, from the cloud down to leaves and clients.
 
 A node is named by its path: () the root, (1, 0) the first child of its second child. All leaves have the same
 depth, so servers of one depth form a tier: tier 0 is the root, the last one the leaves.

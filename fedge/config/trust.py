@@ -4,7 +4,7 @@ A run folder, a model card or a checkpoint may come from anybody, and may name p
 "module:Name". Such code is looked for where Python looks, in the working directory, and in folders in which
 this user has carried out runs; never in the folder that names it, nor in Python's own library. It is imported
 once the user has said yes to its file's SHA-256: by ``--trust-code``, or by a run of theirs that carried it
-out. What was said is kept outside all run folders, in ``$XDG_CONFIG_HOME/fedge/trusted-code.json`` (otherwise
+out. Answers are kept outside all run folders, in ``$XDG_CONFIG_HOME/fedge/trusted-code.json`` (otherwise
 ``~/.config``), which counts only if it is the user's and nobody else can write to it.
 """
 
@@ -25,8 +25,8 @@ from fedge.config.register import Register, extend_path, look_in, looked_in
 
 FLAG = "--trust-code"
 _MAIN = "__main__"
-_LARGEST = 2**20  # bytes of what was said
-_TOLD, _RAN = "--trust-code", "run"  # by what a yes was said
+_LARGEST = 2**20  # bytes of answers
+_TOLD, _RAN = "--trust-code", "run"  # ways of saying yes
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _spec(module: str, path: Any) -> Any:
     return None
 
 
-# --- what was said -----------------------------------------------------------------------------------
+# --- answers ---------------------------------------------------------------------------------------
 
 
 def remembered_in() -> Path:
@@ -226,7 +226,7 @@ def remember_parts(parts: Mapping[str, tuple[Register, str]]) -> None:
 
 
 def _said() -> dict[str, Any]:
-    """Earlier answers: {"code": {sha256: {"module:Name": by what}}, "folders": [folder]}."""
+    """Earlier answers: {"code": {sha256: {"module:Name": way}}, "folders": [folder]}."""
     nothing: dict[str, Any] = {"code": {}, "folders": []}
     try:
         descriptor = os.open(remembered_in(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

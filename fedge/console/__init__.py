@@ -1,6 +1,6 @@
 """Console of a run: lines, on a terminal a live view below them, in a notebook a bar.
 
-Imports only from below: `records` and what is under it.
+Imports only from below: `records` and rooms below it.
 """
 
 import lazy_loader as lazy

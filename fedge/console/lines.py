@@ -49,7 +49,7 @@ class Console:
         self._stream = open(os.devnull, "w")  # noqa: SIM115
 
     def phase(self, text: str) -> None:
-        """Note what the run does until its first round."""
+        """Note the run's preparations, until its first round."""
 
     def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
         """Note the clients of every leaf, the leaf rounds per global round and the global rounds done."""

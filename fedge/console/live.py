@@ -61,7 +61,7 @@ class LiveConsole(Console):
         self.tick()
 
     def phase(self, text: str) -> None:
-        """Show what the run does until its first round."""
+        """Show the run's preparations, until its first round."""
         self._is_open = True
         self._board.phase = text
         self._draw()

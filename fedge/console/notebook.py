@@ -48,7 +48,7 @@ class NotebookConsole(Console):
         self._standing: Callable[[], Standing] | None = None
 
     def phase(self, text: str) -> None:
-        """Show what the run does until its first round."""
+        """Show the run's preparations, until its first round."""
         self._words = text
         self._draw()
 

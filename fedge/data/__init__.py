@@ -4,7 +4,7 @@
 `window_split` asks it to for the windows of a file; `scenario` plants groups, `prepared` lays all out in
 files that clients map, `composition` says who holds what.
 
-Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
+Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -58,7 +58,7 @@ class Told:
         input_shape: of one window (C, T) or image (C, H, W).
         dtype: of the windows as they were recorded.
         classes, channels: their names.
-        about: what the data say about themselves.
+        about: the data's description of themselves.
         counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1; or
             of all, where windows have no class.
         sums: of the training windows in round 1.

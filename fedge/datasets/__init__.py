@@ -6,7 +6,7 @@ that crosses no gap → windows. `catalog` knows them all, `fetch` downloads, `a
 columns of text, `pickled` arrays of pickles without running them; `images` makes pictures windows,
 `frames` frames of pandas or Polars, whose `columns` are read one by one; `command` is ``fedge datasets``.
 
-Imports only from below: `privacy`, `states`, `timing`, `metrics` and what is under them.
+Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """
 
 import lazy_loader as lazy

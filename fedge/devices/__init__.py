@@ -13,7 +13,7 @@ share a model. `procedure` is the loop, `world` what it is about, `periods` what
 `evaluation` asks how good a model is, `ledger` counts, `limits` says where time went, `timing` is a clock
 without training, `snapshot` what a checkpoint keeps (docs/devices.md).
 
-Imports only from below: `rounds` and what is under it.
+Imports only from below: `rounds` and rooms below it.
 """
 
 import lazy_loader as lazy

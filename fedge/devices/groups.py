@@ -94,7 +94,7 @@ class Groups:
         return {"labels": self.labels.tolist(), "membership": self.membership.facts()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.labels = np.array(facts["labels"], dtype=np.int64)
         self.membership.restore(facts["membership"])
 

@@ -168,7 +168,7 @@ class Ledger:
         }
 
     def restore(self, facts: Mapping[str, Any], counts: Mapping[str, np.ndarray]) -> None:
-        """Go on with what `facts` and `counts`, (N,) int64 each, were."""
+        """Restore the result of `facts` and `counts`, (N,) int64 each."""
         nothing = np.zeros_like(counts["jobs"])  # of checkpoints that knew no job cut short
         self.counts = {name: np.array(counts.get(name, nothing)) for name in _COUNTS}
         self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})

@@ -89,6 +89,6 @@ class Network:
         return [link.facts() for link in self.links]
 
     def restore(self, facts: Sequence[Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         for link, of in zip(self.links, facts, strict=True):
             link.restore(of)

@@ -133,7 +133,7 @@ class Procedure:
             Kind.START: self._start,
         }
 
-    # --- what happens -------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Note the first events: every place is free."""

@@ -131,7 +131,7 @@ class SharedLink:
         ]  # fmt: skip
 
     def restore(self, facts: Sequence[Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         self.changes, self._now_us, keys, *arrays = facts
         self._keys = list(keys)
         self._caps, self._left, self._rates, self._ends = (np.array(each, np.int64) for each in arrays)

@@ -3,7 +3,7 @@
 `machine` and `gpus` say what there is, `client_memory` measures a client of the run in a process of its own,
 `shares` says how many fit at a time, `findings` what is well and what is not, `command` prints it.
 
-Imports only from below: `launch` and what is under it.
+Imports only from below: `launch` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -1,9 +1,9 @@
-"""Leaf servers as processes of their own: what the cloud asks of them, and how they answer.
+"""Leaf servers as processes of their own: the cloud's orders, and their answers.
 
-`port` is the cloud's side of a global round, `host` a leaf server's; `orders` is what passes between them,
-over `fedge.link`. What a leaf server keeps of its own, `store` puts on its disk.
+`port` is the cloud's side of a global round, `host` a leaf server's; `orders` are the messages between them,
+over `fedge.link`. `store` puts a leaf server's own state on its disk.
 
-Imports only from below: `rounds` and what is under it.
+Imports only from below: `rounds` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -3,7 +3,7 @@
 As replies of clients (`fedge.exchange.schema`), one floor up: an answer is looked through whole before
 anything is done with it. Its facts are those that were asked for and no others; rows are of the leaf's own
 clients, one each; numbers are finite and in range; texts are short and printable; models and control variates
-have the entries, shapes and dtypes of the leaf's. And what the cloud knows better: how far counters and the
+have the entries, shapes and dtypes of the leaf's. And facts known better here: how far counters and the
 drift of two-level SCAFFOLD can have gone in one leaf round, how many windows a client has, how many replies a
 leaf needs before its model may move.
 """
@@ -57,11 +57,11 @@ class Trained:
 
     Attributes:
         leaf: the cloud's, or a fork of it, before the round.
-        line: what trains.
+        line: kind of line.
         leaf_round: counted through the run.
         version: of the clients' control variates that it starts from.
         updates: takes in summaries; None where nobody asked for them.
-        alone: whether it was asked what clients make without each other.
+        alone: whether it was asked for its folds.
         dispersion: whether it was asked how far clients' models lie apart.
     """
 
@@ -93,7 +93,7 @@ class Schema:
     local_steps: int = 0
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
-        """An answer to an order to train; AnswerRejected unless it is what was asked for."""
+        """An answer to an order to train; AnswerRejected unless it fits the order."""
 
         def check() -> None:
             leaf, facts = asked.leaf, answer.facts
@@ -169,7 +169,7 @@ class Schema:
                 raise ToldError("summaries", f"of {windows:g} windows")
 
     def _check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
-        """Raise unless what a leaf keeps beside its model is what it can keep after one leaf round."""
+        """Raise unless a leaf's state beside its model is possible after one leaf round."""
         facts = mapping(told, "leaf")
         _only(facts, {"norms", "strategy"} | ({"drift"} if leaf.drift is not None else set()))
         for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
@@ -178,7 +178,7 @@ class Schema:
             self._check_drift(facts["drift"], leaf, counted, moved, global_round)
 
     def _check_drift(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
-        """Raise unless Γ has grown by what replies of one leaf round can give, or not at all without any."""
+        """Raise where Γ has grown by more than replies of one leaf round can give, or grown without any."""
         assert leaf.drift is not None
         length, before = number(told, 0.0, math.inf, "drift"), leaf.drift.length
         settings = local_training(self.config.train, global_round, self.local_steps)
@@ -200,7 +200,7 @@ class Schema:
             raise ToldError("folds", "other names")
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
-        """An answer to an order to probe; AnswerRejected unless it is what was asked for."""
+        """An answer to an order to probe; AnswerRejected unless it fits the order."""
 
         def check() -> None:
             _only(answer.facts, {"moved", "book", NUMBER})
@@ -226,7 +226,7 @@ class Schema:
             splits: on which of its windows.
 
         Raises:
-            AnswerRejected: it is not what was asked for.
+            AnswerRejected: it does not fit the order.
         """
         found: dict[int, EvaluateReply] = {}
 
@@ -318,14 +318,14 @@ def check_note(packet: Packet, clients: Collection[int]) -> tuple[str, frozenset
 
 
 def _admitted(check: Callable[[], None]) -> None:
-    """Look an answer through; whatever that raises, the answer does not count."""
+    """Check an answer; on any exception, it does not count."""
     try:
         check()
     except schema.ReplyRejected as error:
         raise AnswerRejected(str(error.failure)) from None
     except ToldError as error:
         raise AnswerRejected(str(error)) from None
-    except Exception as error:  # whatever a leaf server can put into a packet
+    except Exception as error:  # a leaf server can put anything into a packet
         raise AnswerRejected(f"not readable: {words_of(error)[:_LONGEST]}") from None
 
 

@@ -1,4 +1,4 @@
-"""The one reader of orders at a leaf server: what a cloud asks is looked through before anything is done.
+"""The one reader of orders at a leaf server: a cloud's orders are checked before anything is done.
 
 A cloud that lies can make a leaf server's own work worthless, as it could by its models; it can neither have
 code carried out that the leaf server's user has not said yes to (`fedge.run.foreign_parts`), nor have
@@ -26,7 +26,7 @@ from fedge.timing.laps import PHASES
 _LONGEST = 200  # characters of why an order is refused
 _MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
 _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
-_LONGEST_TOLD = 2**20  # characters of what one client has told of its windows
+_LONGEST_TOLD = 2**20  # characters of one client's description of its windows
 _MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
 
 
@@ -38,7 +38,7 @@ class OrderRefused(ValueError):
 
 
 def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
-    """Raise OrderRefused unless facts of a run are some, by their form; what they say, others look at.
+    """Raise OrderRefused unless facts of a run have the right form; their content is checked elsewhere.
 
     Args:
         facts: as a cloud tells them.
@@ -66,7 +66,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
             text(told, _LONGEST_TOLD, "told")
     except OrderRefused:
         raise
-    except Exception as error:  # whatever a cloud can put into a packet
+    except Exception as error:  # a cloud can put anything into a packet
         raise _refused(error) from None
 
 

@@ -1,7 +1,7 @@
-"""Leaf servers as an engine of a run: who is there is asked of the gate, and clients are never sent anything.
+"""Leaf servers as an engine of a run: the gate knows the present ones, and clients are never sent anything.
 
 To `fedge.exchange.clients.find_clients` every client of a leaf server that is attached has answered its first
-call; where clients own their windows, once their leaf server has told what they say of them. All else that
+call; where clients own their windows, once their leaf server has passed on their descriptions. All else that
 clients do is ordered of their leaf server (`fedge.edge.port`).
 """
 
@@ -33,7 +33,7 @@ from fedge.rounds.port import Around, RunFacts
 
 _POLL_S = 0.05
 _LEAVE_S = 5.0
-_MOST_TOLD = 2**20  # bytes of what one client tells of its windows
+_MOST_TOLD = 2**20  # bytes of one client's description of its windows
 _RAISED = 2  # Flower's code of an exception at a client
 
 
@@ -51,7 +51,7 @@ class EdgeEngine:
         Args:
             gate: leaf servers attach to it.
             clients_per_leaf: how many clients stand under each leaf, in order.
-            owners: what leaf servers must know of the run to ask their clients of windows that these own
+            owners: facts of the run with which leaf servers ask their clients of windows that these own
                 (config, seed, clients); None where leaf servers have the windows.
         """
         identify_task()
@@ -61,7 +61,7 @@ class EdgeEngine:
         self._numbers = count(1)
         self._port: EdgeLeaves | None = None
         self._owners = owners
-        self._asked: dict[int, Future[Packet]] = {}  # leaf → what its clients tell of their windows
+        self._asked: dict[int, Future[Packet]] = {}  # leaf → its clients' descriptions of their windows
         self._waiting: dict[str, Message] = {}  # first calls that wait for it
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
@@ -123,7 +123,7 @@ class EdgeEngine:
         self._replies[message.metadata.message_id] = hello_reply(hello, message)
 
     def _ask(self, leaf: int) -> None:
-        """Ask a leaf server, once, what its clients tell."""
+        """Ask a leaf server, once, for its clients' descriptions."""
         if leaf not in self._asked:
             assert self._owners is not None
             question = Packet(orders.TELL, {**self._owners, "leaf": leaf})
@@ -143,7 +143,7 @@ class EdgeEngine:
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
     def _take_told(self, message: Message, client: int, asked: "Future[Packet]") -> None:
-        """Answer a first call with what a leaf server says, or with why it cannot."""
+        """Answer a first call with a leaf server's words, or with the reason why it cannot."""
         leaf, why = self._leaf_of[client], ""
         try:
             answer = asked.result()

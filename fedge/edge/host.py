@@ -38,7 +38,7 @@ from fedge.states.files import state_bytes
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 300  # characters of what is said of an order that failed, and of a cloud
+_LONGEST = 300  # characters of the text on a failed order, and of a cloud
 _MOST_BEFORE = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before any run has begun
 _NOTE_S = 0.5  # from one note on how far the clients are to the next
 
@@ -48,12 +48,12 @@ class Site:
     """Parts of a leaf server for one run.
 
     Attributes:
-        task: what is learnt.
+        task: of the run.
         make_leaf: gives the leaf, fresh, with a model.
         model: any, of the run's kind.
         parameter_names: its trainable entries.
-        facilities: what leaf rounds stand on.
-        kept: what is kept on disk.
+        facilities: shared by leaf rounds.
+        kept: state on disk.
         close: lets the clients go.
     """
 
@@ -82,7 +82,7 @@ class LeafHost:
         """Be ready for a run, which `opening` will open; `telling` asks clients that own their windows."""
         self._opening = opening
         self._telling = telling
-        self._run: tuple[Any, _AtWork] | None = None  # key, and what works on it
+        self._run: tuple[Any, _AtWork] | None = None  # key, and its worker
 
     def hello(self) -> Packet:
         """Say which versions this is."""
@@ -93,7 +93,7 @@ class LeafHost:
         logger.info("the cloud is there: %s", shown(dict(packet.facts)))
 
     def answer(self, packet: Packet, note: Note) -> Packet:
-        """Carry out an order; what goes wrong with it is told."""
+        """Carry out an order; its errors are reported."""
         try:
             if packet.kind == OVER:
                 self.close()
@@ -124,7 +124,7 @@ class LeafHost:
         return most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
 
     def _tell(self, facts: Mapping[str, Any]) -> Packet:
-        """Say what clients tell of windows that they own."""
+        """Answer with clients' descriptions of windows that they own."""
         if self._telling is None:
             raise ConfigError(
                 "its clients own no windows; start it with fedge leaf --nodes, or the cloud without --owners"
@@ -217,7 +217,7 @@ class _AtWork:
         return leaf
 
     def _kept_folds(self, leaf_round: int) -> list[list[Any]]:
-        """Keep what clients made without each other, if the cloud wants to know; return client, name."""
+        """Keep clients' models without each other, if the cloud asks for them; return client, name."""
         folds = self._book.folds.get(self._index)
         if folds is None:
             return []
@@ -251,7 +251,7 @@ class _AtWork:
         return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}
 
     def _models(self, packet: Packet, named: Mapping[str, list[str]]) -> dict[str, State]:
-        """Role → model, of the order or of what is kept here."""
+        """Role → model, of the order or of those kept here."""
         return {
             role: self.site.kept.fold(name) if where == orders.HERE else packet.states[name]
             for role, (where, name) in named.items()

@@ -1,8 +1,8 @@
 """Packets between cloud and leaf servers: states of leaves, books of rounds, evaluations.
 
-Where clients own their windows the cloud asks first what they tell of them (`TELL`). From the cloud goes
-what a leaf round starts from: the leaf's model, its control c_j and what its clients
-are told of it, what its strategy keeps. The leaf's new model comes back with the same. Models of clients and
+Where clients own their windows the cloud asks first for descriptions (`TELL`). The cloud sends
+the start of a leaf round: the leaf's model, its control c_j and the part of it that its clients
+are told, its strategy's state. The leaf's new model comes back with the same. Models of clients and
 their control variates c_i stay at the leaf server; of a client's update the cloud gets a summary where it
 groups leaves by those (`fedge.clustering.sketch`), and besides the numbers that its tables hold.
 """
@@ -66,7 +66,7 @@ def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
 
 
 def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
-    """Take what a leaf server's book says into the round's; times and failures are taken elsewhere."""
+    """Take a leaf server's book into the round's; times and failures are taken elsewhere."""
     book.train_loss |= {int(client): float(loss) for client, loss in told["train_loss"]}
     for client, seconds in told["train_seconds"]:
         book.train_seconds[int(client)] = book.train_seconds.get(int(client), 0.0) + float(seconds)
@@ -78,7 +78,7 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
 
 
 def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: float) -> None:
-    """Take when clients of a leaf were at work into an exchange, by the clock whose time is `now`.
+    """Take the times of a leaf's clients' work into an exchange, by the clock whose time is `now`.
 
     Leaf servers on several machines may have processes of one number: here each has a range of its own.
     """
@@ -146,7 +146,7 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
     """Client → its evaluations.
 
     Args:
-        told: what `packed_evaluations` returned.
+        told: result of `packed_evaluations`.
         task: of the run.
         outputs: of its models.
 

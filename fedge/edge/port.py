@@ -2,7 +2,7 @@
 
 An order goes to all leaf servers at once; each lets its clients work and answers with its model. A leaf
 server that is gone is waited for, as long as `guard.start-timeout` says, and asked again when it is back: it
-starts from what the order says, so nothing is lost and nothing counts twice. One that stays away loses only
+starts from the order's states, so nothing is lost and nothing counts twice. One that stays away loses only
 itself: its clients have failed, and its leaf keeps its model (contract C12). So does one whose answer cannot
 be (`fedge.edge.answers`), and one that cannot carry an order out, unless it never could.
 """
@@ -71,7 +71,7 @@ class EdgeLeaves:
         self._in_checkpoints: list[dict[int, int]] = []
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
-    # --- what is asked ------------------------------------------------------------------------------
+    # --- questions --------------------------------------------------------------------------------
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
         """Let leaf servers train a line for a leaf round."""
@@ -119,7 +119,7 @@ class EdgeLeaves:
         return self._order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
 
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
-        """Move a leaf, or a fork, to what its server has made of it; return how many replies count."""
+        """Move a leaf, or a fork, to its server's result; return how many replies count."""
         facts, book, index = answer.facts, self._transport.book, leaf.index
         if leaf is self._leaves[index]:
             states = {name: state for name, state in answer.states.items() if name != "told"}
@@ -198,7 +198,7 @@ class EdgeLeaves:
     def _evaluate_order(
         self, known: Mapping[str, State], unseen: Mapping[str, State], splits: Sequence[SplitName], phase: str
     ) -> Packet:
-        """The order to evaluate models to one leaf server; what it keeps itself is named only."""
+        """The order to evaluate models to one leaf server; models that it keeps itself are named only."""
         states: dict[str, State] = {}
 
         def named(models: Mapping[str, State], who: str) -> dict[str, list[str]]:
@@ -231,12 +231,12 @@ class EdgeLeaves:
         read: Callable[[int, Packet], _Read],
         phase: str = "",
     ) -> dict[int, _Read]:
-        """Give orders to leaf servers, all at once; return what is read of the answers that count, in order.
+        """Give orders to leaf servers, all at once; return the read answers that count, in order.
 
         Args:
             packets: leaf → order.
             clients: leaf → its clients that are to work.
-            read: (leaf, answer) → what it says; AnswerRejected where that cannot be.
+            read: (leaf, answer) → content; AnswerRejected where it is impossible.
             phase: is charged with all of the time, where the exchange is no step of its own.
 
         Raises:
@@ -278,7 +278,7 @@ class EdgeLeaves:
             self._transport.note_failure(client, Failure(kind, detail))
 
     def _follow(self, running: Mapping[int, "Future[Packet]"], progress: "_Progress") -> None:
-        """Wait until all have ended; whoever follows the run sees how far they are."""
+        """Wait until all have ended; viewers of the run see how far they are."""
         left = set(running.values())
         while left:
             _, left = wait(left, _LOOK_S)
@@ -335,7 +335,7 @@ class EdgeLeaves:
             raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
         raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
 
-    # --- what survives ------------------------------------------------------------------------------
+    # --- state that survives ------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """State of the run that a checkpoint holds, as JSON."""
@@ -343,7 +343,7 @@ class EdgeLeaves:
         return {"versions": list(self._versions.items())}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         if not facts.get("versions") and any(leaf.control is not None for leaf in self._leaves):
             raise RunError(
                 "the clients' control variates of this run are in its checkpoint, not at leaf servers; go on "
@@ -358,7 +358,7 @@ class EdgeLeaves:
 
 
 class _Progress:
-    """How far the clients of all leaf servers are, by what these tell."""
+    """Progress of the clients of all leaf servers, by these servers' reports."""
 
     def __init__(self, clients: Mapping[int, Sequence[int]]) -> None:
         self._clients = clients

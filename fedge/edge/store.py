@@ -1,6 +1,6 @@
 """Files that a leaf server keeps between orders: its clients' control variates, and folds.
 
-Control variates c_i are kept as versions: that of leaf round n is what they were after it. An order says from
+Control variates c_i are kept as versions: that of leaf round n is their state after it. An order says from
 which version it starts, so one that is put again (the link broke, a process was killed, the cloud went on
 from a checkpoint) starts from where it did, and no work counts twice. Versions stay as long as a checkpoint
 of the cloud names them.

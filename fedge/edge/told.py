@@ -7,7 +7,7 @@ from fedge.config.option import shown
 
 
 class ToldError(ValueError):
-    """Something that was told cannot be: what, and how. One line."""
+    """An impossible fact in a message: its name and fault. One line."""
 
     def __init__(self, what: str, how: str) -> None:
         super().__init__(f"{what}: {how}")

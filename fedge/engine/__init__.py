@@ -5,7 +5,7 @@
 workers elsewhere say of themselves, `federation` what a run asks of the machine, `capture` ends the captures
 of a profile.
 
-Imports only from below: `records` and what is under it.
+Imports only from below: `records` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -1,12 +1,12 @@
 """Exchange of messages between server and clients, and the roll of those present.
 
 `hello`, `train` and `evaluate` are the three things that are said, the only places that know the names of
-records, with `joint` for the latter two in one message, `round_context` for what a round tells and `content`
-for what messages are made of. `clients` is the only place that knows node ids, `delivery` matches replies to
-questions, `ordering` says who is sent to work first; `engine` is what they need of whatever drives clients,
+records, with `joint` for the latter two in one message, `round_context` for facts of a round and `content`
+for parts of messages. `clients` is the only place that knows node ids, `delivery` matches replies to
+questions, `ordering` orders clients for work; `engine` is the interface to the clients' engine,
 `failure` why a client does not count, `leaving` all that leaves a client, with marks.
 
-Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
+Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -82,7 +82,7 @@ def tell_algorithm(
     keep: bool = False,
     unseen: bool = False,
 ) -> None:
-    """Tell clients what their leaf part sends, and which version of their memory counts.
+    """Add to messages the leaf part's arrays, and the version of clients' memory that counts.
 
     Args:
         messages: train or evaluate messages, which may share their content.
@@ -154,7 +154,7 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
 
 
 def other_extra(extra: State, wanted: Form) -> str:
-    """How arrays differ in form from what the trial found; "" for not at all."""
+    """Difference in form between arrays and those of the trial; "" for none."""
     found = form_of(extra)
     for name in sorted(found.keys() | wanted.keys()):
         if found.get(name) != wanted.get(name):

@@ -1,6 +1,6 @@
-"""The clients of a run: who is there (contract C4), and one exchange with many of them at once.
+"""The clients of a run: their nodes (contract C4), and one exchange with many of them at once.
 
-Node ids stay in this file: what leaves it is in partition ids, and in their order.
+Node ids stay in this file: its results are by partition id, and in that order.
 """
 
 import logging
@@ -49,7 +49,7 @@ class Exchange:
     Attributes:
         replies: partition id → reply, in ascending order of the id.
         failures: partition id → why, for clients that answered with an error or not in time.
-        times: when the server waited, and when whose message was worked on.
+        times: of the server's waits, and of work on each message.
     """
 
     replies: dict[int, Message]
@@ -94,13 +94,13 @@ class Clients:
         roll: Roll | None = None,
         devices: Mapping[str, int] | None = None,
     ) -> None:
-        """Take the engine that reaches them and what is known of them.
+        """Take the engine that reaches them, and facts of them.
 
         Args:
             engine: delivers their messages.
             node_of: partition id → node id, where partition ids are 0..K-1.
             sharing: the nodes that see state files.
-            told: partition id → what the client tells of its own windows; None where the server has them.
+            told: partition id → the client's description of its own windows; None where the server has them.
             roll: knows nodes that come back; by default none do.
             devices: "cpu" or the name of a GPU → clients that compute on it; unknown ones are not in it.
         """
@@ -124,7 +124,7 @@ class Clients:
         self._observer = observer
 
     def observe(self, standing: Callable[[], Standing]) -> None:
-        """Show whoever follows how an exchange stands that goes on elsewhere."""
+        """Show the progress of an exchange that goes on elsewhere."""
         self._observer(standing)
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class Clients:
 
     @property
     def ask_now_and_then(self) -> bool:
-        """Whether clients are nodes of a SuperLink: an exchange takes seconds, whatever it carries."""
+        """Whether clients are nodes of a SuperLink: an exchange takes seconds, even an empty one."""
         return self._returning is not None
 
     @property
@@ -181,7 +181,7 @@ class Clients:
 
         Args:
             messages: at most one per client.
-            timeout_s: seconds that each client may work. Whoever delivers the messages ends what takes
+            timeout_s: seconds that each client may work. The deliverer of the messages ends work that takes
                 longer; where that fails, all is over when nothing has come for that long and a bit.
             clock: charged "push" and "wait".
             retries: how often a message is sent again to a client that failed.
@@ -220,7 +220,7 @@ class Clients:
 
 
 class _Ongoing:
-    """One exchange while it goes on: who was asked, who has answered or failed, who may try again."""
+    """One exchange while it goes on: clients asked, answered, failed, or allowed another try."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class _Ongoing:
     def take(self, partition: int, answer: Answer) -> Message | None:
         """Take in an answer; return the message to send instead if the client failed and may try again."""
         question, reply = answer
-        # the answer is that of whoever was asked, wherever it says that it comes from
+        # the answer counts for the client asked, not for the one that it names
         reply.metadata.__dict__["_src_node_id"] = question.metadata.dst_node_id
         if not reply.has_error():
             if is_of_version(reply, question):
@@ -281,7 +281,7 @@ class _Ongoing:
     def _judged(self, partition: int, failure: Failure) -> Failure | None:
         """Why a client failed, after its last words; None if it met a worker that was about to start.
 
-        Until such a worker is there again it fails whatever it is given, at once.
+        Until such a worker is there again it fails all messages at once.
         """
         if failure.kind not in (WORKER_DIED, NO_REPLY):
             return failure
@@ -306,7 +306,7 @@ class _Ongoing:
         return Standing(self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
 
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:
-        """Partition id → reply and partition id → failure, in order; who is silent has failed."""
+        """Partition id → reply and partition id → failure, in order; silent clients have failed."""
         for partition in self.sent.keys() - self._replies.keys() - self._failures.keys():
             self._failures[partition] = no_reply_within(self._timeout_s)
         return dict(sorted(self._replies.items())), dict(sorted(self._failures.items()))
@@ -325,7 +325,7 @@ def find_clients(
     Args:
         engine: reaches them.
         timeout_s: seconds.
-        question: what each is asked.
+        question: for each.
         tick: called again and again meanwhile.
         among: which clients are looked for; by default all that there are.
         expected: how many there are; by default as many as the first one says.
@@ -360,9 +360,9 @@ def find_again(
     Args:
         engine: reaches them.
         timeout_s: seconds.
-        question: what each is asked.
+        question: for each.
         among: which clients these are.
-        told: partition id → what the client has told of its windows.
+        told: partition id → the client's description of its windows.
     """
     deadline = time.monotonic() + timeout_s
     roll = Roll(engine, question, among)

@@ -30,8 +30,8 @@ METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
 CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows in a record of its own
 OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
-WORK = "work"  # among the metrics: what the client did with its time, as `fedge.timing.calls` has it
-HELD = "held"  # among the metrics: what the node's processes hold, as `fedge.process.client_app` has it
+WORK = "work"  # among the metrics: the client's times, as `fedge.timing.calls` has them
+HELD = "held"  # among the metrics: memory of the node's processes, as `fedge.process.client_app` has it
 LEAVING = {WORK: MACHINES, HELD: MACHINES}
 
 
@@ -91,7 +91,7 @@ def handed_out(message: Message) -> Message:
 def received(reply: Message, question: Message) -> Message:
     """A client's reply as the server gets it: records of its own, arrays copied now.
 
-    Whatever the client writes to afterwards, or has shared with others, is no longer in it.
+    The client's later writes, and arrays shared with others, are not in it.
 
     Raises:
         Exception: the reply is not made of Flower's records.
@@ -133,7 +133,7 @@ def payload_bytes(message: Message) -> int:
 def total_payload_bytes(messages: Iterable[Message]) -> int:
     """The bytes of all arrays in messages that may share their records.
 
-    Two control variates in files count as their difference, which is what goes where files do not.
+    Two control variates in files count as their difference, which is sent where files are not.
     """
     known: dict[int, int] = {}
     total = 0

@@ -13,11 +13,9 @@ from fedge.process.watchdog import note_progress, refuse_stalled
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
 
-_SWEEP_S = 0.15  # in which Flower's engine has picked up what was pushed: it looks every 0.1 s
+_SWEEP_S = 0.15  # in which Flower's engine has picked up pushed messages: it looks every 0.1 s
 _ENGINE_CHECK_S = 0.5
-RESTART_S = (
-    60.0  # what a worker may take to end a client whose time is over and to start again, on a busy machine
-)
+RESTART_S = 60.0  # for a worker to end a client whose time is over and to start again, on a busy machine
 
 Answer = tuple[Message, Message]
 """A question and its reply."""
@@ -51,7 +49,7 @@ class Stamps:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Charge the body to "wait", and what was before it to "push"."""
+        """Charge the body to "wait", and the time before it to "push"."""
         began = self._clock.lap("push")
         yield
         self._waits.append((began, self._clock.lap("wait")))
@@ -82,7 +80,7 @@ def collect(
 
     With `again` (answer → a message to send instead, or None) each client has `timeout_s` for itself: the
     engine gives up those that take longer, if it can, and the whole is over when nothing has come for that
-    long and what a worker may take to start again. `tick` is called whenever this thread has looked for
+    long and the time of a worker to start again. `tick` is called whenever this thread has looked for
     replies, so at least twice a second, and so is `beside`, which may give up some of the questions that are
     pending, add messages, and keep all waiting.
     """
@@ -115,7 +113,7 @@ def _pull(
         got = _matched(pending, engine.pull_messages(set(pending)))
         if beside is not None:
             lost, more, is_awaited = beside(pending)
-            is_awaited |= bool(got)  # among these may be who is to be waited for
+            is_awaited |= bool(got)  # the awaited clients may be among these
             for question, _ in lost:
                 del pending[question.metadata.message_id]
             got += lost

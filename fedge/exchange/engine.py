@@ -1,6 +1,6 @@
 """Engine's side of an exchange: Flower's Grid, and facts that Flower does not tell.
 
-There are two: clients in this process (`fedge.engine.inprocess`), and whatever Flower drives
+There are two: clients in this process (`fedge.engine.inprocess`), and clients driven by Flower
 (`fedge.engine.flower_engine`).
 """
 
@@ -26,8 +26,8 @@ class Elsewhere:
     """Processes and clocks that are not below the server's process, between two rounds.
 
     Attributes:
-        processes: workers of a cluster, what they have started, and Ray's own beside them.
-        clocks: number of another machine (`fedge.process.identity`) → what its clock says.
+        processes: workers of a cluster, their children, and Ray's own beside them.
+        clocks: number of another machine (`fedge.process.identity`) → reading of its clock.
     """
 
     processes: Sequence[ProcessMemory] = ()
@@ -54,10 +54,10 @@ class LookAheadEngine(Protocol):
         """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
-        """End what clients have worked on for longer than `limit_s` seconds."""
+        """End clients' work of more than `limit_s` seconds."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Why a client failed whose reply is an error."""
+        """Reason for which a client failed, from its error reply."""
 
 
 class Engine(Protocol):
@@ -95,10 +95,10 @@ class Engine(Protocol):
         """Wait for replies: at most so many seconds, and no longer than until there is something to do."""
 
     def give_up_late(self, limit_s: float) -> None:
-        """End what clients have worked on for longer than `limit_s` seconds, if the engine can."""
+        """End clients' work of more than `limit_s` seconds, if the engine can."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Why a client failed whose reply is an error."""
+        """Reason for which a client failed, from its error reply."""
 
     def refuse_stopped(self) -> None:
         """Raise RunError when the engine has stopped: no reply will ever come."""
@@ -110,7 +110,7 @@ class Engine(Protocol):
         """Whether any client may run on any of several machines."""
 
     def hand_out(self, data_folder: Path) -> str:
-        """Give clients on all machines the windows of a data folder; returns what tells them where they are.
+        """Give clients on all machines the windows of a data folder; returns their places, for messages.
 
         Empty where clients see the folder itself.
         """

@@ -34,9 +34,9 @@ LEAVING: Leaving = {
 }  # fmt: skip
 _EVALUATED = "model/"  # before the role of a model that is to be evaluated
 
-# Roles of models that are evaluated: what a leaf's leaf rounds made, what the cloud offers it (see
+# Roles of models that are evaluated: those of a leaf's leaf rounds, those that the cloud offers it (see
 # `fedge.cloud.offers` for several offers) and its cluster's model; its own line beside a tentative offer and
-# the one fine-tuned for its clients are called as what trains them (`fedge.exchange.round_context`).
+# the one fine-tuned for its clients are called as their lines (`fedge.exchange.round_context`).
 OWN: Final = "own"
 OFFERED: Final = "offered"
 CLUSTER: Final = "cluster"
@@ -49,10 +49,10 @@ class Evaluation:
     """One model on one split of one client.
 
     Attributes:
-        sums: what the task adds up over the windows.
+        sums: the task's, over the windows.
         loss: mean per window.
         windows: how many.
-        differences: on validation windows, beside the own model: the sum, and the sum of squares, of what
+        differences: on validation windows, beside the own model: sum, and sum of squares, of all that
             windows gain by this model in the values by which the task's first score goes.
         moments: the description of the windows by the model (`fedge.training.describe`), of the role
             `DESCRIBED` alone.
@@ -83,13 +83,13 @@ class Evaluation:
 
 
 def differences(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """The sum and the sum of squares of what windows gain by another model.
+    """The sum and the sum of squares of windows' gains by another model.
 
     Of right and wrong, with b windows that only the own model has right and c that only the other one has,
     they are c − b and b + c.
 
     Args:
-        own: (N,) window by window what the first score goes by, of the own model.
+        own: (N,) the first score's terms, window by window, of the own model.
         other: (N,) the same windows, of the other model.
 
     >>> differences(np.array([True, True, False]), np.array([True, False, False]))
@@ -119,7 +119,7 @@ class Pooled:
 def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
     """Scores and loss over the windows of all evaluations; None without any.
 
-    Sample-weighted by construction: what clients have added up is added.
+    Sample-weighted by construction: clients' sums are added.
     """
     if not evaluations:
         return None
@@ -178,7 +178,7 @@ def splits_to_evaluate(message: Message) -> list[SplitName]:
 def evaluate_reply(
     message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] | None = None
 ) -> Message:
-    """Answer an evaluate message; `work` tells, once all else is done, what the client did with its time."""
+    """Answer an evaluate message; `work` gives the client's times, once all else is done."""
     values: dict[str, Any] = {VERSION: RoundContext.of(message).version}
     for (role, split), evaluation in evaluations.items():
         values[f"{role}/{split}/loss"] = float(evaluation.loss)
@@ -204,7 +204,7 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
         outputs: of its models.
 
     Raises:
-        Exception: it is none; whatever a client can put into a message.
+        Exception: it is none; a client can put anything into a message.
     """
     metrics = metrics_of(reply)
     form = task.form(outputs)

@@ -1,6 +1,6 @@
-"""Why a client's part in an exchange does not count: a kind to count by, and what exactly was seen.
+"""Failure of a client in an exchange: a kind to count by, and the details.
 
-Whatever a client says about itself comes in here, and nowhere else: it is one printable line from then on.
+Clients' texts about themselves come in here, and nowhere else: each is one printable line from then on.
 """
 
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ _LONGEST_REASON = 20_000  # of an error reply that are looked at, half of them i
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure of one client; as text it is what a person reads.
+    """A failure of one client; its text is for people.
 
     Attributes:
-        kind: what failures are counted by.
-        detail: what was seen; printable, in one line, of at most 300 characters.
+        kind: by which failures are counted.
+        detail: printable, in one line, of at most 300 characters.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class Failure:
 
 
 def reason_of(reply: Message) -> str:
-    """Words of an error reply: text of bounded length, whatever a client has put there."""
+    """Words of an error reply: any client's text, of bounded length."""
     reason = reply.error.reason
     if not isinstance(reason, str):
         return "" if reason is None else f"its error has {shown(reason)} in place of words"

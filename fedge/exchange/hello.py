@@ -1,4 +1,4 @@
-"""Hello: who are you? And, when a profile is taken, the last words of a worker."""
+"""Hello: a node's first answer. And, when a profile is taken, the last words of a worker."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ LEAVING: Leaving = {
     "partition_id": PLACES, "num_partitions": PLACES, "seen": MACHINES, "told": SCALES, "device": MACHINES,
     "pid": MACHINES,
 }  # fmt: skip
-_TOLD = "told-windows"  # entry of a question's config: what the client told at the start of the run
+_TOLD = "told-windows"  # entry of a question's config: the client's description at the start of the run
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Hello:
         num_partitions: of how many.
         seen: its answer to the server's challenge, by which it is known to see the server's folder of state
             files; empty if it does not.
-        told: what it tells of its windows, where its node names its own; None where the server has them.
-        device: what it computes on: "cpu", or the name of a GPU; empty where that is not known.
+        told: description of its windows, where its node names its own; None where the server has them.
+        device: of its computation: "cpu", or the name of a GPU; empty where unknown.
     """
 
     partition_id: int
@@ -44,7 +44,7 @@ class Hello:
 
 
 def hello_message(node_id: int, challenge: str = "", seed: int = 0, options: str = "") -> Message:
-    """Ask a node who it is, whether it can answer a challenge, and what it holds in a run with a seed.
+    """Ask a node for its partition, its answer to a challenge, and its windows in a run with a seed.
 
     `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`).
     """
@@ -76,7 +76,7 @@ def read_hello(reply: Message) -> Hello:
     """Read a client's answer to hello.
 
     Raises:
-        Exception: it is none; whatever a client can put into a message.
+        Exception: it is none; a client can put anything into a message.
     """
     record = config_of(reply)
     partition_id, num_partitions = record["partition_id"], record["num_partitions"]

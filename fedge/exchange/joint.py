@@ -1,9 +1,9 @@
-"""A joint question: evaluate what a round has made, then train from it for the next one, all in one call.
+"""A joint question: evaluate a round's models, then train from them for the next one, all in one call.
 
 It is a train message that holds the records of an evaluate message beside its own, and its reply is that of
-a training which holds the metrics of an evaluation. Either side takes it apart again, so whoever reads one of
+a training which holds the metrics of an evaluation. Either side takes it apart again, so readers of one of
 the two parts need not know of the other. A client that has evaluated and then cannot train answers with the
-evaluation alone; whoever asks tells that from the missing part, and asks for it by itself.
+evaluation alone; the asker sees the missing part, and asks for it by itself.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
     Args:
         question: the joint one.
         evaluation: the reply to its `evaluate_part`.
-        train: makes the reply of the training; what it raises leaves the evaluation as it is.
+        train: makes the reply of the training; its errors leave the evaluation as it is.
     """
     found = {_EVALUATED: evaluation.content[METRICS]}
     try:
@@ -93,7 +93,7 @@ def parts_of(reply: Message) -> tuple[Message | None, Message | None]:
 def _with(message: Message, records: dict[str, Any]) -> Message:
     """A message with other records, and the same sender, receiver and ids.
 
-    What they are is not looked at: a reply can hold anything, and whoever reads it refuses that.
+    Their content is not looked at: a reply can hold anything, and its reader refuses faults.
     """
     own: Any = Message  # takes metadata as they are, which its declared signatures leave out
     content = RecordDict()

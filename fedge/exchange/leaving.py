@@ -1,4 +1,4 @@
-"""All that leaves a client: what the modules here say that they send, in one table."""
+"""All that leaves a client, in one table: the records that the modules here declare."""
 
 from fedge.exchange import content, evaluate, failure, hello, train
 from fedge.privacy.marks import Leaving, Quantity

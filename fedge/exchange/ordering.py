@@ -16,7 +16,7 @@ def largest_first(costs_s: Mapping[int, float]) -> list[int]:
 
 
 def waves(costs_s: Mapping[int, float]) -> list[list[int]]:
-    """Clients in waves for an engine that keeps no order among what it is given at once.
+    """Clients in waves for an engine that keeps no order among messages given at once.
 
     The first wave holds those that cost more than half of the largest, the second those above a quarter, the
     third the rest: within a wave any order will do. One wave, if all cost about the same or little.

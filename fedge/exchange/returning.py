@@ -19,8 +19,8 @@ from fedge.exchange.roll import Roll
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 1.0  # between two looks at who is there
-_PATIENCE_S = 20.0  # before a silent node is asked who it is, and three times as long as it took last
+_LOOK_S = 1.0  # between two looks at the nodes
+_PATIENCE_S = 20.0  # before a silent node is asked again, and three times as long as it took last
 _FIRST_PATIENCE_S = 60.0  # the same where nothing is known of its time
 _FACTOR = 3.0
 
@@ -59,16 +59,16 @@ class Returning:
         again: Callable[[int], Message | None],
         gone: Callable[[], Collection[int]],
     ) -> tuple[list[Answer], list[Message], bool]:
-        """Look who is there, now and then.
+        """Look for returned nodes, now and then.
 
         Args:
             pending: questions without an answer, by message id.
-            again: (partition id) → what to ask a node that has come back once more, if its partition has
+            again: (partition id) → question to repeat to a node that has come back, if its partition has
                 failed for being gone, or None.
             gone: gives the partitions that have failed for being gone in this exchange.
 
         Returns:
-            Questions that are lost, each with an error in place of its reply; what is to be sent; whether
+            Lost questions, each with an error in place of its reply; messages to send; whether
             a node that is gone is waited for.
         """
         now = time.monotonic()
@@ -96,7 +96,7 @@ class Returning:
         return [(question, _lost(question)) for question in lost], more, bool(set(awaited) - back)
 
     def _ask_the_silent(self, pending: Mapping[str, Message], there: set[int], now: float) -> None:
-        """Ask nodes who they are that should have answered long ago."""
+        """Say hello to nodes that should have answered long ago."""
         for key, question in pending.items():
             began = self._since.setdefault(key, now)
             node = question.metadata.dst_node_id

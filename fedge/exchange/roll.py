@@ -5,7 +5,7 @@ id; it gets its partition back once the id before is gone. A partition that a no
 it, and neither windows other than those of the start, nor a partition that there is none of, get in.
 
 A node with the key of a partition holds that one and no other; without, it keeps the one that it claimed
-first, and the first to claim one has it. Whoever claims another's stays out, and the run goes on without it.
+first, and the first to claim one has it. A later claimant stays out, and the run goes on without it.
 """
 
 import logging
@@ -23,7 +23,7 @@ from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 200  # characters of what is wrong with an answer
+_LONGEST = 200  # characters of an answer's fault
 _MOST_NAMED = 10  # missing partitions that an error names
 _MOST_REASONS = 3  # nodes that stay out of which it says why
 _AWAY = 1 << 62  # ids of nodes that nobody has seen yet start here; Flower draws its own from 64 bits
@@ -34,7 +34,7 @@ class Question:
     """Question to every node at its first call.
 
     Attributes:
-        challenge: that whoever sees the server's state files can answer.
+        challenge: that every reader of the server's state files can answer.
         seed: of the run.
         options: of the run, as JSON, where nodes have others.
     """
@@ -62,7 +62,7 @@ class Roll:
 
     Attributes:
         node_of: partition id → node id.
-        hellos: partition id → what its first client said.
+        hellos: partition id → its first client's answer.
         expected: number of partitions; 0 while nobody has said.
     """
 
@@ -73,9 +73,9 @@ class Roll:
 
         Args:
             engine: reaches them.
-            question: what each is asked.
+            question: for each.
             among: which clients are looked for.
-            expected: how many there are; by default what the first one says.
+            expected: their number; by default the first one's answer.
         """
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
@@ -86,7 +86,7 @@ class Roll:
         self._asked: set[int] = set()
         self._pending: dict[str, int] = {}  # id of a hello → the node
         self._partition_of: dict[int, int] = {}  # of all nodes that ever held one
-        self._waiting: dict[int, list[int]] = {}  # partition id → nodes that claim what another one has
+        self._waiting: dict[int, list[int]] = {}  # partition id → nodes that claim another one's
         self._out: dict[int, str] = {}  # node that stays out → why
 
     def partition(self, node: int) -> int:
@@ -108,7 +108,7 @@ class Roll:
         return self._among.partitions if self._among else range(self.expected)
 
     def ask(self, nodes: Iterable[int]) -> None:
-        """Ask those nodes who they are that have not been asked yet."""
+        """Say hello to nodes that have not been asked yet."""
         new = [node for node in nodes if node not in self._asked]
         if new:
             self._asked.update(new)
@@ -117,7 +117,7 @@ class Roll:
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:
-        """Ask a node once more: whoever answers has answered whatever it was asked before, or has lost it."""
+        """Ask a node once more: a node that answers has answered all earlier questions, or lost them."""
         self._asked.discard(node)
         self.ask([node])
 
@@ -130,7 +130,7 @@ class Roll:
         """Take in a first answer before the run begins.
 
         Raises:
-            RunError: the client has failed, or says what cannot be, and the run cannot do without it.
+            RunError: the client has failed, or its answer is impossible, and the run cannot do without it.
         """
         failure = self._engine.failure_of(reply) if reply.has_error() else None
         if failure is not None and failure.kind == NODE_GONE:
@@ -143,7 +143,7 @@ class Roll:
             self._keep_out(node, str(error))
             return
         self.expected = hello.num_partitions
-        for other, why in self._out.items():  # who came before anybody had said how many there are
+        for other, why in self._out.items():  # came before the number of partitions was known
             self._refuse_needed(other, why)
         self.hellos[hello.partition_id] = hello
         self.bind(hello.partition_id, node)
@@ -175,7 +175,7 @@ class Roll:
         return hello
 
     def _is_rightful(self, node: int, holder: int) -> bool:
-        """Whether a node has a key of a partition, and who holds it now has none."""
+        """Whether a node has a key of a partition, and its present holder has none."""
         key_of = self._engine.partition_of_key
         return key_of(node) is not None and key_of(holder) is None
 
@@ -216,7 +216,7 @@ class Roll:
     # --- while the run goes on ----------------------------------------------------------------------------
 
     def expect(self, told: Mapping[int, Told]) -> None:
-        """Take partitions, with what their clients have told, for those of nodes that are away."""
+        """Take partitions, with their clients' descriptions, for those of nodes that are away."""
         for partition, windows in told.items():
             self.hellos[partition] = Hello(partition, self.expected, told=windows)
             self.bind(partition, _AWAY + partition)
@@ -283,7 +283,7 @@ class Roll:
 
 
 def _read(reply: Message) -> Hello:
-    """Content of a reply, or RunError, whatever a client has put into it."""
+    """Content of a reply, or RunError for anything that a client may have put into it."""
     try:
         return read_hello(reply)
     except Exception as error:
@@ -295,6 +295,6 @@ def _whose(reply: Message) -> str:
     """Owner of a first answer, as far as it says so itself."""
     try:
         partition = config_of(reply)["partition_id"]
-    except Exception:  # whatever a client has put into it
+    except Exception:  # a client can put anything into it
         return "a client"
     return f"partition {partition}" if type(partition) is int and 0 <= partition < 10**6 else "a client"

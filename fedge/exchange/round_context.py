@@ -9,7 +9,7 @@ from fedge.exchange.content import METRICS, config_of
 from fedge.seeding import Purpose
 from fedge.states.records import entries
 
-# What trains: a leaf's model, its own line beside a tentative offer, the model of the cluster that is
+# Lines: a leaf's model, its own line beside a tentative offer, the model of the cluster that is
 # proposed for it, the one fine-tuned for its clients, or the run's first model, for comparison only.
 Line = Literal["leaf", "own-line", "trial", "personal", "probe"]
 LEAF: Final = "leaf"
@@ -35,9 +35,9 @@ class RoundContext:
         server: the server's process, as `fedge.process.identity.process_name` has it; a client in another
             process sends its log to `log_path`.
         timeout_s: seconds that the client may take.
-        line: what trains. Whatever but the leaf's own model leaves no trace at the client, and the
+        line: kind of line. Whatever but the leaf's own model leaves no trace at the client, and the
             personal one draws from streams of its own. A probe trains as in global round 1.
-        windows: by what `fedge.engine.ray_objects.take` finds the clients' data; empty where it is in files.
+        windows: `fedge.engine.ray_objects.take` finds the clients' data by them; empty for data in files.
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
         options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
@@ -98,7 +98,7 @@ def is_of_version(reply: Message, question: Message) -> bool:
     """Whether a reply started from the model that the question sent.
 
     Where neither says, as at a first call, there is no other model; a reply without metrics says nothing at
-    all and is refused by whoever reads it.
+    all and is refused by its reader.
     """
     metrics = entries(reply.content).get(METRICS)
     if not isinstance(metrics, MetricRecord):

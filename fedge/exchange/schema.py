@@ -1,9 +1,9 @@
-"""The one boundary that replies pass, with one schema: what is not what was asked for loses only itself.
+"""The one boundary that replies pass, with one schema: a reply that does not fit loses only itself.
 
 A reply is read, checked whole and only then a Python object; nothing of it is looked at before, and nothing
-has to be looked at again. Types, sizes, finite numbers and ranges; and what the leaf knows better than the
+has to be looked at again. Types, sizes, finite numbers and ranges; and facts known better to the leaf than the
 client: how many steps a number of windows takes, that no variance is negative, how far a counter can have
-gone, that counts of windows add up. Whatever goes wrong while a reply is read counts against its client.
+gone, that counts of windows add up. Every error in reading a reply counts against its client.
 
 How large a number may be: an entry of a model at most √(max / 2²⁰) of its dtype (1.8e16 for float32), so that
 a million of its squares still have a sum. Beyond, a finite model makes the leaf's arithmetic infinite.
@@ -59,7 +59,7 @@ class TrainTask:
         variances: entries of the model that cannot be negative (BatchNorm's running variances).
         says_clipped: whether the client has to say if it clipped its update.
         least_loss: the smallest that can be.
-        form: what its algorithm sends; None for the model alone, trained for as many steps as options say.
+        form: of its algorithm's arrays; None for the model alone, trained for as many steps as options say.
         keeps: whether it is to have kept a memory.
     """
 
@@ -89,11 +89,11 @@ def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -
 
     Args:
         message: the answer.
-        task: what was asked.
+        task: of the question.
         folder: where the client may have put its model as a file; None: nowhere.
 
     Raises:
-        ReplyRejected: it is not what was asked for.
+        ReplyRejected: it does not answer the question.
     """
 
     def read() -> TrainReply:
@@ -121,7 +121,7 @@ def admit_evaluations(
         task: of the run.
 
     Raises:
-        ReplyRejected: it is not what was asked for.
+        ReplyRejected: it does not answer the question.
     """
 
     def read() -> EvaluateReply:
@@ -135,7 +135,7 @@ def admit_evaluations(
 def check_evaluate_reply(
     evaluations: EvaluateReply, roles: Collection[str], windows: Mapping[str, int], classes: int, task: Task
 ) -> None:
-    """Raise ReplyRejected unless evaluations are what was asked for; arguments as of `admit_evaluations`."""
+    """Raise ReplyRejected unless evaluations answer the question; arguments as of `admit_evaluations`."""
     check_evaluations(evaluations, roles, windows)
     for (role, split), evaluation in evaluations.items():
         where = f"{role} model, {split} windows"
@@ -146,17 +146,17 @@ def check_evaluate_reply(
 
 
 def _admitted(read: Callable[[], _Read]) -> _Read:
-    """Result of `read`; whatever it raises, the reply is refused."""
+    """Result of `read`; on any exception, the reply is refused."""
     try:
         return read()
     except ReplyRejected:
         raise
-    except Exception as error:  # whatever a client can put into a message
+    except Exception as error:  # a client can put anything into a message
         raise ReplyRejected("not readable", words_of(error)[:200]) from None
 
 
 def check_train(reply: TrainReply, task: TrainTask) -> None:
-    """Raise ReplyRejected unless a train reply is what its leaf asked for."""
+    """Raise ReplyRejected unless a train reply answers its leaf's question."""
     if type(reply.samples) is not int or not 0 < reply.samples <= task.samples:
         raise ReplyRejected(
             "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
@@ -200,7 +200,7 @@ def _steps_of_algorithm(reply: TrainReply) -> int:
 
 
 def _check_beside(reply: TrainReply, task: TrainTask) -> None:
-    """Raise ReplyRejected unless what comes beside the model is what the algorithm sends."""
+    """Raise ReplyRejected unless the arrays beside the model are those that the algorithm sends."""
     weight = reply.weight
     if weight is not None and (task.form is None or not 0 < weight <= reply.samples):
         raise ReplyRejected("weight out of range", f"{shown(weight)} of {reply.samples} windows")
@@ -237,7 +237,7 @@ def check_values(
 
     A whole number beside a variance counts the steps of its layer: it can have risen by one in each, and
     cannot have fallen. Any other one is of a layer of the user's own, which may count windows or point into a
-    ring of them: from 0 (or what was sent, if less) to what was sent and the windows that were seen.
+    ring of them: from 0 (or the sent number, if less) to the sent number plus the windows seen.
 
     Args:
         state: with the entries, shapes and dtypes of `model`.
@@ -296,7 +296,7 @@ def _check_size(name: str, part: np.ndarray) -> None:
 
 
 def check_evaluations(evaluations: EvaluateReply, roles: Iterable[str], windows: Mapping[str, int]) -> None:
-    """Raise ReplyRejected unless an evaluate reply says what was asked.
+    """Raise ReplyRejected unless an evaluate reply answers the question.
 
     Args:
         evaluations: (model role, split) → evaluation, its sums of the form that the task says.
@@ -336,11 +336,11 @@ def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: 
 
 
 def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
-    """Raise ReplyRejected unless what windows gain beside the own model can be.
+    """Raise ReplyRejected unless windows' gains over the own model are possible.
 
     Of N windows, the square of a sum is at most N times the sum of squares (Cauchy and Schwarz). Of right
     and wrong they are counts: with `a` windows that the own model has right, of which another one has b
-    wrong, and c that only the other has right, b ≤ a, c ≤ N − a, and c − b is what it has right beyond a.
+    wrong, and c that only the other has right, b ≤ a, c ≤ N − a, and c − b is its count right beyond a.
 
     Args:
         on_val: model role → evaluation on validation windows, as `check_evaluations` lets through.

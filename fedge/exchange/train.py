@@ -1,4 +1,4 @@
-"""Train: a leaf's model goes to a client for one leaf round, what it trained comes back."""
+"""Train: a leaf's model goes to a client for one leaf round, and comes back trained."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -116,7 +116,7 @@ def train_reply(
         samples: training windows.
         seconds: that the client took.
         clipped: whether it clipped its update, if it was asked to.
-        work: tells, once all else is done, what it did with its time.
+        work: gives its times, once all else is done.
         weight: in means; None for its windows.
         extra: arrays beside the model, packed.
         kept: the version of its memory that it has kept.

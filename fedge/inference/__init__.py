@@ -4,7 +4,7 @@
 what is to be classified, `placement` says which model fits it, `network` puts scaling around a network,
 `export` writes it for other programs.
 
-Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
+Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """
 
 import lazy_loader as lazy

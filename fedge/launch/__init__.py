@@ -4,7 +4,7 @@
 `preflight` checks, `simulate` starts a run in this process, `flower` one under `flwr run`, `ray_start` says
 whether Ray can start.
 
-Imports only from below: `client_app`, `leaf_app`, `server_app` and what is under them.
+Imports only from below: `client_app`, `leaf_app`, `server_app` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -5,7 +5,7 @@ children bring to a server, `rules` are Flower's strategies for it, `private_mea
 privacy, `checks` and `counting` say which replies count, `quorum` how many it needs, `drift` how far it has
 moved since the last cloud step.
 
-Imports only from below: `client`, `clustering`, `methods` and what is under them.
+Imports only from below: `client`, `clustering`, `methods` and rooms below them.
 """
 
 import lazy_loader as lazy

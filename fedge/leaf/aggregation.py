@@ -10,7 +10,7 @@ what correction to go on:
                                                                       (`fedge.cloud.step`), of all in a region
     with what correction   c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
 
-What a child brings has one form, so a server's result is its contribution to the server above it. It
+Contributions have one form, so a server's result is its contribution to the server above it. It
 names the version of the model that it started from: here all of a round started from the present one.
 """
 
@@ -31,7 +31,7 @@ class Contribution:
         state: the model that it made.
         weight: its training windows.
         version: of the model that it started from: the round of the server above it.
-        parts: what a region's state is the mean of. A mean further up is taken over them and rounded once, so
+        parts: states averaged in a region's state. A mean further up is taken over them and rounded once, so
             a region that makes one round in one of the cloud changes no bit of the cloud's mean.
     """
 
@@ -48,7 +48,7 @@ class Contribution:
 
 
 def mean_of(contributions: Iterable[Contribution]) -> State:
-    """Mean of what children bring, weighted by their windows, in the order given.
+    """Mean of children's states, weighted by their windows, in the order given.
 
     Raises:
         ValueError: there are none.
@@ -60,7 +60,7 @@ def mean_of(contributions: Iterable[Contribution]) -> State:
 
 
 def group_means(labels: np.ndarray, brought: Sequence[Contribution]) -> list[State | None]:
-    """Per child the mean of what its group brings, one object for all of it; None for a child alone.
+    """Per child the mean of its group's states, one object for the group; None for a child alone.
 
     Args:
         labels: (S,) group of each child.

@@ -1,4 +1,4 @@
-"""The leaf's side of a client's algorithm: its leaf part with what that keeps, and which memories count."""
+"""The leaf's side of a client's algorithm: its leaf part with its memory, and the memories that count."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LeafAlgorithm:
     """State of a client's algorithm at one leaf.
 
     Attributes:
-        form: of what clients send.
+        form: of clients' messages.
         folder: where clients of this run keep their memories; empty where they keep none.
         memory: of the leaf part, packed.
         kept: client → the version of its memory that counts, of those that have one.
@@ -33,7 +33,7 @@ class LeafAlgorithm:
 
         Args:
             part: of the method.
-            form: of what clients send.
+            form: of clients' messages.
             folder: of clients' memories.
             model: of the run's kind.
             parameters: names of the entries that train.
@@ -59,12 +59,12 @@ class LeafAlgorithm:
         evaluate: bool = False,
         unseen: bool = False,
     ) -> None:
-        """Add to messages what clients must know.
+        """Add the leaf part's arrays and versions to messages.
 
         Args:
             messages: to clients of the leaf.
             nodes: client → its node.
-            keep: they are to keep what they remember: nothing comes of any line but the leaf's own model.
+            keep: they are to keep their memory: only the line of the leaf's own model has an effect.
             evaluate: they are evaluate messages, in which the leaf part sends nothing.
             unseen: the clients have trained nothing.
         """
@@ -115,6 +115,6 @@ class LeafAlgorithm:
         }
 
     def restore(self, memory: State, facts: Mapping[str, Any]) -> None:
-        """Go on with a leaf part's memory and what `facts` gave."""
+        """Restore a leaf part's memory and the result of `facts`."""
         self.memory = memory
         self.kept = {int(client): Kept(*values) for client, values in facts.items()}

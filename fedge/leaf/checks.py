@@ -1,6 +1,6 @@
 """Checks of a leaf's replies against each other: those that are fit to be averaged.
 
-What a single reply must be, `fedge.exchange.schema` has checked. The size of an update is compared with the
+`fedge.exchange.schema` has checked each reply by itself. The size of an update is compared with the
 median of the leaf's recent ones, which a minority of clients cannot move (clipping to a running median:
 Karimireddy et al. 2021, "Learning from History"). Pure functions on arrays.
 """
@@ -37,7 +37,7 @@ def first_not_finite(state: State) -> str | None:
 
 
 def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
-    """The weighted mean of the models whose values are all finite, and who brought the others.
+    """The weighted mean of the models whose values are all finite, and the children with others.
 
     A sum is finite only if its terms are, so it is enough to look at the mean; only where that is not finite,
     each model is looked through. So the check costs one part in K.

@@ -78,7 +78,7 @@ def moved_control(
         own: c_i; None for zero.
         told: c, as the client was told.
         start: the model that it was sent.
-        reply: what it made of it.
+        reply: its answer.
         settings: under which it trained.
     """
     return DueState(kinds_of(told), partial(_moved_entry, own, told, start, reply, settings))

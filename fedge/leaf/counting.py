@@ -22,7 +22,7 @@ class Checked:
     """A train reply that may count.
 
     Attributes:
-        reply: what the client says.
+        reply: the client's.
         norm: L2 norm of its update; None where nobody needs it.
     """
 
@@ -74,12 +74,12 @@ def checked_reply(
 
     Args:
         message: the answer.
-        client: whose it is.
+        client: its sender.
         leaf: the client's.
         config: its `train`, `guard` and `privacy` sections are read.
         folder: where clients may put their models as files; None: nowhere.
         model: that was sent; the leaf's, unless said otherwise.
-        keeps: whether the client was to keep what its algorithm remembers.
+        keeps: whether the client was to keep its algorithm's memory.
         local_steps: that it was to take in place of epochs; 0 for epochs.
         most_windows: on which it was to train; 0 for all that it has.
     """
@@ -101,7 +101,7 @@ def checked_reply(
         reply = admit_train(message, task, folder)
     except ReplyRejected as rejected:
         return rejected
-    if len(reply.state) < len(model):  # what did not travel is the leaf's
+    if len(reply.state) < len(model):  # missing entries are the leaf's
         reply = replace(reply, state={name: reply.state.get(name, own) for name, own in model.items()})
     return Checked(reply, update_norm(reply.state, model) if config.guard.max_norm_factor else None)
 

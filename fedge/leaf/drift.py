@@ -1,4 +1,4 @@
-"""How far a server has moved since the last round of the server above: what SCAFFOLD on two levels corrects.
+"""Drift of a server since the last round of the server above, corrected by SCAFFOLD on two levels.
 
 Source: Fang et al. 2024, MTGC; the formulas are in `fedge.training.scaffold`.
 """

@@ -2,7 +2,7 @@
 
 A leaf that stands alone has no other leaf whose model would be one of strangers; its own clients are each
 other's strangers. For one round it is enough to average replies without some, in `MOST_FOLDS` sets where
-there are more clients. What they make in several rounds takes forks that they alone train: `MOST_LINES` at
+there are more clients. Models of several rounds take forks that they alone train: `MOST_LINES` at
 most, as each is trained by nearly all clients.
 """
 
@@ -42,7 +42,7 @@ def means_without(states: Mapping[int, State], weights: Mapping[int, float]) -> 
     """Client → the mean of the other clients' models; nothing with fewer than two clients.
 
     Args:
-        states: client → what it has made of the common model.
+        states: client → the common model after its training.
         weights: client → its training windows.
 
     >>> import numpy as np

@@ -57,7 +57,7 @@ class _Step:
 
 
 class Leaf:
-    """One leaf server and what it keeps from round to round.
+    """One leaf server and its state from round to round.
 
     Attributes:
         index: 0, 1, …
@@ -65,14 +65,14 @@ class Leaf:
         clients: partition ids of those that train, ascending.
         unseen_clients: partition ids of those that only evaluate the models that the leaf would give them.
         train_samples: partition id → training windows.
-        models: what it trains and serves.
+        models: those that it trains and serves.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
         drift: its own since the last cloud step, or None unless SCAFFOLD is on two levels.
         client_controls: partition id → SCAFFOLD's c_i (float64, trainable entries only) as of the client's
             last leaf round that counted; of others it is zero.
         norms: of the recent updates that counted.
         variances: entries of its model that cannot be negative.
-        algorithm: what it keeps of its clients' algorithm; None where that needs nothing of a leaf.
+        algorithm: state of its clients' algorithm; None where that needs nothing of a leaf.
         parameter_names: trainable entries of the model.
     """
 
@@ -122,8 +122,8 @@ class Leaf:
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
         """A leaf that trains `model` with the same clients and of which nothing comes back.
 
-        It has a copy of what its strategy keeps (moments of a server optimiser, a clipping norm), and its
-        clients are told what the leaf's are, with two levels c_j + u_j, or nothing without `scaffold`.
+        It has a copy of its strategy's state (moments of a server optimiser, a clipping norm), and its
+        clients get the same controls as the leaf's, with two levels c_j + u_j, or nothing without `scaffold`.
 
         Args:
             model: that it trains.
@@ -165,7 +165,7 @@ class Leaf:
         return ()
 
     def be_corrected(self, above: State | None) -> None:
-        """Take in the sum of the corrections of servers above; `keep_states` adds it to what is told."""
+        """Take in the sum of the corrections of servers above; `keep_states` adds it to their control."""
         self._above = above
 
     @property
@@ -302,7 +302,7 @@ class Leaf:
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where the leaf's states lie."""
         self.models.keep(keep)
-        if self._is_fork:  # what it tells is the leaf's, which keeps it
+        if self._is_fork:  # it tells the leaf's, which keeps it
             return
         if self.control is not None:
             self.control = keep(self.control)
@@ -339,7 +339,7 @@ class Leaf:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on with what `states` and `facts` gave; the arrays become the leaf's own."""
+        """Restore the result of `states` and `facts`; the arrays become the leaf's own."""
         self.models.restore(states, facts["repeated"])
         self.control = states.get("control")
         if self.drift is not None:
@@ -361,7 +361,7 @@ class Leaf:
         return states, facts | ({} if self.drift is None else {"drift": self.drift.length})
 
     def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Take what `round_states` gave of this leaf elsewhere; the model and the c_i are not among it."""
+        """Take `round_states` of this leaf from elsewhere; it holds neither the model nor the c_i."""
         self.control, self._told = states.get("control"), states.get("told")
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])

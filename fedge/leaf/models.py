@@ -3,12 +3,12 @@
 In the order of a global round:
 
     begin             the leaf begins with a model, at the start of the run or of its own choice
-    trained           a leaf round has moved what trains: the model itself, or what trains beside it
+    trained           a leaf round has moved the model itself, or one that trains beside it
     meet_cloud        a cloud step leaves the cluster's model, and the start of a trial of new groups
     go_on_with        the gate has chosen; the leaf serves that model and goes on with it
-    take_tentatively  instead it goes on with an offer, and keeps what it serves as its own line, until a
+    take_tentatively  instead it goes on with an offer, and keeps its served model as its own line, until a
                       round of training has shown which is better (`fedge.serving.decision`)
-    serve_unseen      what unseen clients get
+    serve_unseen      the model for unseen clients
     serve_personal    known clients get a fine-tuned model; the next round starts as if it had not been
 """
 
@@ -84,23 +84,23 @@ class LeafModels:
         self._held = {"model": model, "served": model}
 
     def trained(self, line: Line, model: State) -> None:
-        """Take what a leaf round has made of what a line trains; what is served changes at gates only.
+        """Take a line's model from a leaf round; the served model changes at gates only.
 
         Args:
             line: leaf, own line or trial.
-            model: what it has become.
+            model: the new one.
         """
         assert line != PERSONAL
         assert _TRAINS[line] in self._held
         self._held[_TRAINS[line]] = model
 
     def fold_trained(self, fold: int, model: State) -> None:
-        """Take what a leaf round has made of one of the folds."""
+        """Take the model of one of the folds from a leaf round."""
         assert _FOLDS[fold] in self._held
         self._held[_FOLDS[fold]] = model
 
     def meet_cloud(self, cluster: State | None, trial: State | None, folds: Sequence[State] = ()) -> None:
-        """Take what a cloud step leaves behind.
+        """Take the results of a cloud step.
 
         Args:
             cluster: the cluster's model, or None.
@@ -118,11 +118,11 @@ class LeafModels:
         self._put("own_line", None)
 
     def take_tentatively(self, offer: State) -> None:
-        """Train an offer on, beside what is served."""
+        """Train an offer on, beside the served model."""
         self._held |= {"model": offer, "own_line": self.served}
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a model of their own, or with None what known clients get."""
+        """Serve unseen clients a model of their own, or with None that of known clients."""
         self._put("unseen", model)
 
     def serve_personal(self, model: State) -> None:
@@ -135,10 +135,10 @@ class LeafModels:
         else:
             self._held[slot] = model
 
-    # --- what survives ------------------------------------------------------------------------------
+    # --- state that survives ------------------------------------------------------------------------------
 
     def keep(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where each model lies; what was one object remains one."""
+        """Let `keep` decide where each model lies; shared objects remain shared."""
         once = Once(keep)
         self._held = {slot: once(model) for slot, model in self._held.items()}
 
@@ -154,6 +154,6 @@ class LeafModels:
         return {slot: same for slot, same in first.items() if slot != same}
 
     def restore(self, states: Mapping[str, State], repeated: Mapping[str, str]) -> None:
-        """Go on with what `states` and `repeated` gave."""
+        """Restore the result of `states` and `repeated`."""
         found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
         self._held = {slot: model for slot, model in found.items() if model is not None}

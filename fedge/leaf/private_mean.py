@@ -1,6 +1,6 @@
 """A leaf's strategy with central differential privacy: the mean of clipped updates, with noise.
 
-The arithmetic stands in `fedge.privacy.mechanism`, what is promised in docs/privacy.md.
+The arithmetic stands in `fedge.privacy.mechanism`, the promises in docs/privacy.md.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,11 +19,11 @@ from fedge.states.averaging import State
 class PrivateMean(FedAvg):
     """FedAvg of clipped updates under equal weights, divided by the clients asked, plus Gaussian noise.
 
-    The leaf clips whatever comes, so the noise is enough even where clients that should clip do not.
+    The leaf clips every update, so the noise is enough even where clients that should clip do not.
 
     Attributes:
         clip_norm: C of the next leaf round; it moves if the norm is adaptive.
-        asked: n, clients that the leaf asks in a leaf round, whoever replies.
+        asked: n, clients that the leaf asks in a leaf round, with or without a reply.
     """
 
     def __init__(self, config: PrivacyConfig, asked: int) -> None:
@@ -53,7 +53,7 @@ class PrivateMean(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse: FedAvg's own would leave the noise out; `released` is what makes the leaf's model."""
+        """Refuse: FedAvg's own would leave the noise out; `released` makes the leaf's model."""
         raise NotImplementedError("a private mean is made by PrivateMean.released")
 
     def released(
@@ -81,6 +81,6 @@ class PrivateMean(FedAvg):
 
     def _unclipped(self, replies: Sequence[TrainReply], norms: Sequence[float]) -> list[bool]:
         """Whether each update was within the norm, of the replies that say so."""
-        if self._config.kind.startswith("client"):  # what came is clipped already
+        if self._config.kind.startswith("client"):  # updates came clipped
             return [not reply.clipped for reply in replies if reply.clipped is not None]
         return [norm <= self.clip_norm for norm in norms]

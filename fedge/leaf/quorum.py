@@ -25,7 +25,7 @@ def needed_leaves(cloud: CloudConfig) -> int:
     """Models without which the cloud's rule does not keep its promise to a group; at least 2.
 
     Args:
-        cloud: its section of the configuration; what its table leaves out is as Flower has it.
+        cloud: its section of the configuration; Flower's defaults hold where its table is silent.
     """
     given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
     malicious, selected = given.get("num_malicious_nodes", 0), given.get("num_nodes_to_select", 1)
@@ -80,7 +80,7 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
             f"leaf.strategy {config.leaf.strategy} needs {needed} clients for leaf.num-malicious="
             f"{config.leaf.num_malicious}, but {there}; lower leaf.num-malicious or hierarchy.num-servers"
         )
-    # the count of clipped updates has noise of n/20, and what is private together is at most twice as noisy
+    # the count of clipped updates has noise of n/20, and both together are at most twice as noisy
     noise = config.privacy.noise_multiplier
     if config.privacy.is_adaptive and noise >= training / 10:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""How a leaf combines its clients' models: Flower's own strategies, and what each must be told per round.
+"""Rules by which a leaf combines its clients' models: Flower's strategies, with their settings per round.
 
 FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al. 2018), Krum and Multi-Krum
 (Blanchard et al. 2017), Bulyan (El Mhamdi et al. 2018), server momentum (Hsu et al. 2019), adaptive server
@@ -161,10 +161,10 @@ def _settings(config: Config) -> dict[str, Any]:
 def refuse_strategy_that_fails(
     register: Register, name: str, strategy: Strategy, model: State, names: Sequence[str], clients: int
 ) -> None:
-    """Raise ConfigError when a strategy of the user's cannot combine what it would be brought: a trial.
+    """Raise ConfigError when a trial of the user's strategy cannot combine models of the run's kind.
 
     Args:
-        register: of what it is named by.
+        register: of its name.
         name: of the strategy.
         strategy: fresh.
         model: of the run's kind; the made-up replies lie around it.
@@ -238,8 +238,8 @@ def combine(
 
     Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
     those that step from the leaf's model trainable entries only: a BatchNorm variance must not get an Adam
-    step; those that compare replies by distance see updates in float64. What the strategy does not see is
-    averaged, or copied from the first reply if it is a counter.
+    step; those that compare replies by distance see updates in float64. Other entries are
+    averaged, or copied from the first reply if they are counters.
 
     Args:
         strategy: of `make_strategy`.
@@ -280,7 +280,7 @@ def combine(
 
 
 def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
-    """Tell a strategy what it would have kept from its own rounds: the gate may have changed the model."""
+    """Give a strategy the leaf's model as its own of the last round: the gate may have changed it."""
     if isinstance(strategy, FedOpt):
         strategy.current_arrays = dict(current)
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg

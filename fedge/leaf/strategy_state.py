@@ -15,7 +15,7 @@ from fedge.states.averaging import State
 
 _SET_ANEW = ("current_arrays",)  # told to the strategy before every round
 _LIST, _SCALAR = "[]", "()"  # end the names of lists of arrays and of NumPy's scalars
-_LARGEST = 1e150  # of what may be kept: its square is finite
+_LARGEST = 1e150  # of numbers kept: the square is finite
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
@@ -45,7 +45,7 @@ def numbers_of(strategy: Strategy) -> dict[str, float]:
 
 
 def put_back(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, float]) -> None:
-    """Let a fresh strategy of the same kind go on with what `states_of` and `numbers_of` gave."""
+    """Restore a fresh strategy of the same kind from `states_of` and `numbers_of`."""
     for name, number in numbers.items():
         _set(strategy, name, number)
     for name, state in states.items():
@@ -122,7 +122,7 @@ def _kept(strategy: Any, name: str) -> Any:
         strategy = vars(strategy).get(inner)
         if not isinstance(strategy, Strategy):
             raise ValueError(f"{name!r} is nothing that a strategy keeps")
-    of_class = getattr(type(strategy), last, None)  # methods and properties are no names of what is kept
+    of_class = getattr(type(strategy), last, None)  # methods and properties name no state
     if not last.isidentifier() or last.startswith("__") or hasattr(of_class, "__get__"):
         raise ValueError(f"{name!r} is nothing that a strategy keeps")
     return vars(strategy).get(last)

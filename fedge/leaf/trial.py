@@ -1,7 +1,7 @@
 """A client's algorithm tried out before the first round: two clients, two leaf rounds, a few windows.
 
-What it sends, keeps and is evaluated with has the form that it has here, in every round and at every client;
-what differs later is refused where it comes up.
+Its messages, memory and models have the form found here, in every round and at every client;
+later differences are refused where they come up.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
         y: (10, …) their labels.
 
     Raises:
-        ConfigError: the algorithm fails, or sends or keeps what it may not.
+        ConfigError: the algorithm fails, or sends or keeps something that it may not.
     """
     name = config.train.algorithm
     try:
@@ -60,7 +60,7 @@ class Tiers:
     """Memory and messages of an algorithm on each tier, as found by its trial.
 
     Attributes:
-        form: of what clients send.
+        form: of clients' messages.
         client_keeps: client memory, by name.
         leaf_keeps: memory of the leaf part.
         leaf_sends: beside the model, by name.
@@ -140,7 +140,7 @@ class _Trial:
         )  # fmt: skip
 
     def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart]) -> State:
-        """Combine what both sent, as `fedge.leaf` does."""
+        """Combine both messages, as `fedge.leaf` does."""
         replies: dict[int, TrainReply] = {}
         for client, part in enumerate(parts):
             state = {name: part.sent.get(name, own) for name, own in self._model.items()}
@@ -179,7 +179,7 @@ class _Trial:
 
 
 def _refuse_other_forms(wanted: ReplyForm, forms: list[ReplyForm]) -> None:
-    """Raise ValueError when clients or rounds differ in what is sent."""
+    """Raise ValueError when clients or rounds differ in the form of messages."""
     for form in forms:
         if form.entries != wanted.entries:
             raise ValueError(

@@ -3,7 +3,7 @@
 The cloud listens (`gate`), leaf servers dial (`dial`), packets of JSON and model states pass (`frames`); what
 they mean is said elsewhere.
 
-Imports only from below: `privacy` and what is under it.
+Imports only from below: `privacy` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -22,7 +22,7 @@ class FedBabu(Algorithm):
 
     Args:
         tune_epochs: of fine-tuning, at least 1.
-        from_own: fine-tune what the client has trained last, not what it is served.
+        from_own: fine-tune the client's last trained model, not its served one.
     """
 
     def __init__(self, tune_epochs: int = 5, from_own: bool = False) -> None:

@@ -24,5 +24,5 @@ class FedProx(Algorithm):
         self._mu = mu
 
     def train(self, client: Client) -> Fit:
-        """Train the leaf's model, pulled to what it was."""
+        """Train the leaf's model, pulled towards its start."""
         return client.fit(pull=(self._mu, client.received))

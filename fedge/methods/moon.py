@@ -2,7 +2,7 @@
 
     f_i(w) + μ · mean −log( e^{cos(z, z_g)/τ} / (e^{cos(z, z_g)/τ} + e^{cos(z, z_old)/τ}) )
 
-z is what comes into the last layer of the model in training, z_g of the leaf's, z_old of the client's own as
+z is the input of the last layer of the model in training, z_g of the leaf's, z_old of the client's own as
 it last left training (at first the initial model); no gradient flows through z_g and z_old.
 
 Source: Li, He, Song 2021, "Model-Contrastive Federated Learning", arXiv:2103.16257, Algorithm 1. The paper
@@ -35,7 +35,7 @@ class Moon(Algorithm):
         return {"old": client.received}
 
     def train(self, client: Client) -> Fit:
-        """Train with the contrast, and keep what came of it."""
+        """Train with the contrast, and keep the result."""
         shared = client.features(client.network_with(client.received))
         old, own = client.features(client.network_with(client.memory["old"])), client.features(client.network)
 

@@ -5,7 +5,7 @@ eigenvalue of its squared distances, where two groups stand, whatever the disper
 test finds that the leaves of the parts differ: p of that very cut, among all cuts of all ways to deal the
 same clients to leaves (`fedge.clustering.deals`), at most `level` times the share of all clients that stand
 under these leaves (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters that the
-test does not tell apart any more merge again. The test looks at what clients make of one common start: in
+test does not tell apart any more merge again. The test compares clients' models from one common start: in
 round 1, and anew after each probe (`cluster.probe-every`); between them clusters stay.
 
 So two leaves can be parted, clean groups are found, a group that is not there in about `level` of runs at

@@ -2,7 +2,7 @@
 
 `scores` reads confusion matrices, `agreement` compares cluster labels with the truth and with those before.
 
-Imports only from below: `flower`, `process`, `seeding` and what is under them.
+Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -1,6 +1,6 @@
 """How well two groupings of the same leaves agree: with the truth, and from one round to the next.
 
-Pure functions on labels, whose numbers carry no meaning: only who is together counts. Equal to
+Pure functions on labels, whose numbers carry no meaning: only membership counts. Equal to
 scikit-learn's measures of the same names, which would have to be loaded for a second. Shape letter: S leaves.
 """
 
@@ -30,7 +30,7 @@ class Agreement:
 def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
     """How well `labels` (S,) agree with `truth` (S,); S is at least 1.
 
-    Adjusted Rand index: Hubert and Arabie 1985. Numbers of clusters do not matter, who is together does:
+    Adjusted Rand index: Hubert and Arabie 1985. Membership matters, numbers of clusters do not:
 
     >>> agreement([0, 0, 1, 1], [1, 1, 0, 0]).ari
     1.0

@@ -4,7 +4,7 @@
 `fedge.training.sgd` with the gradient of the whole batch, `member` is the program of one process, `arrays`
 and `channel` what passes between it and its client, `team` starts, asks, replaces and ends the processes.
 
-Imports only from below: `data`, `datasets`, `link`, `training` and what is under them.
+Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -4,7 +4,7 @@
 those of what leaves clients, `coverage` says what is promised and what is not; docs/privacy.md says it at
 length.
 
-Imports only from below: `tasks`, `states`, `timing`, `metrics`, `native` and what is under them.
+Imports only from below: `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """
 
 import lazy_loader as lazy

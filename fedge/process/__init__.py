@@ -5,7 +5,7 @@
 `client_app` is what a node of a deployment says it holds, `escape` makes text from elsewhere harmless,
 `collection` keeps the search for garbage from what is imported, `behind` does work while its owner waits.
 
-Imports only from below: `config` and what is under it.
+Imports only from below: `config` and rooms below it.
 """
 
 import lazy_loader as lazy

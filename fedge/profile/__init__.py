@@ -4,5 +4,5 @@ A short run is carried out twice: once as it is, watched from outside (`watch`: 
 once under memray in the server and every worker (who asked for it). `allocators` reads the captures, `result`
 keeps what was found, `command` does it all, `page` is what a person looks at.
 
-Imports only from below: `launch` and what is under it.
+Imports only from below: `launch` and rooms below it.
 """

@@ -5,7 +5,7 @@ the messages' times, `reader` reads it as frames and arrays, `status` says how a
 it, `rows` reads tables that may be damaged, `private` what is this machine's alone, `export` makes a copy
 without it. `device_tables` and `device_recorder` are what a run on the virtual clock leaves beside.
 
-Imports only from below: `devices`, `edge` and what is under them.
+Imports only from below: `devices`, `edge` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -5,7 +5,7 @@ report and `sections` its parts, `compare` and `comparison` are several runs, `l
 what all pages are made of; `at_end` is what a run calls when it has ended, `commands` what the command line
 calls.
 
-Imports only from below: `console`, `engine` and what is under them.
+Imports only from below: `console`, `engine` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -1,11 +1,11 @@
 """One global round: leaf rounds, cloud step, gate, evaluation, and the rows that come of it.
 
-`strategy` is its order. `lines` are what trains, `training` the leaf rounds, `meeting` the cloud step,
-`evaluation` asks clients, `gates` decide. What clients do is asked of leaf servers, through a `port`; where
+`strategy` is its order. `lines` are models to train, `training` the leaf rounds, `meeting` the cloud step,
+`evaluation` asks clients, `gates` decide. Clients' work is asked of leaf servers, through a `port`; where
 they are a part of this process (`routed`), all messages go through `transport`. `book` gathers, `results` are
 the rows.
 
-Imports only from below: `serving` and what is under it.
+Imports only from below: `serving` and rooms below it.
 """
 
 import lazy_loader as lazy

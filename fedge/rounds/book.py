@@ -42,9 +42,9 @@ class RoundBook:
         train_loss: client → mean loss of its last leaf round that counted.
         train_seconds: client → over all leaf rounds.
         evaluated: client → its evaluations of its leaf's models.
-        offers: per child of the cloud, in order, what it is offered, by role; empty without a cloud step.
+        offers: per child of the cloud, in order, its offers by role; empty without a cloud step.
         gates: per child of the cloud, in order, its decision.
-        personal: leaf → what fine-tuning gave, in a round with it.
+        personal: leaf → result of fine-tuning, in a round with it.
         failures: client → its first failure.
         kept_model: leaf → leaf rounds in which too few replies counted.
         step: the cloud step, if there was one.
@@ -53,10 +53,10 @@ class RoundBook:
         received: child of the cloud → the models that it got from there for its clients to evaluate.
         labels_before: the leaves' clusters that this round's are compared with; None before there are any.
         began: when the round did, by the clock of the exchanges.
-        exchanges: when whose messages were worked on.
+        exchanges: times of work on each client's messages.
         updates: takes in those of clients that train from one start, for the cloud; None where it needs none.
-        alone: leaves of which the cloud wants to know what clients make without each other.
-        folds: leaf → client → what the other clients made in the newest leaf round, of these leaves.
+        alone: leaves whose folds the cloud asks for.
+        folds: leaf → client → model of the other clients in the newest leaf round, of these leaves.
         models: clients with the models of their algorithm.
         needs_dispersion: the cloud's method wants to know how far clients' models lie apart.
         dispersion: leaf → that, of its newest leaf round that counted.
@@ -107,7 +107,7 @@ class RoundBook:
         return self.gates[self.branch(leaf)]
 
     def note_sent(self, server: Server, up: int = 0, down: int = 0) -> None:
-        """Take in arrays between a server and the one above it; what comes down goes on to all below."""
+        """Count arrays between a server and the one above it; those that come down go on to all below."""
         self.traffic.setdefault(server.path, Traffic()).add(up, down)
         if down:
             for each in server.below:
@@ -228,7 +228,7 @@ class RoundBook:
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
     def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
-        """How a client evaluates, on test windows, what its leaf fine-tuned and what came of it.
+        """A client's evaluations, on test windows, of the model that its leaf fine-tuned and of the result.
 
         None without fine-tuning, and if it did not evaluate both: means over clients are of the same ones.
         """

@@ -1,6 +1,6 @@
-"""How clients are asked to evaluate models, and which of their answers count.
+"""Evaluation of models by clients: the questions, and the answers that count.
 
-One exchange carries any number of models per leaf, each under its role, whoever wants to know: the gates, the
+One exchange carries any number of models per leaf, each under its role, for any asker: the gates, the
 cloud, or fine-tuning.
 """
 
@@ -31,7 +31,7 @@ from fedge.tasks.task import Task
 
 @dataclass(frozen=True)
 class Asked:
-    """Evaluations to be asked of clients: who, and of which models.
+    """Evaluations to be asked of clients, by model.
 
     Attributes:
         models: leaf → role → model for the clients that train.
@@ -73,7 +73,7 @@ class Evaluating:
         classes: int,
         learned: Task = CLASSIFICATION,
     ) -> None:
-        """Keep what stays the same through the run.
+        """Keep the constants of the run.
 
         Args:
             transport: carries the messages, and has the book of the round.
@@ -93,7 +93,7 @@ class Evaluating:
         """Let clients evaluate models; return the evaluations that count, client by client.
 
         Args:
-            asked: who evaluates what.
+            asked: clients, and models to evaluate.
             phase: is charged with all of the time, where the exchange is no step of its own.
         """
         exchange = self._transport.evaluate(self.messages(asked), phase)
@@ -107,10 +107,10 @@ class Evaluating:
         """One message per client that is asked, leaf by leaf.
 
         Args:
-            asked: who evaluates what.
+            asked: clients, and models to evaluate.
         """
         context, clients = self._transport.context(self._transport.book.global_round), self._transport.clients
-        record = Once(to_record)  # messages share what they say alike
+        record = Once(to_record)  # messages share equal parts
         messages: list[Message] = []
         for leaf in self._leaves:
             for members, by_leaf in (
@@ -137,7 +137,7 @@ class Evaluating:
         A loss that is not finite is that of a model which has diverged: it is noted, the evaluation counts.
 
         Args:
-            asked: what the clients were asked.
+            asked: the clients' questions.
             replies: theirs.
         """
         evaluated: dict[int, EvaluateReply] = {}

@@ -1,6 +1,6 @@
-"""The gates of all leaves in a global round: what their clients evaluate, and what follows from it.
+"""The gates of all leaves in a global round: their clients' evaluations, and the decisions.
 
-The rules stand in `fedge.serving.gate`, what a leaf goes on with in `fedge.serving.decision`.
+The rules stand in `fedge.serving.gate`, a leaf's next model in `fedge.serving.decision`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def asked_for_gates(config: Config, leaves: Sequence[Server], book: RoundBook) -
     Args:
         config: its sections on gate and personal models are read.
         leaves: before their gates decide.
-        book: of the round, with what leaves are offered.
+        book: of the round, with the leaves' offers.
     """
     models: dict[int, dict[str, State]] = {}
     unseen_clients: dict[int, dict[str, State]] = {}
@@ -37,12 +37,12 @@ def asked_for_gates(config: Config, leaves: Sequence[Server], book: RoundBook) -
 
 
 def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bool:
-    """Whether every leaf will go on with the same model, whatever its clients' evaluations say.
+    """Whether every leaf will go on with the same model under any evaluations of its clients.
 
     Args:
         config: its section on the gate is read.
         leaves: before their gates decide.
-        book: of the round, with what leaves are offered.
+        book: of the round, with the leaves' offers.
     """
     return all(
         choosing.is_foreseen(config.gate, book.offers_to(leaf), leaf.models.own_line is not None)
@@ -51,12 +51,12 @@ def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bo
 
 
 def clients_evaluate(config: Config, leaves: Sequence[Server], book: RoundBook, num_rounds: int) -> bool:
-    """Whether clients evaluate what they are served in a round: it is due, or something hangs on it.
+    """Whether clients evaluate their served models in a round: it is due, or a decision needs it.
 
     Args:
         config: its sections on evaluation, gate and personal models are read.
         leaves: before their gates decide.
-        book: of the round, with what leaves are offered.
+        book: of the round, with the leaves' offers.
         num_rounds: global rounds in all.
     """
     return (
@@ -75,7 +75,7 @@ def decide_gates(config: Config, leaves: Sequence[Server], book: RoundBook, aske
         config: its sections on gate and personal models are read.
         leaves: change.
         book: of the round, with the evaluations; takes in the decisions.
-        asked: what the clients evaluate.
+        asked: models that the clients evaluate.
     """
     for leaf in leaves:
         offer, decision = _decided(config, leaf, book)
@@ -87,7 +87,7 @@ def decide_gates(config: Config, leaves: Sequence[Server], book: RoundBook, aske
 
 
 def decide_again(config: Config, leaves: Sequence[Server], book: RoundBook) -> None:
-    """Put what clients have evaluated into decisions that were foreseen; leaves have gone on already.
+    """Put clients' evaluations into decisions that were foreseen; leaves have gone on already.
 
     Args:
         config: as of `decide_gates`.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 class Hooks:
-    """Is told what happens, by the server's one thread, in the same order on every engine."""
+    """Receives events from the server's one thread, in the same order on every engine."""
 
     def begin_round(self, global_round: int) -> None:
         """Take note that a global round begins."""
@@ -20,7 +20,7 @@ class Hooks:
         train_loss: Mapping[int, float],
         failures: Mapping[int, object],
     ) -> None:
-        """Take note that all leaves have combined what came back.
+        """Handle the end of a leaf round, once all leaves have combined their replies.
 
         Args:
             global_round: 1, 2, …

@@ -1,10 +1,10 @@
 """Lines that train in one exchange: the leaves themselves, or forks of some beside them.
 
     leaf       every leaf's model
-    own line   what a leaf that took an offer tentatively would have made without it
+    own line   the model of a leaf that took an offer tentatively, as trained without it
     trial      the model of the cluster that is proposed for a leaf; where that is the leaf alone, its folds,
                one after the other (`fedge.leaf.folds`)
-    personal   a fine-tuned copy of what a leaf serves, for the clients that it knows
+    personal   a fine-tuned copy of a leaf's served model, for the clients that it knows
 
 Of forks nothing comes back but their models. A probe is no line: it trains one model for all leaves, and is
 compared only (`fedge.rounds.training`).
@@ -25,7 +25,7 @@ class TrainingLine:
     """One line at all leaves that have it.
 
     Attributes:
-        line: what trains.
+        line: kind of line.
         leaves: that do, or their forks, in order.
         fold: which one trains; None for no fold.
     """
@@ -45,9 +45,9 @@ def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
 
 
 def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
-    """Give what trains beside the leaves' models, one line after the other; each is made when it is due.
+    """Yield the lines that train beside the leaves' models; each is made when it is due.
 
-    Whoever lets a line train calls `hand_back` afterwards.
+    After a line has trained, its caller calls `hand_back`.
     """
     for line in _BESIDE:
         models = [(leaf, leaf.models.training(line)) for leaf in leaves]
@@ -90,6 +90,6 @@ def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
 
 
 def personal(leaves: Sequence[Leaf]) -> TrainingLine:
-    """The line that fine-tunes what every leaf serves, without control variates."""
+    """The line that fine-tunes every leaf's served model, without control variates."""
     forks = [leaf.fork(leaf.models.served, scaffold=False) for leaf in leaves]
     return TrainingLine(PERSONAL, forks)

@@ -1,8 +1,8 @@
 """Meeting of the cloud and its children around a cloud step: probes, questions, offers.
 
-Children are leaves, or in a deeper tree regions; what a region is asked, the clients of all its leaves are.
+Children are leaves, or in a deeper tree regions; a region's questions go to the clients of all its leaves.
 
-What the cloud makes of it stands in `fedge.cloud.step`, how offers are mixed in `fedge.cloud.offers`.
+The cloud's part stands in `fedge.cloud.step`, the mixing of offers in `fedge.cloud.offers`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ class Meetings:
         port: LeafPort,
         own_layers: Collection[str],
     ) -> None:
-        """Keep what stays the same through the run.
+        """Keep the constants of the run.
 
         Args:
             config: its sections on hierarchy and clustering are read.
@@ -56,7 +56,7 @@ class Meetings:
         self._leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
 
     def hold(self, begun: CloudRound) -> CloudStep:
-        """Let the cloud cluster the leaves, and give them what it makes of it.
+        """Let the cloud cluster the leaves, and give them its offers.
 
         Args:
             begun: the present global round.
@@ -70,7 +70,7 @@ class Meetings:
         probe = None
         if start is not None:
             updates = begun.probed_updates(start, book.global_round)
-            as_first = start is begun.first  # then clients draw what they drew in the first leaf round
+            as_first = start is begun.first  # then clients repeat the draws of the first leaf round
             probe = self._of_children(
                 self._port.probe(start, 1, updates, PROBE, begun.setting.even_windows)
                 if as_first
@@ -105,7 +105,7 @@ class Meetings:
         return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
-        """Leaf → client → what was made without it: by forks where there are any."""
+        """Leaf → client → model trained without it: by forks where there are any."""
         forks = {
             leaf.index: by_client(leaf.clients, leaf.models.folds)
             for leaf in self._leaves

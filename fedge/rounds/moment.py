@@ -1,4 +1,4 @@
-"""A moment of a run on the virtual clock: when it is, what has been made of what, who is at work."""
+"""A moment of a run on the virtual clock: its time, versions made, devices at work."""
 
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ class VersionRow:
     partial: int = 0
 
     def words(self) -> str:
-        """It in a line, for whoever watches.
+        """The moment in a line, for viewers.
 
         >>> row = VersionRow(1, 12.0, 340, 0, 0, None, None, 0, 0, 0, 0, 3.14, 1.0, 0.0, 0.0, 0, at_work=10,
         ...                  places=10)

@@ -1,10 +1,10 @@
 """Port: a global round's requests to leaf servers, wherever they are.
 
-    train      a leaf round at all leaves of a line, and what becomes of their models
+    train      a leaf round at all leaves of a line, and their models' moves
     probe      a leaf round from one model, for comparison only
     evaluate   clients evaluate models on their own windows
 
-What comes back are models of leaves and numbers of clients: no model of a client passes here. `routed` has
+Replies are models of leaves and numbers of clients: no model of a client passes here. `routed` has
 leaf servers that are a part of this process; `fedge.edge` has those that are processes of their own.
 """
 
@@ -30,17 +30,17 @@ class LeafPort(Protocol):
     """Leaf servers with their clients; each call reaches all leaves at once and keeps the round's book."""
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
-        """Let leaves, or forks of them, train; they move to what comes of it.
+        """Let leaves, or forks of them, train; they move to the resulting models.
 
         Args:
-            training: what trains.
+            training: the line that trains.
             leaf_round: counted through the run.
 
         Returns:
             How many replies of clients count.
 
         Raises:
-            RunError: whatever drives the clients has stopped.
+            RunError: the clients' engine has stopped.
         """
 
     def probe(
@@ -55,8 +55,8 @@ class LeafPort(Protocol):
 
         Args:
             start: the model.
-            leaf_round: whose random streams are drawn from.
-            updates: takes in what clients make of it; None where nobody needs it.
+            leaf_round: of the random streams.
+            updates: takes in clients' updates of it; None where nobody needs them.
             line: "probe" to train as in global round 1.
             most_windows: on which each client trains; 0 for all that it has.
         """
@@ -65,7 +65,7 @@ class LeafPort(Protocol):
         """Let clients evaluate models; return the evaluations that count, client by client.
 
         Args:
-            asked: who evaluates what.
+            asked: clients, and models to evaluate.
             phase: is charged with all of the time, where the exchange is no step of its own.
         """
 
@@ -76,10 +76,10 @@ class LeafPort(Protocol):
         """State of leaf servers in a checkpoint, as JSON."""
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave.
+        """Restore the result of `facts`.
 
         Raises:
-            RunError: the run had leaf servers of another kind, which hold what it needs.
+            RunError: the run had leaf servers of another kind, which hold its state.
         """
 
 
@@ -92,11 +92,11 @@ class TrainsAhead(Protocol):
     ) -> dict[int, EvaluateReply]:
         """Let clients evaluate models, and train for the leaf round with which the next global round begins.
 
-        Nothing moves before `train` is called for that leaf round; whatever fails in training fails there.
+        Nothing moves before `train` is called for that leaf round; errors of training are raised there.
 
         Args:
-            asked: who evaluates what.
-            training: what trains: the leaves as they begin the next global round.
+            asked: clients, and models to evaluate.
+            training: the line: the leaves as they begin the next global round.
             leaf_round: counted through the run.
 
         Returns:
@@ -109,7 +109,7 @@ class Around:
     """Parts from which a port is made.
 
     Attributes:
-        task: what is learnt.
+        task: of the run.
         leaves: in order.
         transport: has the book of the round.
     """
@@ -128,9 +128,9 @@ class RunFacts:
 
     Attributes:
         run: names it, also when it goes on after a stop.
-        begin: what they are told before the first order.
+        begin: facts for them before the first order.
         checkpoints: how many of the newest a run may go on from.
-        told: partition id → what its client tells of its windows, as text, where clients own them.
+        told: partition id → its client's description of its windows, as text, where clients own them.
     """
 
     run: str

@@ -39,7 +39,7 @@ class ClientResult:
             train_samples.
         val_samples, val_score, val_loss: the same of its validation windows.
         shared_score: like test_score, but of the model that its leaf fine-tuned in this round.
-        tuned_score: of what came of it, whether or not the leaf serves it. Both or neither: None without
+        tuned_score: of the result, whether or not the leaf serves it. Both or neither: None without
             fine-tuning, and where it did not evaluate both models (unseen clients, who get another one).
     """
 
@@ -85,7 +85,7 @@ class LeafResult:
         kept_model: leaf rounds in which it kept its model because too few replies counted.
         unseen_score, unseen_loss, unseen_further: of its unseen clients; None without any.
         unseen_clients: how many it has.
-        personal: what fine-tuning gave; None in a round without it.
+        personal: result of fine-tuning; None in a round without it.
         serves: role of the model that its clients are served.
         group: in which a scenario has it in this round; None without one.
     """
@@ -118,7 +118,7 @@ class Traffic:
     down: int = 0
 
     def add(self, up: int, down: int) -> None:
-        """Take in what was sent."""
+        """Count the bytes sent."""
         self.up += up
         self.down += down
 
@@ -163,7 +163,7 @@ class RoundResult:
             first.
         truth: (S,) true group of each leaf, or None where nobody knows.
         began: when the round did, by the clock of the exchanges.
-        exchanges: when whose messages were worked on.
+        exchanges: times of work on each client's messages.
         releases: leaf rounds of the run so far, those that fine-tune included; on the virtual clock what the
             updates of the device with the most count as (`fedge.devices.private`).
         models: clients with the models of their algorithm; empty where it has none.

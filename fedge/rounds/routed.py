@@ -31,7 +31,7 @@ class _Ahead:
 
     Attributes:
         leaf_round: counted through the run.
-        questions: client → what it was to train.
+        questions: client → its order to train.
         replies: client → its answer, of those that have trained.
     """
 
@@ -164,7 +164,7 @@ def _parts(
 
     Args:
         replies: client → reply to a joint question, or to that for evaluation where it does not train.
-        train, evaluate: client → what the question was made of.
+        train, evaluate: client → parts of its question.
     """
     trained, evaluated = {}, {}
     for client, reply in replies.items():

@@ -1,4 +1,4 @@
-"""Rows of servers of any tier, from what a global round has measured."""
+"""Rows of servers of any tier, from measurements of a global round."""
 
 from collections.abc import Sequence
 

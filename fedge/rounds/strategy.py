@@ -96,11 +96,11 @@ class HierarchicalStrategy:
         """Put the parts together.
 
         Args:
-            task: what is learnt.
+            task: of the run.
             branches: children of the cloud, in order; together they hold every client once, unseen clients
                 included.
             cloud: meets its children after the leaf rounds of every global round in which it is due.
-            facilities: what the rounds stand on.
+            facilities: shared by all rounds.
             on_round: called with every round's result and laps.
             make_port: gives the leaf servers; by default they are a part of this process.
         """
@@ -118,11 +118,11 @@ class HierarchicalStrategy:
         self._port = make_port(Around(task, self.leaves, self._transport))
         self._meetings = Meetings(config, self.branches, self._transport, self._port, task.own_layers)
         self._labels = np.arange(len(self.branches))  # until the first cloud step each stands alone
-        self._releases = 0  # leaf rounds so far, of whatever trained
+        self._releases = 0  # leaf rounds so far, of all lines
         self._restored: int | None = None  # the global round after which this run goes on
 
     def summary(self) -> None:
-        """Log who stands where."""
+        """Log the tree's clients."""
         for leaf in self.leaves:
             logger.info(
                 "leaf %d: clients %s, unseen clients %s, %d training windows",
@@ -197,7 +197,7 @@ class HierarchicalStrategy:
                 branch.begin(model, int(self._labels[branch.index]))
 
     def _train(self, global_round: int) -> None:
-        """Let leaves train: their models, and what stands beside them.
+        """Let leaves train: their models, and the lines beside them.
 
         Raises:
             RunError: no client could train.
@@ -269,7 +269,7 @@ class HierarchicalStrategy:
         )
 
     def _let_gates_decide(self, evaluates: bool, trains_ahead: bool) -> None:
-        """Let clients evaluate what gates choose from, every gate decide, and its leaf go on accordingly.
+        """Let clients evaluate the gates' candidates, every gate decide, and its leaf go on accordingly.
 
         Args:
             evaluates: clients do; otherwise nothing hangs on it.
@@ -293,7 +293,7 @@ class HierarchicalStrategy:
         self._transport.lap("gate")
 
     def _personalise(self, global_round: int) -> None:
-        """Fine-tune what every leaf serves for the clients that it knows, and serve it if that helps them."""
+        """Fine-tune every leaf's served model for its known clients, and serve the result if it helps."""
         rounds = self._config.personal.leaf_rounds
         training = lines.personal(self.leaves)
         for leaf_round in range((global_round - 1) * rounds + 1, global_round * rounds + 1):
@@ -307,7 +307,7 @@ class HierarchicalStrategy:
         self._transport.lap("gate")
 
     def _evaluate_models(self) -> None:
-        """Let clients evaluate the models that their algorithm makes of what they are served."""
+        """Let clients evaluate the models that their algorithm makes of their served models."""
         leaves = [leaf for leaf in self.leaves if leaf.algorithm is not None and leaf.algorithm.form.models]
         if not leaves:
             return
@@ -321,10 +321,10 @@ class HierarchicalStrategy:
         self._transport.book.note_models(leaves, found)
         self._transport.lap("gate")
 
-    # --- what survives the process --------------------------------------------------------------------
+    # --- state that survives the process --------------------------------------------------------------------
 
     def unseen_models(self) -> dict[int, State]:
-        """Leaf → what it serves unseen clients, where that is another model than known clients get."""
+        """Leaf → model for unseen clients, where known clients get another one."""
         models = {leaf.index: leaf.models for leaf in self.leaves}
         return {i: m.unseen for i, m in models.items() if m.unseen is not None and m.unseen is not m.served}
 
@@ -359,7 +359,7 @@ class HierarchicalStrategy:
         }
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on after `global_round` with what `states` and `facts` gave."""
+        """Go on after `global_round` from the result of `states` and `facts`."""
         for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
             leaf.restore(_under(f"{dotted(leaf.path)}/", states), own_facts)
         for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):

@@ -1,7 +1,7 @@
-"""Leaf rounds: which clients train what, which of their replies count, and what becomes of the models.
+"""Leaf rounds: clients in training, replies that count, and the leaves' new models.
 
 All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). Which replies count is said in
-`fedge.leaf.counting`, what becomes of a model in `fedge.leaf.leaf`.
+`fedge.leaf.counting`, moves of a model in `fedge.leaf.leaf`.
 """
 
 import logging
@@ -41,7 +41,7 @@ class LeafRounds:
     """Lets leaves, or forks of them, train."""
 
     def __init__(self, config: Config, seed: int, leaves: Sequence[Leaf], transport: Transport) -> None:
-        """Keep what stays the same through the run.
+        """Keep the constants of the run.
 
         Args:
             config: its sections on hierarchy, training, guard and privacy are read.
@@ -63,7 +63,7 @@ class LeafRounds:
         """The messages of a leaf round to all clients that train in it.
 
         Args:
-            training: what trains.
+            training: the line that trains.
             leaf_round: counted through the run.
             grid: on which Flower's strategies look for their nodes.
             global_round: that it belongs to; by default the present one.
@@ -96,7 +96,7 @@ class LeafRounds:
         """Give every leaf its clients' replies; return how many count.
 
         Args:
-            training: what trained.
+            training: the line that trained.
             leaf_round: counted through the run.
             replies: in partition-id order.
         """
@@ -157,7 +157,7 @@ class LeafRounds:
                 transport.note_failure(client, checked.failure)
             else:
                 per_leaf[self._leaf_of[client]][client] = checked
-        transport.shared.sweep()  # what has been opened stays valid
+        transport.shared.sweep()  # opened files stay valid
         return per_leaf
 
     def _note(
@@ -198,8 +198,8 @@ class LeafRounds:
 
         Args:
             start: the model.
-            leaf_round: whose random streams are drawn from.
-            updates: takes in what clients make of it; None where nobody needs it.
+            leaf_round: of the random streams.
+            updates: takes in clients' updates of it; None where nobody needs them.
             line: "probe" to train as in global round 1.
             most_windows: on which each client trains; 0 for all that it has.
         """
@@ -226,14 +226,14 @@ class LeafRounds:
         return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
 
     def _note_updates(self, updates: Updates | None, leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
-        """Take in what the clients of a leaf have trained, where somebody needs it."""
+        """Take in the models that a leaf's clients have trained, where somebody needs them."""
         if updates is not None:
             for client, reply in replies.items():
                 updates.note(client, self._transport.book.branch(leaf), reply.state, reply.samples)
 
 
 def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:
-    """Client → what the other clients of its leaf have made."""
+    """Client → model of the other clients of its leaf."""
     return means_without(
         {client: reply.state for client, reply in replies.items()},
         {client: float(reply.samples) for client, reply in replies.items()},

@@ -1,6 +1,6 @@
 """Where all exchanges of a run pass: messages out, replies in, and the book of the present round.
 
-What goes out and comes back is counted here, and nowhere else: bytes, failures, the time of each exchange.
+Messages are counted here, and nowhere else: bytes, failures, the time of each exchange.
 """
 
 import logging
@@ -35,12 +35,12 @@ class Facilities:
     """Common services for the rounds of a run.
 
     Attributes:
-        clients: who is there.
-        round_context: (global round, leaf round) → what clients must know.
+        clients: of the run.
+        round_context: (global round, leaf round) → facts for clients.
         clock: charged throughout the rounds.
         shared: keeps large states in files.
-        hooks: are told what happens.
-        behind: may be at work until the server takes in what clients have answered.
+        hooks: receive events.
+        behind: may be at work until the server takes in the clients' answers.
     """
 
     clients: Clients
@@ -100,7 +100,7 @@ class Transport:
 
         Args:
             leaf_round: counted through the run; the global round's number where nobody trains.
-            line: what trains.
+            line: kind of line.
             global_round: that the exchange belongs to; by default the present one.
         """
         of_round = self.book.global_round if global_round is None else global_round
@@ -183,7 +183,7 @@ class Transport:
     def has_trained_soon(self) -> bool:
         """Whether the newest training was short enough for more to be asked in the same exchange.
 
-        So that nobody waits long for what comes after it, and clients have the time.
+        So that nobody waits long for the next step, and clients have the time.
         """
         return self.train_s <= min(_SOON_S, self.timeout_s / 2)
 
@@ -196,7 +196,7 @@ class Transport:
         return not _is_large(model) or self.clients.ask_now_and_then
 
     def make_room(self, model: State) -> None:
-        """Wait for a checkpoint that holds what is about to be replaced, if that is large."""
+        """Wait for a checkpoint that holds states about to be replaced, if they are large."""
         if _is_large(model):
             self._facilities.behind.finish()
             self.lap("checkpoint")
@@ -212,7 +212,7 @@ class Transport:
     def note_failure(self, client: int, failure: Failure) -> None:
         """Keep the first failure of a client in this global round; log it the first time in the run.
 
-        What happens again and again would fill the log; the metrics count it.
+        Repeated events would fill the log; the metrics count them.
         """
         if (client, failure.kind) not in self._told:
             self._told.add((client, failure.kind))

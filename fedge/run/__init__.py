@@ -1,11 +1,11 @@
-"""From configuration to run folder, whatever engine drives the clients.
+"""From configuration to run folder, on any engine.
 
-`prepare` works out what a run starts from, `opening` gives it its folder, `run` its surroundings; `build`
-makes its parts, `announce` says and records what happens, `carry_out` has the steps. `ending` is how it ends,
-`remarks` what is said then; `snapshot` is what is kept of a round, `resume` which run goes on and whether it
+`prepare` works out a run's data and parts, `opening` gives it its folder, `run` its surroundings; `build`
+makes its parts, `announce` prints and records events, `carry_out` has the steps. `ending` ends it,
+`remarks` are its last words; `snapshot` keeps a round, `resume` finds the run to resume and whether it
 may.
 
-Imports only from below: `callbacks`, `trackers`, `report` and what is under them.
+Imports only from below: `callbacks`, `trackers`, `report` and rooms below them.
 """
 
 import lazy_loader as lazy

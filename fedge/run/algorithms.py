@@ -1,4 +1,4 @@
-"""A method named by `train.algorithm` in a run: whether it fits what else is asked for."""
+"""A method named by `train.algorithm` in a run: whether it fits the other options."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ _DEFAULT = TrainConfig.__dataclass_fields__["algorithm"].default
 
 
 def is_default(config: Config) -> bool:
-    """Whether clients do nothing but what the options of `train` and `scaffold` say."""
+    """Whether the options of `train` and `scaffold` say all that clients do."""
     return bool(config.train.algorithm == _DEFAULT)
 
 
@@ -53,7 +53,7 @@ def refuse_algorithm(config: Config) -> None:
 
 
 def refuse_unread(config: Config) -> None:
-    """Raise ConfigError when a leaf's strategy tells clients what their algorithm does not read."""
+    """Raise ConfigError when clients' algorithm does not read their leaf's strategy's settings."""
     from fedge.algorithm.making import algorithm_of
     from fedge.leaf.rules import refuse_keys_that_nobody_reads
 
@@ -69,7 +69,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
         windows: of the run; None where clients own them.
 
     Raises:
-        ConfigError: the algorithm fails, or sends what the run cannot take.
+        ConfigError: the algorithm fails, or sends arrays that the run cannot take.
     """
     if is_default(config):
         return None
@@ -100,11 +100,11 @@ def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> No
 
 
 def refuse_where_it_cannot_be(config: Config, form: "ReplyForm | None", place: str) -> None:
-    """Raise ConfigError when clients cannot do what an algorithm needs where they are.
+    """Raise ConfigError when an algorithm needs more than clients can do at their place.
 
     Args:
         config: of the run.
-        form: of what they send; None for the default.
+        form: of their messages; None for the default.
         place: "leaf servers", "owners" or "cluster".
     """
     if form is None:

@@ -49,7 +49,7 @@ class Announcer:
     """Says and records one run, from its start to its final table.
 
     Attributes:
-        remarks: what is to be said again at the end.
+        remarks: repeated at the end.
         table: gives the lines of the final table, as of the newest round.
     """
 
@@ -60,8 +60,8 @@ class Announcer:
 
         Args:
             grid: may know the workers that clients run on.
-            plan: what the run is made from; its clock is charged "record" and "report".
-            recorder, console, tracking: what is written to.
+            plan: of the run; its clock is charged "record" and "report".
+            recorder, console, tracking: outputs.
         """
         self._grid = grid
         self._plan = plan
@@ -94,7 +94,7 @@ class Announcer:
             logger.warning("%s", line)
 
     def data(self, facts: DataFacts, seed_source: str) -> None:
-        """Say and record what is run on, and whose it is."""
+        """Print and record the data set, and its owner."""
         source, dealt, sizes, order = facts.source, facts.partition, facts.clients_per_leaf, facts.order
         self._recorder.update_manifest(
             data={
@@ -155,7 +155,7 @@ class Announcer:
             self._open_account(sizes)
 
     def devices(self, devices: Mapping[str, int]) -> None:
-        """Record what clients compute on, "cpu" or a GPU's name → clients; say it where it is no CPU."""
+        """Record clients' devices, "cpu" or a GPU's name → clients; print them where one is no CPU."""
         before = self._recorder.manifest.get("devices", dict(devices))
         self._recorder.update_manifest(devices=dict(devices))
         words = _devices_in_words(devices)
@@ -173,7 +173,7 @@ class Announcer:
         """A line for each option of GPUs that does nothing on these devices, in this number."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
-            if train.precision in (FLOAT32, ROUNDED):  # the kernel says what becomes of the latter
+            if train.precision in (FLOAT32, ROUNDED):  # the kernel decides on the latter
                 return []
             return [f"train.precision {train.precision} has no effect: clients compute on the CPU"]
         if devices and CPU not in devices and train.precision == ROUNDED:
@@ -186,7 +186,7 @@ class Announcer:
         return []
 
     def kernel(self, kernel: Kernel) -> None:
-        """Record what computes steps on a CPU; say why it is PyTorch where the native step was asked for."""
+        """Record the kernel of steps on a CPU; print why PyTorch replaces a native step that was asked for."""
         before = self._recorder.manifest.get("kernel", {}).get("name", kernel.name)
         if before != kernel.name:
             self._console.say(
@@ -201,7 +201,7 @@ class Announcer:
             self._note([f"train.precision {ROUNDED}: factors are rounded at no gain: there is no AMX here"])
 
     def _open_account(self, sizes: Sequence[int]) -> None:
-        """Say and record what privacy promises, and begin to add up what is spent."""
+        """Print and record the promises of privacy, and begin to add up its cost."""
         config = self._plan.config
         known = known_per_leaf(sizes, config.partition.unseen_clients)
         self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
@@ -220,14 +220,14 @@ class Announcer:
         self._account = account
 
     def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
-        """Say at the start what groups leaves of these sizes cannot show, where groups are looked for."""
+        """Print at the start the groups that leaves of these sizes cannot show, if any are looked for."""
         cluster = self._plan.config.cluster
         line = out_of_reach(cluster.level, sizes) if cluster.deals else None
         if line is not None:
             self._note([line])
 
     def track(self) -> None:
-        """Tell the tracker what is known of the run before its first round."""
+        """Give the tracker the facts of the run before its first round."""
         self._tracking.start(self._recorder.manifest)
 
     def round(self, result: RoundResult, laps: Mapping[str, float]) -> None:
@@ -280,11 +280,11 @@ class Announcer:
             self._console.say(line)
 
     def note(self, line: str) -> None:
-        """Say what a reader of the results should know."""
+        """Print a note for readers of the results."""
         self._note([line])
 
     def _note(self, lines: Iterable[str]) -> None:
-        """Say what a reader of the results should know: now, in the log, and again at the end."""
+        """Print notes for readers of the results: now, in the log, and again at the end."""
         for line in lines:
             logger.warning("%s", line)
             self._console.say(f"note: {line}")

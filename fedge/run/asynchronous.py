@@ -80,10 +80,10 @@ class AsynchronousSteps(Steps):
     _expected: int | None = None  # jobs, if that can be told
 
     def _take_told(self, told: Mapping[int, Told]) -> tuple[Partition, list[int], DataShape]:
-        """Go by what clients tell of windows that they own: each is a device of its own user's.
+        """Use clients' descriptions of windows that they own: each is a device of its own user's.
 
         Raises:
-            ConfigError: a rule wants to be told what owners do not tell.
+            ConfigError: a rule wants facts that owners do not tell.
         """
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
@@ -103,14 +103,14 @@ class AsynchronousSteps(Steps):
         return [(SERVER_RULES, config.asynchrony.rule), *cloud]
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep whose device each client is, and which classes it has."""
+        """Keep each client's user and classes."""
         self._owners = owners_of(deal)
         self._shares = class_shares(deal)
         if (line := shared_windows(deal)) is not None:
             self._announcer.note(line)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
-        """Let the virtual clock run, and write what comes of it."""
+        """Let the virtual clock run, and write the results."""
         config = self._plan.config
         who = population(dealt, sizes)
         callbacks = self._callbacks = Callbacks(config)
@@ -202,7 +202,7 @@ class AsynchronousSteps(Steps):
         plan, config = self._plan, self._plan.config
         aside = Aside(plan.shared)
         if plan.shared.in_one_process:
-            at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and what rules keep
+            at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and rules' state
             above = config.transfer.spill_above_mb * 1e6
             plan.shared.prepare(above, initial.nbytes, at_once * initial.nbytes)
             engine.put_aside_by(aside.reply)
@@ -250,7 +250,7 @@ class AsynchronousSteps(Steps):
         return with_power(checked, devices.train_watts, devices.radio_watts)
 
     def _say(self, who: Population) -> None:
-        """Say what the virtual clock is about, and what devices give away beyond their models."""
+        """Print the virtual clock's setting, and the facts that devices give away beside models."""
         config = self._plan.config
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
@@ -265,7 +265,7 @@ class AsynchronousSteps(Steps):
         )
 
     def _say_limits(self, procedure: Procedure) -> None:
-        """Say and record what this run's real time went into, and whether a virtual server kept up."""
+        """Print and record the uses of this run's real time, and whether a virtual server kept up."""
         if not self._spent:
             return
         assert isinstance(self._grid, LookAheadEngine)
@@ -318,7 +318,7 @@ class AsynchronousSteps(Steps):
         write_checkpoint(parent, done, groups, facts, beside=self._recorder.unsynced)
         prune(parent, checkpoint.keep)
 
-    # --- what happens -------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------
 
     def _on_evaluation(
         self, procedure: Procedure, result: RoundResult, row: VersionRow, laps: dict[str, float]
@@ -377,7 +377,7 @@ def population(dealt: Partition, sizes: Sequence[int]) -> Population:
 
 
 def owners_of(deal: Deal) -> np.ndarray:
-    """The number of the user of each client (K,) int64: of its first window, whatever it is for."""
+    """The number of the user of each client (K,) int64: of its first window, in any split."""
     users = np.unique(deal.windows.user, return_inverse=True)[1]
     return np.array([
         users[next(part[0] for part in parts if len(part))] for parts in deal.partition.clients

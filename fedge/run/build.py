@@ -66,11 +66,11 @@ class Plan:
         data_folder: where the clients' windows lie.
         shared: keeps large states in files.
         clock: charged throughout a round.
-        handed_out: what tells clients on other machines where their windows are; empty where they see them.
-        owners_scale: by what clients scale their windows where they own them; None where the server has them.
+        handed_out: places of windows for clients on other machines; empty where they see them.
+        owners_scale: scale of windows that clients own; None where the server has them.
         options: of the run, as JSON, where clients have others.
         behind: writes checkpoints while clients are at work.
-        form: what clients send by their algorithm; None where the options say all.
+        form: of the algorithm's messages; None where the options say all.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
     """
 
@@ -101,13 +101,13 @@ def build_strategy(
     """The strategy with its leaves and its cloud, and the initial model.
 
     Args:
-        plan: what all is made from.
-        clients: who is there.
-        dealt: who has which windows.
+        plan: of the run.
+        clients: of the run.
+        dealt: windows of each client.
         clients_per_leaf: in the order of the leaves.
         shape: sizes that the model is built from.
         on_round: called with every round's result and laps.
-        hooks: are told what happens in a round.
+        hooks: receive events of a round.
         make_port: gives the leaf servers.
 
     Raises:
@@ -169,7 +169,7 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
     """Kernel of the clients' steps on a CPU; see `build_strategy` for the arguments.
 
     Args:
-        devices: what clients compute on, "cpu" or names of GPUs; empty where that is not known.
+        devices: of clients, "cpu" or names of GPUs; empty where unknown.
     """
     train = plan.config.train
     if train.kernel == TORCH:
@@ -306,12 +306,12 @@ def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> No
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     """How many models the files of a round hold at most.
 
-    Every client's, every leaf's start, its own, the offered ones and what else it may serve; a trial of new
+    Every client's, every leaf's start, its own, the offered and the other served ones; a trial of new
     groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The cloud's own
     models are there twice while they follow the leaves.
     """
     cluster = config.cluster
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
     per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
-    per_leaf += 2 * (not config.cloud.is_mean)  # what the rule goes on from, and its moments
+    per_leaf += 2 * (not config.cloud.is_mean)  # the rule's model and its moments
     return clients + per_leaf * leaves + 2 * own_models(cluster)

@@ -57,7 +57,7 @@ class Steps:
 
         Args:
             grid: connects to the clients.
-            plan: what the parts of the run are made from.
+            plan: of the run's parts.
             prepared: may hold the data.
             opened: may hold the run that goes on.
             recorder: of the run.
@@ -74,7 +74,7 @@ class Steps:
         self._snapshots: Snapshots | None = None
         self._callbacks: Callbacks | None = None
         self._fingerprint = ""  # of the data
-        self._card: Card | None = None  # what the models will say about themselves
+        self._card: Card | None = None  # the models' description of themselves
         self._global_round = 0  # the last one that is done
 
     def carry_out(self) -> None:
@@ -99,7 +99,7 @@ class Steps:
         self._learn(clients, dealt, sizes, shape)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
-        """Carry out the global rounds, and write what comes of them."""
+        """Carry out the global rounds, and write their results."""
         plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
         strategy, *initial = build_strategy(
@@ -167,7 +167,7 @@ class Steps:
         return partial(self._grid.make_port, facts)
 
     def _write_models(self, strategy: HierarchicalStrategy) -> None:
-        """Write what every leaf serves, with all that is needed to use it."""
+        """Write every leaf's served model, with all that is needed to use it."""
         leaves, unseen = strategy.leaves, strategy.unseen_models()
         assert self._card is not None
         card = with_served(self._card, leaves, unseen)
@@ -179,7 +179,7 @@ class Steps:
             self._callbacks.end_run(EndedRun(status, self._global_round, reason))
 
     def _clear_away(self) -> None:
-        """Say where the run goes on, if it does, and remove what the last attempt left unfinished."""
+        """Print the point from which a run is resumed, and remove unfinished files of its last attempt."""
         found = self._opened.resumption
         if found is None:
             return
@@ -206,7 +206,7 @@ class Steps:
         """Write every client's windows, unless clients own them; those in memory are gone afterwards.
 
         Returns:
-            Who gets which windows, the number of clients of each leaf, the sizes of a window.
+            Windows of each client, number of clients of each leaf, sizes of a window.
         """
         plan, num_clients = self._plan, len(clients)
         if clients.told is not None:
@@ -234,7 +234,7 @@ class Steps:
         return deal.partition, deal.clients_per_leaf, shape
 
     def _take_told(self, told: Mapping[int, Told]) -> tuple[Partition, list[int], DataShape]:
-        """Go by what clients tell of windows that they own (partition id → it); returns the same."""
+        """Use clients' descriptions of their own windows, by partition id; returns the same as `_deal`."""
         plan = self._plan
         data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption)
         form = form_of_algorithm(plan.config, data.shape, None)
@@ -248,7 +248,7 @@ class Steps:
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep what is needed of the windows, before they go."""
+        """Keep the facts needed of the windows, before they go."""
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""

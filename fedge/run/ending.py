@@ -1,4 +1,4 @@
-"""How a run ends: written into the manifest and said on the terminal, once, whatever happens."""
+"""End of a run: written into the manifest and printed on the terminal, once, in any case."""
 
 import logging
 import shlex
@@ -60,7 +60,7 @@ class Ending:
         self._told = False  # on the terminal, how it failed
 
     def around(self, work: Callable[[], None], remarks: Remarks) -> Outcome:
-        """Carry out `work` and write how it ended, whatever happens."""
+        """Carry out `work` and write its end, in any case."""
         try:
             work()
             return self.succeed(remarks)
@@ -79,7 +79,7 @@ class Ending:
         """End as failed."""
         try:
             outcome = self._write("failed", exit_code, reason=reason)
-        except RecordError:  # a full disk: what is removed at the end anyway makes room
+        except RecordError:  # a full disk: removing temporary files makes room
             self._clean_up()
             try:
                 outcome = self._write("failed", exit_code, reason=reason)
@@ -90,7 +90,7 @@ class Ending:
         return outcome
 
     def _tell(self, outcome: Outcome) -> None:
-        """Say on the terminal how the run failed and what to do next."""
+        """Print the run's failure and the next step on the terminal."""
         if self._told:
             return
         self._told = True
@@ -118,7 +118,7 @@ class Ending:
         return outcome
 
     def interrupt(self, signum: int) -> None:
-        """End by a signal, from its handler: only what can be written in no time."""
+        """End by a signal, from its handler: writes only a few bytes."""
         interrupted = exits.Interrupted(signum)
         self._recorder.end("failed", interrupted.exit_code, durably=False, reason=interrupted.reason)
         if not self._told:
@@ -149,7 +149,7 @@ class Ending:
 
 
 def _says_all(error: BaseException) -> bool:
-    """Whether an exception was made for whoever started the run, so that a traceback adds nothing to it."""
+    """Whether an exception was made for the run's user, so that a traceback adds nothing to it."""
     return isinstance(error, ConfigError | RunError | CheckpointError) and error.__cause__ is None
 
 

@@ -1,7 +1,7 @@
 """Facts of a run's data: from windows dealt here, or from their owners' descriptions.
 
 Where clients own their data the server never sees a window. It learns counts, names and sums, and makes of
-them what it makes of windows otherwise: who is weighed by how much, by what all scale, what models look like.
+them the same facts as of windows: weights of clients, the common scale, sizes of models.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ class DataFacts:
         windows: how many there are.
         classes, channels: their names.
         dtype: of the windows as they were recorded.
-        about: what the data say about themselves.
+        about: the data's description of themselves.
         order: whether blocks of time are such; None where nobody asks or the server cannot tell.
-        partition: who has how many windows of which split.
+        partition: number of windows by client and split.
         clients_per_leaf: in order.
-        holdings: what every client holds, for partition.csv.
-        misfit: what is to be said where clients are not users; None otherwise.
+        holdings: of every client, for partition.csv.
+        misfit: remark where clients are not users; None otherwise.
         left_out: clients that tell of windows out of all proportion → why; the others' statistics scale all.
     """
 
@@ -77,9 +77,9 @@ class OwnersData:
     """The data of a run whose clients own them.
 
     Attributes:
-        facts: what is known of them.
+        facts: of them.
         shape: of a window as clients have it, and how it is scaled.
-        scale: by what clients scale.
+        scale: of all clients.
     """
 
     facts: DataFacts
@@ -95,7 +95,7 @@ def data_of_owners(
     Args:
         config: of the run.
         seed: in force.
-        told: partition id → what the client tells, of all clients.
+        told: partition id → description by the client, of all clients.
         resumption: the run that goes on, whose data these must be.
 
     Raises:
@@ -135,8 +135,8 @@ def part_of_owners(
         config: of the run.
         seed: in force.
         clients: of the run.
-        told: partition id → what the client tells, of this leaf's.
-        scale: by what all clients of the run scale.
+        told: partition id → description by the client, of this leaf's.
+        scale: of all clients of the run.
     """
     first, sizes = told[min(told)], clients_per_leaf(config.hierarchy, clients)
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)

@@ -36,7 +36,7 @@ def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) 
 def refuse_code_of_others(named: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool) -> None:
     """Raise ConfigError for code that a run to go on names and to which this user has not said yes.
 
-    Nothing of it is imported before; what the user names on the command line is the user's own word.
+    Nothing of it is imported before; code named on the command line counts as the user's own.
 
     Args:
         named: options as the run folder has them, with the folder as `resume`.

@@ -1,7 +1,7 @@
 """Site of a leaf server for a run whose clients are SuperNodes with windows of their own.
 
-It never sees a window: it asks its clients what they tell of theirs, hands that to the cloud, and gets from
-it by what all clients of the run scale. What a run's options are, clients learn from messages: to the leaf
+It never sees a window: it asks its clients for descriptions of theirs, hands them to the cloud, and gets from
+it the scale of all clients of the run. Clients learn a run's options from messages: to the leaf
 server's SuperLink all runs of the cloud are one.
 """
 
@@ -26,7 +26,7 @@ from fedge.run.site import clients_of_leaf, plan_of, refuse_other_leaf, site_of
 
 
 class NodeSites:
-    """Gives a leaf server what it has for each run, as `fedge.edge.host.LeafHost` wants it."""
+    """Gives a leaf server its site for each run, as `fedge.edge.host.LeafHost` wants it."""
 
     def __init__(self, folder: Path, leaf: int, engine: Engine, trust_code: bool = False) -> None:
         """Stand ready.
@@ -44,14 +44,14 @@ class NodeSites:
         self._found: tuple[Question, Clients] | None = None  # of the run that is about to begin
 
     def tell(self, facts: Mapping[str, Any]) -> dict[int, str]:
-        """Partition id → what the client tells of its windows, as text.
+        """Partition id → the client's description of its windows, as text.
 
         Args:
             facts: of the run, as the cloud tells them.
 
         Raises:
             ConfigError: a client names no windows of its own, or the cloud takes this for another leaf.
-            RunError: clients do not come in time, or say what cannot be.
+            RunError: clients do not come in time, or give impossible answers.
         """
         self._refuse(facts)
         timeout_s = from_run_config(facts["config"]).guard.start_timeout
@@ -69,7 +69,7 @@ class NodeSites:
         """Site for a run.
 
         Args:
-            facts: of the run, with what this leaf's clients have told before.
+            facts: of the run, with the earlier descriptions by this leaf's clients.
 
         Raises:
             ConfigError: the cloud does not know of windows that clients own.

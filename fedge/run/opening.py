@@ -77,8 +77,8 @@ def first_manifest(
     Args:
         prepared: configuration and seed of the run.
         opened: its folder.
-        engine: name of what drives the clients.
-        federation: what is known of it.
+        engine: name of the clients' engine.
+        federation: its facts.
     """
     if opened.resumption is not None:
         manifest = opened.resumption.manifest_to_go_on(prepared.config, engine, versions(), utc_now())

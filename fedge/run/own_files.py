@@ -1,8 +1,8 @@
 """Window files that a leaf server reads for a cloud: the one that its own user names, and no other.
 
 Options come from the cloud. A path among them would let a cloud try out which files this machine has and
-what they hold, so none is opened: `fedge leaf --data` says what is read, and the fingerprint whether it is
-what the cloud has. What is made in the process (the synthetic set, digits, code with a yes) is no file.
+their content, so none is opened: `fedge leaf --data` names the file, and the fingerprint tells whether it is
+the cloud's. Data made in the process (the synthetic set, digits, code with a yes) are no file.
 """
 
 from dataclasses import replace

@@ -79,7 +79,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
 
 
 def refuse_parts_that_do_not_fit(config: Config) -> None:
-    """Raise ConfigError for a part that cannot be imported, or does not take what it is called with."""
+    """Raise ConfigError for a part that cannot be imported, or does not take its arguments."""
     cluster, gate = config.cluster, config.gate
     SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
     if inspect.isclass(GROUPINGS.load(cluster.method)):
@@ -146,7 +146,7 @@ def _refuse_kernel_that_is_not_there(config: Config) -> None:
 
 
 def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
-    """Raise ConfigError for a rule, preset or availability that does not take or give what it must.
+    """Raise ConfigError for a rule, preset or availability with wrong arguments or results.
 
     Each is tried out on two devices, one parameter: arguments are looked at where they are used.
     """
@@ -351,7 +351,7 @@ def _described(register: Register, name: str) -> dict[str, Any]:
 
 
 def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line per part whose code is not what it was when the run began."""
+    """A line per part whose code has changed since the run began."""
     lines = []
     for option, part in now.items():
         was = before.get(option)

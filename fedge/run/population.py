@@ -1,4 +1,4 @@
-"""How many clients a run has, and what is to be said where that is not one per user."""
+"""Number of clients of a run, and a remark where that is not one per user."""
 
 import numpy as np
 
@@ -13,11 +13,11 @@ _ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'opt
 
 
 def clients_for(config: Config, windows: Windows, there: int) -> int:
-    """How many clients a run has for which nobody has said it.
+    """Number of clients of a run whose options do not say it.
 
     One per user, where `partition.kind` deals users and the data name several; else as many as the federation
     has. The synthetic set has as many users as there are clients, unless `data.synthetic-users` says it;
-    where users are to be cut (`partition.split-users`), fewer users than clients are what is meant; and
+    where users are to be cut (`partition.split-users`), fewer users than clients are intended; and
     `hierarchy.clients-per-server` may add up to something else.
 
     Args:

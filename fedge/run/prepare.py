@@ -1,6 +1,6 @@
 """Preparation of a run: configuration, seed, the run to go on with, the data as dealt.
 
-Loads no torch: most of what a user can get wrong is found here, and is to be said at once.
+Loads no torch: most errors of users are found here, and reported at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ Load = Callable[[Config, int], tuple[Windows, DataSource]]
 
 
 class Handover(Generic[_T]):
-    """Something large that is given away: whoever takes it is the only one that keeps it in memory."""
+    """Something large that is given away: only its taker keeps it in memory."""
 
     def __init__(self, value: _T) -> None:
         self._values = [value]
@@ -42,14 +42,14 @@ class Handover(Generic[_T]):
 
 @dataclass(frozen=True)
 class Deal:
-    """The windows of a run, and who gets which.
+    """The windows of a run, and their deal to clients.
 
     Attributes:
         windows: all of them.
         source: where they come from.
         partition: per client its windows.
         clients_per_leaf: number of clients of each leaf.
-        form: what clients send by their algorithm; None where the options say all.
+        form: of the algorithm's messages; None where the options say all.
     """
 
     windows: Windows

@@ -13,10 +13,10 @@ _MOST_CHANGES = 6  # of clusters that are told
 
 
 class Remarks:
-    """Watches a run and says what a reader of its accuracies should know.
+    """Watches a run and notes caveats for readers of its accuracies.
 
     Attributes:
-        on_privacy: what was spent by the newest round, and what is not covered; empty without privacy.
+        on_privacy: cost by the newest round, and quantities not covered; empty without privacy.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Remarks:
         return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Restore the result of `facts`."""
         for name, value in facts.items():
             setattr(self, name, dict(value) if isinstance(getattr(self, name), dict) else value)
 

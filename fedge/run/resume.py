@@ -23,7 +23,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, 
 from fedge.records.private import places_of
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
 
-# What may differ between a run and its continuation, because no result depends on it:
+# Options that may differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
 # by the seed in force, the clients of each leaf and the data's fingerprint
 _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path"})
@@ -46,9 +46,9 @@ class Resumption:
     Attributes:
         folder: of the run.
         checkpoint: where it goes on.
-        notes: what a person should know: what is damaged, one line each.
+        notes: for the user: damage, one line each.
         manifest: of the run, as it was left.
-        lost: tables that are begun anew, since what they held is not what was written.
+        lost: tables that are begun anew, since their content is not the written one.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class Resumption:
         return described
 
     def is_complete(self, config: Config) -> bool:
-        """Whether nothing is left to do: it ended as it was to, and all results are what was written."""
+        """Whether nothing is left to do: it ended as planned, and all results are intact."""
         return (
             self.manifest.get("status") in ("completed", "partial")
             and (self.checkpoint.global_round == config.num_server_rounds or self._has_stopped(config))
@@ -129,7 +129,7 @@ def open_resumption(folder: Path) -> Resumption:
     """The run in `folder` with its newest checkpoint that is whole.
 
     Raises:
-        ConfigError: there is none, or the folder holds what leads elsewhere.
+        ConfigError: there is none, or the folder holds links that lead elsewhere.
     """
     refuse_links(folder)
     refuse_odd_files(folder)
@@ -153,14 +153,14 @@ def open_resumption(folder: Path) -> Resumption:
 
 
 def is_as_found(found: Resumption) -> bool:
-    """Whether a run stands as it was found: whoever goes on with one says so in its manifest."""
+    """Whether a run is unchanged since it was found: a resumed one says so in its manifest."""
     return _manifest(found.folder) == found.manifest
 
 
 def _newest_that_fits(
     folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest whole checkpoint that the tables still fit, and what is wrong with newer ones.
+    """The newest whole checkpoint that the tables still fit, and the faults of newer ones.
 
     Args:
         folder: of the run.
@@ -186,7 +186,7 @@ def _newest_that_fits(
 
 
 def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
-    """Fact → what is wrong with it, for those of a checkpoint that are not what Fedge writes."""
+    """Fact → its fault, of those in a checkpoint that Fedge did not write so."""
     facts, found = checkpoint.facts, {}
     run = facts.get("run")
     odd = odd_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]

@@ -1,4 +1,4 @@
-"""One run from configuration to run folder, whatever engine drives the Grid."""
+"""One run from configuration to run folder, on any engine."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -48,16 +48,16 @@ def run(
 ) -> Outcome:
     """Carry out a run and leave its folder behind.
 
-    What a user can cause ends in one line on the terminal, never in a traceback; run.log has the rest.
+    A user's error ends in one line on the terminal, never in a traceback; run.log has the rest.
 
     Args:
         grid: connects to the clients.
         run_config: Flower's flat mapping.
         engine: name for the manifest.
-        federation: what is known of it, for the manifest.
+        federation: its facts, for the manifest.
         open_terminal: (run.log) → stream for the progress lines.
         owns_process: the process ends with the run, and is ended if the run hangs.
-        prepared: what a check of `run_config` in this process has worked out, so that it is not done again.
+        prepared: results of a check of `run_config` in this process, so that it is not done again.
     """
     try:
         prepared = prepared or prepare(run_config)
@@ -115,7 +115,7 @@ class _Surroundings:
         self.tracking = Tracking(self.config.tracker, self.folder, self.config.arguments("tracker"))
 
     def clean_up(self) -> None:
-        """Remove what only a running run needs."""
+        """Remove files that only a running run needs."""
         self.shared.close()
         for attempt in data_folders(self.folder):
             remove_client_data(attempt)
@@ -139,7 +139,7 @@ class _Surroundings:
 def _carry_out(
     grid: Engine, around: _Surroundings, engine: str, federation: Mapping[str, Any], owns_process: bool
 ) -> Outcome:
-    """Carry out the run, watched, unless nothing is left to do; see `run` for what is given."""
+    """Carry out the run, watched, unless nothing is left to do; see `run` for the arguments."""
     config, opened, prepared = around.config, around.opened, around.prepared
     if opened.resumption is not None and opened.resumption.is_complete(config):
         return _nothing_to_do(opened.resumption, config, around.console)

@@ -13,7 +13,7 @@ from fedge.run.parts import described_parts
 from fedge.tasks.chosen import task_of
 from fedge.training.fitting import fit_of
 
-_ABOUT = ("rate_hz", "units", "window_s")  # what those who record such windows must know
+_ABOUT = ("rate_hz", "units", "window_s")  # for people who record such windows
 
 
 def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:

@@ -1,6 +1,6 @@
 """Site of a leaf server for one run: clients of this process, their windows, a leaf to train.
 
-It deals the data as the cloud does, from its own copy of the data set, and takes what its clients hold.
+It deals the data as the cloud does, from its own copy of the data set, and takes its clients' parts.
 """
 
 import hashlib
@@ -121,9 +121,9 @@ def site_of(
     """Put the parts together.
 
     Args:
-        plan: what all is made from.
+        plan: of the run.
         leaf: which one this is.
-        dealt: what its clients have; of others nothing is asked.
+        dealt: windows of its clients; others are not asked.
         shape: of their windows.
         clients: of this leaf.
         close: lets them go.

@@ -1,12 +1,12 @@
-"""A running run ↔ its checkpoint: what is kept after a global round, and how a run goes on from it.
+"""A running run ↔ its checkpoint: state kept after a global round, from which a run is resumed.
 
 Kept are all states that the next round starts from (leaf models, control variates of leaves and clients,
-states of server optimisers), cluster labels, what the remarks and the final table need, and how far the
+states of server optimisers), cluster labels, state of the remarks and the final table, and how far the
 tables were written. Not kept: random streams, which follow from seed and round; the clients' optimisers,
 which start anew with every leaf round.
 
 A checkpoint is written while the clients are at work on the next exchange; before the next row it is on disk.
-States are replaced, never written to, so that one which the server has moved on from stays what it was. The
+States are replaced, never written to, so that older ones stay as they were. The
 files of a round change in the same order as if the server had waited.
 """
 
@@ -53,7 +53,7 @@ class Snapshots:
             recorder, strategy, remarks: of the run.
             callbacks: of the run.
             memories: keeps the files of clients' memories; None where clients keep none.
-            behind: writes; what it raises is a CheckpointError: the disk is full or gone.
+            behind: writes; its errors become a CheckpointError: the disk is full or gone.
         """
         self._config = config
         self._num_rounds = num_rounds

@@ -1,4 +1,4 @@
-"""Whether what the data say of each example is what the task of a run learns, client by client."""
+"""Fit of the data's targets to the task of a run, client by client."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ from hhar.windows.window_file import Windows
 
 
 def refuse_other_targets(config: Config, windows: Windows, deal: Callable[[], Partition]) -> None:
-    """Raise ConfigError where y is not what the task takes; names the first client that has such.
+    """Raise ConfigError where y does not fit the task; names the first such client.
 
     Args:
         config: of the run.
         windows: of all clients.
-        deal: gives who has which.
+        deal: windows of each client.
     """
     refuse_parts_without_classes(config, has_labels=windows.has_labels, tokens=windows.x.dtype == "int64")
     task, outputs = task_of(config.train), len(windows.classes)
@@ -47,7 +47,7 @@ def _refuse_client(config: Config, client: int, y: np.ndarray, outputs: int) -> 
 
 
 def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bool) -> None:
-    """Raise ConfigError for what deals, renames or counts classes of data that have none, or scales tokens.
+    """Raise ConfigError for options that deal, rename or count classes of data without any, or scale tokens.
 
     Args:
         config: of the run.

@@ -3,7 +3,7 @@
 `gate` decides on one offer, `decision` on all of a leaf's, `personal` makes models for clients that a leaf
 knows, `roles` says who is served what.
 
-Imports only from below: `cloud` and what is under it.
+Imports only from below: `cloud` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -58,7 +58,7 @@ def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client
 
     Args:
         gate: the leaf's decision in this round.
-        personal: what fine-tuning gave; None in a round without it.
+        personal: result of fine-tuning; None in a round without it.
         unseen_client: whether the client is one.
     """
     if unseen_client and gate.unseen_role is not None:

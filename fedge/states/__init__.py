@@ -5,7 +5,7 @@ A state is a mapping, name → array, as `state_dict` has it. `averaging` takes 
 map, `checkpoint` keeps what a run goes on from, `distinct` tells which states are one object, `due` works a
 state out entry by entry.
 
-Imports only from below: `flower`, `process`, `seeding` and what is under them.
+Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """
 
 import lazy_loader as lazy

@@ -4,7 +4,7 @@
 cluster, `slurm` writes an array of jobs for it, `progress` says how far it is, `summary` compares what came
 out. `command` is ``fedge sweep``.
 
-Imports only from below: `launch` and what is under it.
+Imports only from below: `launch` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -3,7 +3,7 @@
 `laps` cuts the server's round into phases, `calls` is what a client says of its own time, `timeline` puts
 both together: what every worker did while the server waited. `nodes` is what nodes of a deployment held then.
 
-Imports only from below: `flower`, `process`, `seeding` and what is under them.
+Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """
 
 import lazy_loader as lazy

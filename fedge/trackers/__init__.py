@@ -3,7 +3,7 @@
 Each is an optional extra of the package and a module here, loaded only when it is used. What they have in
 common is `tracker.Tracker`; `tracking` feeds it.
 
-Imports only from below: `console`, `engine` and what is under them.
+Imports only from below: `console`, `engine` and rooms below them.
 """
 
 import lazy_loader as lazy

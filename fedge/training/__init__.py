@@ -6,7 +6,7 @@ the control variates, `schedule` the step size of a round. `kernels` chooses wha
 `host` and `cuda_graph` make PyTorch's fast and change nothing in what it computes; `gpu` settles in which
 precision and order GPUs add.
 
-Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and what is under them.
+Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """
 
 import lazy_loader as lazy

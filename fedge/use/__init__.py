@@ -1,6 +1,6 @@
 """Commands that use a run's models: ``fedge predict``, ``fedge export`` (docs/use.md).
 
-Imports only from below: `launch` and what is under them.
+Imports only from below: `launch` and rooms below them.
 """
 
 import lazy_loader as lazy

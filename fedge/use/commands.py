@@ -131,7 +131,7 @@ def _fitted(models: "Models", windows: "RawWindows") -> "Prediction":
 
 
 def _write(file: TextIO, windows: "RawWindows", found: "Prediction") -> None:
-    """Write a row per window, or per position of one: its index, user if known, and what the model says.
+    """Write a row per window, or per position of one: its index, user if known, and the model's answer.
 
     That is the class and the probability of each, the classes of at least one half, or the numbers.
     """

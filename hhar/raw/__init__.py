@@ -3,7 +3,7 @@
 `download` fetches UCI's archive, `unpack` takes its files out, `parse` reads them in bounded memory,
 `prepare` does the whole way.
 
-Imports only `hhar.windows` and what is under it.
+Imports only `hhar.windows` and rooms below it.
 """
 
 import lazy_loader as lazy

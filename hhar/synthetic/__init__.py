@@ -3,7 +3,7 @@
 `motion` is how people move, `devices` what devices make of it, `generate` the recordings and windows,
 `raw_csv` the same as files in UCI's layout.
 
-Imports only `hhar.windows` and what is under it.
+Imports only `hhar.windows` and rooms below it.
 """
 
 import lazy_loader as lazy

@@ -27,7 +27,7 @@ class Screen:
         self._up = 0
 
     def feed(self, text):
-        """Take in what was sent."""
+        """Count the bytes sent."""
         self.sent += text
         rest = _TOKENS.sub(self._take, text.replace("\r\n", "\n"))
         assert rest == "", f"unknown codes: {rest!r}"

@@ -1,7 +1,7 @@
 """The sections of a configuration, one module per concern: each option's name, default, unit and range.
 
-How an option is checked stands in `fedge.config.option`, the parts to choose from in `fedge.config.parts`,
-other words in `fedge.config.choices`, what sections must not say together in `fedge.config.contradictions`.
+`fedge.config.option` checks an option, `fedge.config.parts` has the parts to choose from,
+`fedge.config.choices` other words, `fedge.config.contradictions` checks of sections together.
 
-A part of the room `fedge.config`, and imports what that may.
+A part of the room `fedge.config`, with the same imports allowed.
 """

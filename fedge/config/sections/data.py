@@ -1,4 +1,4 @@
-"""Options of data: what is learned from, and how it is dealt to clients and leaves."""
+"""Options of data: the windows to learn from, and their deal to clients and leaves."""
 
 from dataclasses import dataclass
 

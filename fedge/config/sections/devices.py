@@ -53,7 +53,7 @@ class DevicesConfig(Section):
 
 @dataclass(frozen=True)
 class AsynchronyConfig(Section):
-    """Learning on a virtual clock: who waits for whom; see docs/devices.md."""
+    """Learning on a virtual clock: rounds, buffers and waiting; see docs/devices.md."""
 
     SECTION = "asynchrony"
     rule: str = option(

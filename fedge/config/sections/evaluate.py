@@ -18,5 +18,5 @@ class EvaluateConfig(Section):
     )
 
     def is_due(self, global_round: int, num_rounds: int) -> bool:
-        """Whether clients evaluate what they are served in a global round (1, 2, …) of so many."""
+        """Whether clients evaluate their served models in a global round (1, 2, …) of so many."""
         return global_round % self.every == 0 or global_round == num_rounds

@@ -1,4 +1,4 @@
-"""Options of what keeps a run going: limits, large models through files, checkpoints."""
+"""Options that keep a run going: limits, large models through files, checkpoints."""
 
 from dataclasses import dataclass
 
@@ -71,7 +71,7 @@ class TransferConfig(Section):
 
 @dataclass(frozen=True)
 class CheckpointConfig(Section):
-    """How often the state of a run is kept, so that it can go on after whatever stopped it."""
+    """How often the state of a run is kept, so that the run can be resumed after any stop."""
 
     SECTION = "checkpoint"
     every: int = option(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)

@@ -1,4 +1,4 @@
-"""Options of the tree: who stands under whom, and how a leaf combines its clients' models."""
+"""Options of the tree: its servers and clients, and a leaf's mean of its clients' models."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Options of what a client is served: the gate at its leaf, and models of its own."""
+"""Options of served models: the gate at its leaf, and models of its own."""
 
 from dataclasses import dataclass
 

@@ -342,7 +342,7 @@ def test_client_controls_keep_their_invariant(hierarchy: Hierarchy) -> None:
         np.testing.assert_allclose(leaf.control["w"], mean, rtol=0, atol=1e-12)
 
 
-# --- what survives ------------------------------------------------------------------------------------
+# --- state that survives ------------------------------------------------------------------------------------
 
 
 def put_back(states: Mapping[str, State], facts: Mapping, leaf: Leaf) -> Leaf:
