@@ -35,7 +35,7 @@ class RoundContext:
         server: the server's process, as `fedge.process.identity.process_name` has it; a client in another
             process sends its log to `log_path`.
         timeout_s: seconds that the client may take.
-        line: kind of line. Whatever but the leaf's own model leaves no trace at the client, and the
+        line: kind of line. All but the leaf's own model leave no trace at the client, and the
             personal one draws from streams of its own. A probe trains as in global round 1.
         windows: `fedge.engine.ray_objects.take` finds the clients' data by them; empty for data in files.
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.

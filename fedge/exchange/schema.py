@@ -1,8 +1,8 @@
 """The one boundary that replies pass, with one schema: a reply that does not fit loses only itself.
 
 A reply is read, checked whole and only then a Python object; nothing of it is looked at before, and nothing
-has to be looked at again. Types, sizes, finite numbers and ranges; and facts known better to the leaf than the
-client: how many steps a number of windows takes, that no variance is negative, how far a counter can have
+has to be looked at again. Types, sizes, finite numbers and ranges; and facts better known to the leaf than
+the client: how many steps a number of windows takes, that no variance is negative, how far a counter can have
 gone, that counts of windows add up. Every error in reading a reply counts against its client.
 
 How large a number may be: an entry of a model at most √(max / 2²⁰) of its dtype (1.8e16 for float32), so that

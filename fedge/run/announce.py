@@ -186,7 +186,7 @@ class Announcer:
         return []
 
     def kernel(self, kernel: Kernel) -> None:
-        """Record the kernel of steps on a CPU; print why PyTorch replaces a native step that was asked for."""
+        """Record the kernel of steps on a CPU; print why PyTorch replaces a native step asked for."""
         before = self._recorder.manifest.get("kernel", {}).get("name", kernel.name)
         if before != kernel.name:
             self._console.say(
