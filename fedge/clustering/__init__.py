@@ -1,8 +1,8 @@
 """Clustering of leaves: evidence → labels (docs/clustering.md).
 
-`evidence` is what the cloud knows and how it asks for more, `signals` turn it into similarity, `registry` has
+`evidence` holds the cloud's knowledge and its questions, `signals` turn it into similarity, `registry` has
 the methods: `hierarchical`, `auto` (with the test in `significance`), `ifca` and `baselines`. `trial` says
-whether new groups serve better, `membership` who is where from step to step, `cadence` when leaves are
+whether new groups serve better, `membership` has the groups from step to step, `cadence` says when leaves are
 compared. With the deal test, `proposals` and `strangers` decide each change by itself.
 
 Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and rooms below them.

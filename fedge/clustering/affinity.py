@@ -6,7 +6,7 @@ the last tells groups: the *relationship* of the social relations model,
 
     loss[i, j] = mean + actor[i] + partner[j] + relationship[i, j],    i ≠ j.
 
-What a leaf's model does at its own clients takes no part, since it has memorised them. With three leaves the
+A leaf model's loss at its own clients takes no part, since it has memorised them. With three leaves the
 first three terms explain all that is symmetric, so there are relationships from four leaves on.
 Pure functions on arrays.
 Shape letters: S leaf servers, K clients.
@@ -56,7 +56,7 @@ def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
 def client_relationships(cross: CrossLosses) -> np.ndarray:
     """(S, K): how much worse than expected each model suits each client, in log loss.
 
-    Logarithms make it a matter of ratios, whatever the scale of the losses. Cells of a client's own leaf are
+    Logarithms make it a matter of ratios on any scale of losses. Cells of a client's own leaf are
     0.
     """
     logs = np.log(np.maximum(cross.losses, _SMALLEST_LOSS))

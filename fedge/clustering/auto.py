@@ -9,7 +9,7 @@ clusters differ for that reason alone. So from then on
   have seen its clients' data for rounds and the others have not, that takes a real change,
 
 until a probe (`cluster.probe-every`) lets all leaves start from one model again: only then can clusters
-merge. What is found here is tried (`fedge.clustering.trial`) and must last (`fedge.clustering.membership`)
+merge. Its groups are tried (`fedge.clustering.trial`) and must last (`fedge.clustering.membership`)
 before it counts. Shape letters: S leaf servers, K clients.
 """
 

@@ -1,7 +1,7 @@
 """Ways to group leaves that others have published, and two that need the truth: to compare with.
 
 All of them are methods of `cluster.method`; configs/baselines/ sets them up as published, on leaves in the
-place of clients. What is compared is each leaf's *update*: the change of its trainable entries in a global
+place of clients. Compared is each leaf's *update*: the change of its trainable entries in a global
 round. Shape letter: S leaf servers.
 """
 
@@ -38,13 +38,13 @@ def alone(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) 
 
 @method(compares="nothing")
 def oracle(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Take the groups that a scenario has planted: what grouping could reach at best."""
+    """The groups that a scenario has planted: the best that grouping could reach."""
     return Grouping(number_by_first_appearance(_truth(evidence)), None)
 
 
 @method(compares="nothing")
 def random(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Take groups of the true groups' sizes, their members drawn once per seed: what sizes alone reach."""
+    """Groups of the true groups' sizes, their members drawn once per seed: the effect of sizes alone."""
     shuffled = numpy_stream(evidence.seed, Purpose.GROUPS).permutation(_truth(evidence))
     return Grouping(number_by_first_appearance(shuffled), None)
 
@@ -145,7 +145,7 @@ def widest_gap(similarity: np.ndarray) -> float:
     """The similarity in the middle of the widest gap between one joining of groups and the next.
 
     Groups are joined bottom-up by their mean similarity. After the last joining comes the similarity 0 of
-    what has nothing in common; where the last groups have less than that, they are not to be joined.
+    leaves with nothing in common; where the last groups have less than that, they are not to be joined.
 
     Args:
         similarity: (S, S) cosines of at least two leaves.
@@ -213,7 +213,7 @@ def inner_products(evidence: Evidence) -> np.ndarray:
 
 
 def cosines_of(gram: np.ndarray) -> np.ndarray:
-    """The cosines of what has these inner products, (S, S) both; 0 for nothing, 1 on the diagonal."""
+    """Cosines from inner products, (S, S) both; 0 for zero vectors, 1 on the diagonal."""
     norms = np.sqrt(np.outer(gram.diagonal(), gram.diagonal()))
     cosines = np.divide(gram, norms, out=np.zeros_like(gram), where=norms > 0)
     np.fill_diagonal(cosines, 1.0)

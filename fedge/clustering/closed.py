@@ -3,23 +3,23 @@
 The true groups are a partition P* of the leaves; inside of each its clients are as good as dealt. For every
 partition P of the leaves let H_P be that: inside of each group of P leaves mean nothing. To part leaves into
 the groups of Q is *allowed* if every H_P is rejected of which Q is a refinement, the partition of all leaves
-in one group among them. Each H_P has one test of its own, at its own level, whatever Q is:
+in one group among them. Each H_P has one test of its own, at its own level, for any Q:
 
     p of a group     the deal test of its leaves, by deals of its clients (`fedge.clustering.deals`)
     p of H_P         of groups whose smallest possible p fit into the level together: the least p times
-                     level over share; a group's share is its smallest possible p, and of what is left as
+                     level over share; a group's share is its smallest possible p, and of the rest as
                      much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
                      that cannot have a p as small as the level takes no share). Else Fisher's combination of
                      the groups' p, which are independent, since deals inside of different groups are
 
-So Q may be chosen by looking at the data: if it parts what belongs together, as a strict refinement of P*,
+So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*,
 then H_P* was rejected, whose test is fixed beforehand; the chance of that is at most its level. Where nothing
 is planted every split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the
 hypotheses that are implied by a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it
 for groups of means. It says nothing of a leaf on the wrong side of a cut between groups that do differ.
 
 Partitions are looked at along a chain: all leaves; the best cut of them; the best cut of one of the two, and
-so on to every leaf alone, as long as the next is allowed. What is not allowed ends one branch of the chain.
+so on to every leaf alone, as long as the next is allowed. A forbidden step ends one branch of the chain.
 Beyond `MOST_GROUPS` groups the implied hypotheses are too many; then a part is cut by its own test at its
 share of the level by clients (Meinshausen 2008), which is as much for a hierarchy that was fixed beforehand.
 
@@ -78,12 +78,12 @@ class DealTests:
         strata: np.ndarray | None = None,
         draws: int | None = None,
     ) -> None:
-        """Keep what is dealt.
+        """Keep the clients and their leaves.
 
         Args:
             similarities: M matrices (K, K) of all clients.
             leaf_of: (K,) leaf of each client.
-            stream: a set of leaves → what draws its deals.
+            stream: a set of leaves → source of its deals.
             strata: (K,) clients are dealt among those of their number; None for one stratum.
             draws: of deals, where there are too many; None for as many as are worth it.
         """
@@ -190,7 +190,7 @@ class ClosedTest:
     """The tests of partitions of some leaves."""
 
     def __init__(self, tests: DealTests, leaves: Leaves, level: float | str) -> None:
-        """Keep what is tested.
+        """Keep the hypotheses.
 
         Args:
             tests: of sets of leaves.

@@ -2,7 +2,7 @@
 
     offer of leaf e = Σ_k Π_ek w_k
 
-with memberships Π (S, K), rows that sum to 1, and models w_k, by default the mean of what leaves brought
+with memberships Π (S, K), rows that sum to 1, and models w_k, by default the mean of the leaves' models
 under the weights Π_ek n_e, n_e a leaf's training windows. Labels are the largest membership. K = 1 is
 HierFAVG (Liu et al. 2020), Π of zeros and ones hard clusters. Shape letters: S leaf servers, K models.
 """
@@ -23,9 +23,9 @@ class Family:
 
     Attributes:
         memberships: Π (S, K), 0..1, rows sum to 1.
-        models: w_1 … w_K; None for the membership-weighted means of what leaves brought.
+        models: w_1 … w_K; None for the membership-weighted means of the leaves' models.
         similarity: (S, S), or None where nothing was compared in pairs.
-        facts: what else is to be kept in clusters.jsonl, as JSON.
+        facts: further findings for clusters.jsonl, as JSON.
     """
 
     memberships: np.ndarray
@@ -37,15 +37,15 @@ class Family:
 class CloudPart:
     """Cloud side of a method; derive from it and write `group`.
 
-    One object serves a whole run. What it keeps from step to step goes into ``cloud.memory`` (arrays, numbers
+    One object serves a whole run. Its state from step to step goes into ``cloud.memory`` (arrays, numbers
     and states by name), which is in checkpoints, never into the object. Its constructor takes the arguments
     of `cluster.method-args`.
 
     Attributes:
-        needs: what it must see, of `fedge.clustering.registry.NEEDS`.
-        compares: by what it compares leaves, in a word or two.
-        told: what it does, in one sentence, for pages.
-        keeps: what it keeps from round to round, in words; empty for nothing.
+        needs: of `fedge.clustering.registry.NEEDS`.
+        compares: basis on which it compares leaves, in a word or two.
+        told: its effect, in one sentence, for pages.
+        keeps: its state from round to round, in words; empty for nothing.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()

@@ -85,7 +85,7 @@ def clove(
 def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[np.ndarray, dict[str, Any]]:
     """The model of each leaf (S,) by its loss vector, and how many clusters there are.
 
-    A leaf of which no client has answered keeps what it had; a model that has diverged counts as the worst
+    A leaf of which no client has answered keeps its model; a model that has diverged counts as the worst
     that any leaf has lost.
     """
     kept = np.zeros(len(losses), np.int64) if evidence.taken is None else evidence.taken

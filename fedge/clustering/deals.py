@@ -1,11 +1,11 @@
 """Does it matter at which leaf a client is? A test that deals whole clients anew between the leaves.
 
 From one common start every client trains an update. How alike the updates of two clients are does not depend
-on who is at which leaf. So if leaves mean nothing, the clients at a leaf are as good as dealt to it, and
+on the deal. So if leaves mean nothing, the clients at a leaf are as good as dealt to it, and
 every other deal of the same clients to leaves of the same sizes was as likely: an exact null, whatever people
 are like. The *deal test*:
 
-    similarity  (K, K) cosines of the clients' updates; what is common to all pairs of a client is taken out
+    similarity  (K, K) cosines of the clients' updates; the part common to all pairs of a client is taken out
     separation  of a cut of the leaves in two: by how much pairs of clients within the parts are more alike
                 than pairs between them, over its standard deviation in the null
     statistic   the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
@@ -27,7 +27,7 @@ Where clients differ in size, which is known and is no group, they are dealt amo
 (strata, `fedge.clustering.updates.size_strata`): a leaf of large clients alone is the same in every deal, and
 no evidence.
 
-What it cannot know: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
+Its limit: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
 (`fedge.clustering.reach`), however many rounds or windows there are.
 
 Sources: Fisher 1935, The Design of Experiments (randomisation tests); Phipson and Smyth 2010, Permutation
@@ -112,7 +112,7 @@ def without_client_effects(similarity: np.ndarray) -> np.ndarray:
         similarity: (K, K), symmetric, larger is more alike; the diagonal is not looked at; K ≥ 3.
 
     Returns:
-        What is left, with unit standard deviation over pairs; all zero where pairs do not differ.
+        The rest, with unit standard deviation over pairs; all zero where pairs do not differ.
     """
     rest = effects(similarity)[1]
     rest = (rest + rest.T) / 2
@@ -364,7 +364,7 @@ def _cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
     """The cut (S,) bool to which leaves that change sides lead, each to a larger separation.
 
-    Where there are too many cuts to try all, those that are proposed are near the best one. What a test says
+    Where there are too many cuts to try all, those that are proposed are near the best one. A test's answer
     of there being groups holds, whichever leaves they are then said to be.
 
     Args:

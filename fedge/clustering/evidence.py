@@ -1,7 +1,7 @@
 """Evidence about the leaves for grouping, and questions to clients for the rest of it.
 
 In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
-of leaf i, under other roles whatever a method wants to try. Made by `fedge.cloud.step` and
+of leaf i, under other roles any models that a method wants to try. Made by `fedge.cloud.step` and
 `fedge.rounds.strategy`, read by the methods of `fedge.clustering.registry`. Shape letters: S leaf servers, K
 clients.
 """
@@ -23,7 +23,7 @@ class NotComparable(Exception):
 
 
 class Withheld(Sequence[State]):
-    """In place of models that must not be compared: whoever looks at one is told why not."""
+    """In place of models that must not be compared: each look at one raises the reason."""
 
     def __init__(self, reason: str) -> None:
         """Keep why."""
@@ -102,12 +102,12 @@ class Evidence:
         likeness: of the updates that clients made from one start, the newest there are; None where the method
             needs none, or too few have come.
         pool: the cloud's own models, for a method that has some.
-        kept: what the method has kept from the step before (`fedge.clustering.registry.Grouping`), as JSON.
+        kept: the method's state from the step before (`fedge.clustering.registry.Grouping`), as JSON.
         before: (S,) the labels in force; None before the first cloud step.
         dispersion: (S,) mean squared distance of a leaf's client models, in their last leaf round, from their
             plain mean, over the entries that train; 0 for a leaf of one client, NaN for one of which none
             could train. None where the method does not need it.
-        memory: what a `fedge.clustering.cloud_part.CloudPart` keeps, which may change it.
+        memory: of a `fedge.clustering.cloud_part.CloudPart`, which may change it.
     """
 
     models: Sequence[State]

@@ -11,7 +11,7 @@ Jothimurugesan, Hsieh, Wang, Joshi, Gibbons 2023, "Federated Learning under Dist
        D_ij = max(A_ii − A_ij, A_jj − A_ji, 0); complete linkage, cut at δ'; those that merge become their
        mean, weighted by how many leaves have had each in how many time steps
 
-and in all rounds between a model is the weighted mean of what the leaves that have it made of it. All begin
+and in all rounds between a model is the weighted mean of the models trained from it by its leaves. All begin
 with one model.
 
 Read in the authors' code (microsoft/FedDrift, `fedml_api/distributed/fedavg_ens/FedAvgEnsDataLoader.py`,
@@ -123,7 +123,7 @@ class _State:
     def regroup(
         self, accuracies: np.ndarray, delta: float, merge: float, isolation: int
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Carry out a time step; return the model (S,) of each leaf and what is to be told.
+        """Carry out a time step; return the model (S,) of each leaf and facts of the step.
 
         Args:
             accuracies: (S, k) of each model at each leaf; NaN rows where unknown.

@@ -2,8 +2,8 @@
 
 Fenoglio, Li, Barbiero, Lane, Langheinrich, Gjoreski 2025 (NeurIPS; arXiv 2511.22305). After some rounds
 with one model every client describes its windows by it (`fedge.training.describe`), once. The server scales
-the descriptions and clusters them by DBSCAN (Ester et al. 1996): whoever has another within ε hangs
-together with it, and who has none is alone. ε is the value at the knee of the sorted distances to the
+the descriptions and clusters them by DBSCAN (Ester et al. 1996): clients with another within ε hang
+together with it, and clients without any are alone. ε is the value at the knee of the sorted distances to the
 nearest other. From then on clusters train apart.
 
 Read in the authors' code (dariofenoglio98/FLUX at 43aadbeb, `flux/server.py`, `public/models.py`,
@@ -27,7 +27,7 @@ from fedge.exchange.evaluate import DESCRIBED
 
 
 def _description(_: ClusterConfig) -> frozenset[Need]:
-    """Need what clients' windows look like to the mean of all models."""
+    """Need clients' description of their windows by the mean of all models."""
     return frozenset({"description"})
 
 
@@ -98,6 +98,6 @@ def knee(distances: np.ndarray) -> float:
 
 
 def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
-    """Labels (S,) of DBSCAN with two members to a core: who is within `radius` hangs together."""
+    """Labels (S,) of DBSCAN with two members to a core: leaves within `radius` hang together."""
     near = distances <= radius
     return number_by_first_appearance(connected_components(near))

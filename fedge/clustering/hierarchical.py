@@ -28,7 +28,7 @@ def _needs(config: ClusterConfig) -> frozenset[Need]:
 
 @method(_needs)
 def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Join leaves that are at least `cluster.tau` alike, and whoever is joined to them (contract C5)."""
+    """Join leaves that are at least `cluster.tau` alike, and all leaves joined to them (contract C5)."""
     return _grouped(evidence, config, before, lambda s: threshold_components(s, config.tau))
 
 

@@ -2,8 +2,8 @@
 
 Ghosh, Chung, Yin, Ramchandran 2020, "An Efficient Framework for Clustered Federated Learning", algorithm 1
 with model averaging. θ_1 … θ_k start from different seeds. In every round a member takes the model with the
-lowest loss on its own data, ĉ = argmin_c F(θ_c), trains it, and θ_c becomes the weighted mean of what came
-back from those who took it; a θ_c that nobody took stays.
+lowest loss on its own data, ĉ = argmin_c F(θ_c), trains it, and θ_c becomes the weighted mean of the models
+trained from it; a θ_c that nobody took stays.
 
 Here the members are leaves, and F is the mean cross entropy over the validation windows of a leaf's clients
 (there, it is the loss on training data). Leaves choose for the first time before global round 1, and then at
@@ -37,7 +37,7 @@ class Pool:
         self.taken: np.ndarray | None = None
 
     def average(self, models: Sequence[State], weights: Sequence[float]) -> None:
-        """Move every candidate to the mean of what the leaves that took it have made of it."""
+        """Move every candidate to the mean of the models trained from it by its leaves."""
         assert self.taken is not None
         self.models = averaged(self.models, self.taken, models, weights)
 
@@ -113,7 +113,7 @@ def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
     """Candidate with the lowest loss for each leaf, the first of equal ones.
 
     Args:
-        losses: (S, k); a leaf whose row is NaN keeps what it had.
+        losses: (S, k); a leaf whose row is NaN keeps its candidate.
         before: (S,) the candidates that were taken last; None for the first choice, when such a leaf
             takes candidate 0.
     """
@@ -130,7 +130,7 @@ def averaged(
     Args:
         candidates: θ_c.
         taken: (S,) the candidate with which each leaf began.
-        models: per leaf what it made of it.
+        models: per leaf the trained one.
         weights: per leaf its training windows.
     """
     means = list(candidates)

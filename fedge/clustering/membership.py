@@ -75,7 +75,7 @@ class Membership:
             patience: steps that must agree.
             probed: whether the step was a probe.
             tried: whether groups must prove useful before they are in force.
-            useful: what the trial of the candidate says; None without one.
+            useful: result of the candidate's trial; None without one.
         """
         present = self.labels if self.labels is not None else np.zeros_like(found)
         if np.array_equal(found, present):
@@ -139,7 +139,7 @@ def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np
     """Changes between two clusterings, in order of their smallest leaves; a mere renumbering is none.
 
     Clusters that share leaves, directly or through others, belong to one event: one that comes apart is a
-    split, several that become one are a merge, and whatever is neither is a move. Both are (S,) labels.
+    split, several that become one are a merge, and all other changes are moves. Both are (S,) labels.
     """
     old, new = np.asarray(before), np.asarray(after)
     found: list[Event] = []

@@ -1,9 +1,9 @@
-"""Changes of the groups in force, each decided by itself: what is proposed, tried, adopted or put off.
+"""Changes of the groups in force, each decided by itself: proposed, tried, adopted or put off.
 
 Groups that were found differ from those in force in changes that share no leaf: a cluster that is to come
 apart, clusters that are to become one, leaves that are to go from one to another. Each waits until
 `cluster.patience` cloud steps in a row have found it, is tried, and is adopted or refused by its own trial
-(`fedge.clustering.strangers`), whatever becomes of the others. A change that was refused is tried again in
+(`fedge.clustering.strangers`), independently of the others. A change that was refused is tried again in
 the next two steps, by when its forks have trained longer; then it must be found as often again, twice
 as often, four times, and so on. Shape letter: S leaf servers.
 """
@@ -163,7 +163,7 @@ class Docket:
         """Adopt the changes on trial that were found again and are useful; return them.
 
         Args:
-            useful: what the trials say; a change that is not in it has no answers and waits.
+            useful: results of the trials; a change that is missing has no answers and waits.
             leaves: S.
         """
         adopted = [c for c in self.on_trial if c in self.agreed and useful.get(c)]

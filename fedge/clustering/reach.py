@@ -12,7 +12,7 @@ FEWEST_LEAVES = 2
 MOST_DEALS_TO_ENUMERATE = 6000
 STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
 _ROOM = 4  # sets of clients, the leaf's own among them, that may look as odd as a leaf found at 0.01
-FEWEST_CLIENTS = 5  # of fewer, what a client has in common with all others explains nearly everything
+FEWEST_CLIENTS = 5  # of fewer, a client's part in common with all others explains nearly everything
 
 
 _DRAWS = (1999, 19_999, 49_999)  # deals that are drawn where there are too many to be worked out

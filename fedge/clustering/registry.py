@@ -1,8 +1,8 @@
 """How leaves are grouped: methods, each a function from evidence to labels.
 
 `cluster.method` names one of `fedge.config.parts.GROUPINGS`, whose code is loaded when a cloud first asks for
-it. A method says what it needs, so that the cloud gathers nothing in vain, and withholds what does not hold:
-`NEEDS` is the one place where all needs stand, with what clients send because of each.
+it. A method declares its needs, so that the cloud gathers nothing in vain, and withholds invalid evidence:
+`NEEDS` is the one place where all needs stand, with the messages of clients for each.
 Shape letter: S leaf servers.
 """
 
@@ -36,8 +36,8 @@ class Meaning:
     """One thing that a method can need.
 
     Attributes:
-        what: it is.
-        sent: what leaves clients because of it, beside their models: words → mark.
+        what: its description.
+        sent: quantities that leave clients because of it, beside their models: words → mark.
     """
 
     what: str
@@ -79,10 +79,10 @@ class Grouping:
     Attributes:
         labels: (S,) int64, cluster of each leaf, numbered by first appearance.
         similarity: (S, S), or None where nothing was compared in pairs.
-        facts: what else is to be kept in clusters.jsonl, as JSON.
+        facts: further findings for clusters.jsonl, as JSON.
         takes: (S,) which of the cloud's candidate models each leaf is offered; None for its cluster's mean.
         models: the cloud's own models from now on; None: as they are. With memberships w_k; None: means.
-        kept: what the method is to find in `Evidence.kept` at the next cloud step, as JSON; None: as it was.
+        kept: for `Evidence.kept` at the next cloud step, as JSON; None: as it was.
         memberships: Π (S, K), rows that sum to 1, where each leaf is offered a mixture of K models.
     """
 
@@ -103,14 +103,14 @@ Needs = Callable[[ClusterConfig], frozenset[Need]]
 
 @dataclass(frozen=True)
 class GroupingMethod:
-    """A method with what the cloud must know of it.
+    """A method with its declarations to the cloud.
 
     Attributes:
         group: the function.
-        needs: what it must see, which may depend on the configuration.
-        compares: by what it compares leaves, where it is not `cluster.signal`; empty where it is.
+        needs: of `NEEDS`, which may depend on the configuration.
+        compares: basis of its comparison of leaves, where it is not `cluster.signal`; empty where it is.
         by_time: it decides by itself in which rounds it groups, so every cloud step asks it.
-        ask: gives what clients are to evaluate before it groups; None for what its needs say.
+        ask: gives models for clients to evaluate before it groups; None for those of its needs.
     """
 
     group: Method
@@ -123,7 +123,7 @@ class GroupingMethod:
 def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
     """Quantities sent by clients beside their models for the method in force: words → mark.
 
-    By what it needs (`NEEDS`), and by whether it has questions of its own.
+    Known from its needs (`NEEDS`) and questions of its own.
     """
     if not config.enabled:
         return {}
@@ -158,12 +158,12 @@ def nothing(_: ClusterConfig) -> frozenset[Need]:
 def method(
     needs: Needs = nothing, compares: str = "", words: Mapping[str, tuple[str, ...]] | None = None
 ) -> Callable[[Callable[..., Grouping]], Callable[..., Grouping]]:
-    """Say of a function that groups leaves what it needs, and by what it compares them.
+    """Declare the needs of a function that groups leaves, and its basis of comparison.
 
     Args:
-        needs: what it must see.
-        compares: by what it compares leaves, where it is not `cluster.signal`.
-        words: argument → what it can be, where it is a word.
+        needs: of `NEEDS`.
+        compares: basis of its comparison of leaves, where it is not `cluster.signal`.
+        words: argument → allowed words, where it is a word.
     """
 
     def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
@@ -180,7 +180,7 @@ def refuse_wrong_values(config: ClusterConfig) -> None:
     if not arguments or GROUPINGS.is_own(config.method):
         return
     code = GROUPINGS.load(config.method)
-    if inspect.isclass(code):  # its constructor says what it takes
+    if inspect.isclass(code):  # its constructor names the arguments
         return
     for name, value in arguments.items():
         key = f"cluster.method-args.{name.replace('_', '-')}"
@@ -198,7 +198,7 @@ def refuse_wrong_values(config: ClusterConfig) -> None:
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:
-    """The method that a configuration names, with what it needs; see docs/extend.md for own ones.
+    """The method that a configuration names, with its needs; see docs/extend.md for own ones.
 
     Raises:
         ConfigError: there is none of that name, or its code cannot be imported.

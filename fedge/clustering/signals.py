@@ -22,7 +22,7 @@ Signal = Callable[..., np.ndarray]
 
 
 def signal(*needs: Need) -> Callable[[Signal], Signal]:
-    """Say of a signal what must be gathered for it."""
+    """Declare the needs of a signal."""
 
     def told(similarity: Signal) -> Signal:
         similarity.needs = frozenset(needs)  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ def weights(evidence: Evidence) -> np.ndarray:
 
 @signal("starts")
 def update(evidence: Evidence) -> np.ndarray:
-    """The signed cosine of what changed in the round, over all trainable entries.
+    """Signed cosine of the round's updates, over all trainable entries.
 
     Source: Sattler et al. 2020, Clustered Federated Learning, equation 10.
     """
@@ -152,7 +152,7 @@ def cross_loss_rows(evidence: Evidence) -> np.ndarray:
 def affinity(evidence: Evidence) -> np.ndarray:
     """How much better two leaves' models do at each other's clients than expected, in log loss.
 
-    Expected is what the quality of the models and the difficulty of the clients explain
+    Expected is the part that the quality of the models and the difficulty of the clients explain
     (`fedge.clustering.affinity`). It is the mean over the newest cloud steps since the groups changed; 0 on
     the diagonal, and everywhere with fewer than four leaves.
     """

@@ -36,7 +36,7 @@ Bisect = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class CutTest:
-    """One cut and what the test says of it.
+    """One cut and its test result.
 
     Attributes:
         leaves: that were to be cut.

@@ -24,7 +24,7 @@ import numpy as np
 from fedge.clustering.evidence import squared_distances
 
 Members = list[list[int]]
-_LEAST = 1e-8  # of what is divided by
+_LEAST = 1e-8  # of divisors
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ begins as a cluster; in each cloud step clusters are represented by the means of
 cosine is at least τ (`cluster.tau`) are joined. Clusters never part.
 
 Read in the authors' code (dunzeng/StoCFL at bd6d0312, `StoCFL-FCC.py`, `trainer.py`): the above, with pairs
-joined in descending order of the cosines of the round, whoever they have been joined with in between
+joined in descending order of the cosines of the round, including leaves joined in between
 (union–find), τ = 0.3 (0.2 for rotated images, 0.65 for 200 clients of CIFAR-10). Not read: the paper's text
 and tables. Other than there, the anchor is the model that the run begins with and Ψ what the first global
 round makes of it (there, a client's first training of it); all leaves take part in every round; the model

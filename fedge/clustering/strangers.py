@@ -1,13 +1,13 @@
 """Losses of other leaves' models at clients: the evidence by which changes of clusters are tried.
 
-Whoever decides for an unseen client must know how a model serves people that had no part in it. Per leaf its
+A decision for an unseen client needs a model's loss on people that had no part in it. Per leaf its
 clients evaluate, on validation windows, in one exchange,
 
     present     the mean of the *other* leaves' models in their leaf's cluster
     proposed    the mean of the *other* leaves' forks in the cluster that is proposed for it
     neighbour   where a cluster is to come apart, the mean of the forks of the other part
     cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, which are drawn)
-    without-u   for a leaf that is or would be alone: what its other clients make of the common model, without
+    without-u   for a leaf that is or would be alone: its other clients' training of the common model, without
                 client u: as there is no other leaf, other clients of the leaf are the strangers' teachers; in
                 one round where it is alone, in as many as forks train where it would be
 
@@ -59,7 +59,7 @@ class Asking:
         models: per leaf its model.
         weights: per leaf its number of training windows.
         on_trial: changes to be decided.
-        forks: per leaf what its fork has become, or None.
+        forks: per leaf its trained fork, or None.
         folds: leaf → its folds, for leaves that are or would be alone.
         order: per leaf the other clusters in the order in which they are asked about; empty to ask of none.
     """
@@ -152,7 +152,7 @@ def is_simple_move(change: Change) -> bool:
     )
 
 
-# --- what clients answered ------------------------------------------------------------------------------
+# --- answers of clients ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def heard(answers: Answers, asking: Asking) -> Heard:
 
 
 def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> np.ndarray:
-    """(K,) what each client of a leaf with folds loses with the model that was made without it."""
+    """(K,) loss of each client of a leaf with folds, by the model that was made without it."""
     found = np.full(len(answers.leaf_of), np.nan)
     for leaf, of_client in folds.items():
         first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}
@@ -236,14 +236,14 @@ def worth_of(change: Change, said: Heard, min_gain: float) -> Worth | None:
 
 
 def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
-    """The parts of a split or move whose clients say what it is worth."""
+    """The parts of a split or move whose clients judge it."""
     return (change.movers,) if is_simple_move(change) else change.after
 
 
 def _worth_of_merge(change: Change, said: Heard) -> Worth | None:
     """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
-    Where clusters have come to be alike since they were parted, as when what parted them is over, the mean of
+    Where clusters have come to be alike since they were parted, as when the cause is over, the mean of
     their models may be worse than one of them. Clients of the cluster whose model it is gain nothing.
     """
     found = [_gained(said.present - said.proposed, said.leaf_of, change.before)]

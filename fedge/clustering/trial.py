@@ -53,7 +53,7 @@ def questions(
 
     Args:
         proposed, present: (S,) labels.
-        forks: per leaf what its fork became, trained from the proposed cluster's mean; None for a leaf alone.
+        forks: per leaf its fork, trained from the proposed cluster's mean; None for a leaf alone.
         models: per leaf its model.
         weights: per leaf its number of training windows.
     """

@@ -1,8 +1,8 @@
-"""How alike the updates are that clients made from one common start: what the deal test looks at.
+"""Likeness of clients' updates from one common start: the evidence of the deal test.
 
-An update has two kinds of entries that see different things: what SGD trains (parameters) shows who learns
+An update has two kinds of entries that see different things: parameters, trained by SGD, show who learns
 other answers, BatchNorm's statistics show whose readings are of another kind. Each kind is compared by
-itself. The start must not depend on who is at which leaf, or the leaves would be found in it: the first leaf
+itself. The start must not depend on the clients' deal, or the leaves would be found in it: the first leaf
 round of a run, or a probe. Shape letters: K clients, M kinds.
 """
 
@@ -57,13 +57,13 @@ class Likeness:
         return cls(cosines, leaf_of, int(state["global_round"][0]), windows, clients)
 
     def says_nothing_new(self, old: "Likeness") -> bool:
-        """Whether whoever has answered both times has made the same update, bit by bit, at the same leaf.
+        """Whether clients that answered both times made the same update, bit by bit, at the same leaf.
 
-        So it is as long as data stay as they are. Who is missing this time, or was then, is no reason to
+        So it is as long as data stay as they are. A client missing this time, or then, is no reason to
         test again: a second look at the same data would add a chance of a false split.
 
         Args:
-            old: what was compared before, from the same start.
+            old: the earlier comparison, from the same start.
         """
         ids = [np.arange(len(e.leaf_of)) if e.clients is None else e.clients for e in (self, old)]
         both, mine, theirs = np.intersect1d(ids[0], ids[1], return_indices=True)
@@ -92,7 +92,7 @@ class Updates:
         self._seen: dict[int, tuple[int, int, list[np.ndarray]]] = {}
 
     def note(self, client: int, leaf: int, state: State, windows: int) -> None:
-        """Take in what a client of a leaf has trained on its windows; nothing of it, if it is not finite."""
+        """Take in the model trained by a client of a leaf; nothing of it, if it is not finite."""
         start = self._start
         summaries = [
             sketch([np.subtract(state[name], start[name], dtype=np.float64) for name in names])
@@ -114,7 +114,7 @@ class Updates:
         return [*(min(size, SIZE) for size in kinds), 1]
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
-        """Take in what `summaries` gave of a client elsewhere, with the same shapes and dtypes."""
+        """Take in `summaries` of a client from elsewhere, with the same shapes and dtypes."""
         *kinds, windows = summaries
         self._seen[client] = leaf, int(windows[0]), kinds
 
@@ -153,7 +153,7 @@ def size_strata(windows: np.ndarray) -> np.ndarray:
 def even_windows(windows: Sequence[int]) -> int:
     """Windows on which every client is to train for its update to be compared; 0: all that it has.
 
-    Who trains longer goes another way, and further. Where clients are of several sizes all train on as many
+    Longer training goes another way, and further. Where clients are of several sizes all train on as many
     windows as the smallest has; but on half of the median at least, so that a tiny client, which then has a
     stratum of its own, costs the others no more than that.
 

@@ -1,4 +1,4 @@
-"""Large vectors and results put aside in files, from which the system maps what is just being looked at.
+"""Large vectors and results put aside in files, from which the system maps the parts in use.
 
 On the virtual clock many models live at a time: each version from which somebody still trains, each update in
 a buffer, each result that is there before its time. Beyond `transfer.spill-above-mb` they lie in files of the
@@ -20,7 +20,7 @@ _VECTOR = "vector"
 
 
 class Aside:
-    """Puts aside what is large; whatever is not, or finds no room, stays in memory."""
+    """Puts large arrays aside; small ones, and those without room on disk, stay in memory."""
 
     def __init__(self, shared: SharedStates) -> None:
         """Put into these files, which `SharedStates.prepare` has said are wanted or not."""
@@ -46,7 +46,7 @@ class Aside:
         return message
 
     def give_back(self) -> None:
-        """Tell the system that nobody looks at what is aside just now; it comes again when it is touched."""
+        """Tell the system that arrays put aside are not in use just now; they come again when touched."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for content in list(self._maps):
                 content.madvise(mmap.MADV_DONTNEED)

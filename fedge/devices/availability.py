@@ -2,7 +2,7 @@
 
 An availability is a function (devices, seed, further arguments by keyword) → function (device, virtual
 microseconds) → (whether it is there, until when that holds). It is asked about each device in the order of
-time, and what it answers follows from (seed, device, time) alone, so a checkpoint need not keep it.
+time, and its answer follows from (seed, device, time) alone, so a checkpoint need not keep it.
 """
 
 import math

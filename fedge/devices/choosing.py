@@ -15,7 +15,7 @@ from fedge.states.averaging import State
 
 
 class Choosing:
-    """The idle devices of every leaf, and who of them is given work.
+    """The idle devices of every leaf, and the choice of the next one for work.
 
     Attributes:
         rosters: per leaf, in order.
@@ -41,7 +41,7 @@ class Choosing:
             presence: whether a device is there.
             places: per leaf.
             windows: (N,) int64, training windows of all clients.
-            selection: says who is given work.
+            selection: picks devices for work.
             arguments: of the selection, by keyword.
         """
         self._devices = devices
@@ -54,7 +54,7 @@ class Choosing:
         """A device that was idle and is there, and until when it is; None: nobody is, or nobody suits.
 
         Raises:
-            ConfigError: a selection of the user's raised an exception, or picked somebody who is not there.
+            ConfigError: a selection of the user's raised an exception, or picked an absent device.
         """
         roster, turn = self.rosters[leaf], self.turns[leaf]
         roster.advance(now_us)
@@ -116,7 +116,7 @@ class Choosing:
         }
 
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Go on with what `facts` and `arrays` were: "history" and the number of each leaf → name → array.
+        """Restore the result of `facts` and `arrays`: "history" and the number of each leaf → name → array.
 
         Each array has the shape and dtype that `arrays` gave it.
         """

@@ -1,8 +1,8 @@
-"""The virtual clock: events in the order of simulated time, whatever the real clock shows.
+"""The virtual clock: events in the order of simulated time.
 
-An event is a plain record, (microseconds, kind, subject, number): what happens when, to which device or
+An event is a plain record, (microseconds, kind, subject, number): time and kind of event, and its device or
 server, and which job or exchange it is about. Records are compared from left to right, so events of one
-moment come in the order of their kinds, then of their subjects: what arrives at the same time is taken in
+moment come in the order of their kinds, then of their subjects: arrivals of the same time are taken in
 the order of device ids before anything is begun anew.
 """
 
@@ -20,12 +20,12 @@ class Kind(IntEnum):
     SENT = -5  # transfers over a shared link end
     SEND = -4  # a device begins to receive or to send over the link of its leaf
     SEND_CLOUD = -3  # a leaf or the cloud begins to send over the cloud's link
-    CLOUD_SERVED = -2  # the cloud is done with what a leaf has sent
-    SERVED = -1  # a server is done with what it was busy with
+    CLOUD_SERVED = -2  # the cloud is done with a leaf's model
+    SERVED = -1  # a server is done with an arrival
     ARRIVE = 0  # a device's job ends
-    AT_CLOUD = 1  # what a leaf has sent reaches the cloud
-    AT_LEAF = 2  # what the cloud has sent reaches a leaf
-    ROUND_END = 3  # a server that works in rounds combines what is there
+    AT_CLOUD = 1  # a leaf's model reaches the cloud
+    AT_LEAF = 2  # the cloud's model reaches a leaf
+    ROUND_END = 3  # a server that works in rounds combines its arrivals
     EVALUATE = 4
     START = 5  # a server gives work to an idle device, or to those of a round
 
@@ -35,7 +35,7 @@ class Event(NamedTuple):
 
     Attributes:
         time_us: when, in virtual microseconds.
-        kind: what.
+        kind: of event.
         subject: id of the device or number of the server that it happens to.
         number: of the job or exchange; tells events apart that are otherwise the same.
     """
@@ -62,7 +62,7 @@ class Clock:
     """
 
     def __init__(self, now_us: int = 0, events: int = 0, ahead: Iterable[Sequence[int]] = ()) -> None:
-        """Begin, or go on with what `facts` gave."""
+        """Begin, or restore the result of `facts`."""
         self.now_us = now_us
         self.events = events
         self._heap = [Event(*event) for event in ahead]

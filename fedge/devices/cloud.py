@@ -1,17 +1,17 @@
 """The cloud over its leaves on the virtual clock: leaves buffer their devices, the cloud its leaves.
 
-Every `asynchrony.cloud-every` versions a leaf sends its model. What counts at the cloud is the change since
+Every `asynchrony.cloud-every` versions a leaf sends its model. The cloud counts the change since
 the model that the leaf last got from there, by a rule as between devices and a leaf; so either level may work
 in rounds or not. Meanwhile the leaf goes on. When the cloud has a new model, every leaf that it is made of
-gets it, after the same delay, and puts on top of it what has come in since it sent:
+gets it, after the same delay, and puts on top of it all changes since it sent:
 
-    leaf ← cloud + (leaf − what the leaf sent)
+    leaf ← cloud + (leaf − the model that it sent)
 
 A leaf sends nothing while it waits. A rule with the trait `ROUNDS` waits for all leaves.
 
 Groups of leaves (`fedge.devices.groups`) have a model and a rule of their own each, and all of this holds
 within a group. When groups change, each new one begins with the mean of its leaves' models, weighted by
-training windows; to every such leaf that is as if it had just sent its model, and what was under way is void.
+training windows; to every such leaf that is as if it had just sent its model; messages under way are void.
 """
 
 import inspect
@@ -41,9 +41,9 @@ class Link:
         base: the cloud's model that the leaf goes out from.
         base_number: versions that the cloud had made then.
         made: versions that the leaf has made since it last sent.
-        sent: what it has sent and not been answered; None while nothing is under way.
-        answer: what the cloud has sent back, and its number; None before it does.
-        exchange: changes of group so far; what is under way from before one is void.
+        sent: its model, sent and not yet answered; None while nothing is under way.
+        answer: the cloud's model, and its number; None before there is one.
+        exchange: changes of group so far; messages from before one are void.
     """
 
     base: Version
@@ -138,7 +138,7 @@ class Cloud:
         self.network.join(link, self._key(leaf), self._most_bytes_s, clock)
 
     def sent(self, key: int, clock: Clock) -> None:
-        """Let what has come over the shared link be there."""
+        """Deliver the messages that have come over the shared link."""
         exchange, leaf = divmod(key, len(self.links))
         reaches = Kind.AT_CLOUD if self.links[leaf].answer is None else Kind.AT_LEAF
         clock.at(clock.now_us, reaches, leaf, exchange)
@@ -148,7 +148,7 @@ class Cloud:
         return self.links[leaf].exchange * len(self.links) + leaf
 
     def receive(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in what a leaf has sent, or let it wait in line while the rule of its group is busy."""
+        """Take in a leaf's model, or let it wait in line while the rule of its group is busy."""
         line = self.lines[self.labels[leaf]]
         if line.waiting:
             line.waiting.append(leaf)
@@ -156,7 +156,7 @@ class Cloud:
             self._take(leaf, clock, ledger)
 
     def served(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in what a leaf has sent, with which a rule was busy, and all until it is busy again."""
+        """Take in the leaf's model with which a rule was busy, and all until it is busy again."""
         waiting = self.lines[self.labels[leaf]].waiting
         self._take(waiting.popleft(), clock, ledger)
         while waiting:
@@ -166,7 +166,7 @@ class Cloud:
             self._take(leaf, clock, ledger)
 
     def _is_busy_with(self, leaf: int, clock: Clock) -> bool:
-        """Whether taking in what a leaf has sent takes its group's rule time; if so, that begins now."""
+        """Whether taking in a leaf's model takes its group's rule time; if so, that begins now."""
         busy_us = round(self.server_of(leaf).seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[self.labels[leaf]].occupy(leaf, busy_us, clock.now_us)
@@ -178,7 +178,7 @@ class Cloud:
         return self.dissolved_us + sum(line.done_us(now_us) for line in self.lines)
 
     def _take(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in what a leaf has sent; answer all of its group that wait if there is a new model."""
+        """Take in a leaf's model; answer all of its group that wait if there is a new one."""
         link, server, group = self.links[leaf], self.server_of(leaf), self.labels[leaf]
         assert link.sent is not None
         arrival = Arrival(
@@ -205,7 +205,7 @@ class Cloud:
         self._begin_to_send(leaf, Kind.AT_LEAF, clock)
 
     def give(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
-        """Give a leaf the cloud's model; what has come in there since it sent stays on top of it."""
+        """Give a leaf the cloud's model; the leaf's changes since it sent stay on top of it."""
         link = self.links[leaf]
         assert link.sent is not None
         assert link.answer is not None
@@ -239,7 +239,7 @@ class Cloud:
             self.waiting.append([])
             self.lines.append(Line())
             for leaf, model in zip(members, models, strict=True):
-                if self.network is not None:  # what is under way is void
+                if self.network is not None:  # messages under way are void
                     for direction in (UP, DOWN):
                         self.network.leave(self.network.of_cloud(direction), self._key(leaf), clock)
                 self.links[leaf] = Link(mean, sent=model, exchange=self.links[leaf].exchange + 1)

@@ -11,7 +11,7 @@ FLASH (Yang et al. 2021), JSON dictionaries of
     state_traces.json       id → {messages: lines of date, time, tab, state}; it makes the former of them
     speed_distri.json       id → {down_u, up_u: mean kB/s, …}
 
-Both let a device's times begin anew after its own period. A pickle is read without what it may name: it holds
+Both let a device's times begin anew after its own period. A pickle is read without any named code: it holds
 plain data, or is refused.
 """
 
@@ -68,7 +68,7 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
         seconds_per_window: seconds of training on every device, for a file that tells of links alone.
 
     Raises:
-        ConfigError: it cannot be read, holds more than plain data, or lacks what its kind must have.
+        ConfigError: it cannot be read, holds more than plain data, or lacks entries of its kind.
     """
     entries = _entries(path, kind.startswith("fedscale"))
     if kind == "flash-speeds":
@@ -117,7 +117,7 @@ def _rows(path: Path, entries: Mapping[Any, Any], row: Callable[[Any], Row]) -> 
 def _times(
     path: Path, entries: Mapping[Any, Any], times: Callable[[Any], Any], left_out: dict[str, int]
 ) -> Iterator[Row]:
-    """A row per time of a device; who has none is left out, and counted."""
+    """A row per time of a device; devices without any are left out, and counted."""
     for device, each in entries.items():
         found = _said(path, device, times, each)
         if isinstance(found, str):

@@ -1,4 +1,4 @@
-"""Data-free distillation at a server: a student learns what teachers say about windows that nobody recorded.
+"""Data-free distillation at a server: a student learns teachers' answers on windows that nobody recorded.
 
 Two steps, both by streams of (seed, server, version), so that a checkpoint holds arrays alone.
 
@@ -8,7 +8,7 @@ teachers' class shares q_k. Two steps of Adam on a copy of G, on z and on the cl
     Σ_k w_k(y) CE(teacher_k(x), y)  +  0.003 Σ_k w̄_k F_k(x)  −  0.1 Σ_k w_k(y) m KL(teacher_k ‖ student),
 
 where w_k(y) = q_k(y) / Σ_j q_j(y), w̄_k its mean over y. F_k is the distance of the means and variances that x
-has at each BatchNorm of teacher k from those that it remembers: what is known of real windows. m is 1 where
+has at each BatchNorm of teacher k from those that it remembers: the known part of real windows. m is 1 where
 student and teacher name the same class. The better x joins a pool, and G follows its copy (Reptile).
 
 `distilled`: the student begins at the server's model and makes Σ_k KL(teacher_k ‖ student) smaller, on
@@ -46,7 +46,7 @@ _GENERATOR_LR, _LATENT_LR, _BETAS = 3e-3, 1e-3, (0.5, 0.999)
 _FEATURES, _ADVERSARY, _EMBEDDED = 0.003, 0.1, 0.2
 _PER_TEACHER = 32  # windows of a step of the student
 _PROBES, _PROBE_TEMPERATURE = 64, 0.8
-_BEGIN, _SYNTHESIS, _LESSON, _PROBE = range(4)  # what a stream is for
+_BEGIN, _SYNTHESIS, _LESSON, _PROBE = range(4)  # uses of a stream
 
 Arrays = dict[str, np.ndarray]
 
@@ -77,7 +77,7 @@ def synthesise(
 
     Args:
         facts: of the model.
-        kept: what this returned last; empty the first time.
+        kept: the last result; empty the first time.
         teachers: at least one.
         student: whom the windows are to be hard for; None: nobody yet.
         version: of the server.
@@ -141,7 +141,7 @@ def _adapted(
 def synthesis_loss(
     x: Tensor, y: Tensor, weights: Tensor, teachers: Sequence[Teacher], student: nn.Module | None
 ) -> Tensor:
-    """How unlike what the teachers know windows (N, C, T) of classes y (N,) are; weights (K, N)."""
+    """Distance of windows (N, C, T) of classes y (N,) from the teachers' knowledge; weights (K, N)."""
     said = None if student is None else student(x)
     loss = x.new_zeros(())
     for teacher, weight in zip(teachers, weights, strict=True):
@@ -156,7 +156,7 @@ def synthesis_loss(
 
 
 def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits (N, classes) of windows, and how far they are from what BatchNorms remember.
+    """The logits (N, classes) of windows, and their distance from the BatchNorms' statistics.
 
     That is Σ ‖mean − running mean‖ + ‖variance − running variance‖ over its BatchNorms; 0 without any.
     """
@@ -205,7 +205,7 @@ def distilled(
 
     Args:
         facts: of the model.
-        kept: what `synthesise` returned, windows (N, C, T) and their classes (N,) among it.
+        kept: result of `synthesise`, with windows (N, C, T) and their classes (N,).
         teachers: at least one.
         student: in evaluation mode, in which it learns; changed in place.
         version: of the server.
@@ -242,7 +242,7 @@ def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Gene
         labels: (N,) int64, of the pool.
         shares: (classes,) of each class.
         count: how many.
-        draws: what is drawn from.
+        draws: source of draws.
     """
     wanted = torch.multinomial(torch.from_numpy(shares).float(), count, replacement=True, generator=draws)
     where = torch.rand(count, generator=draws).numpy()

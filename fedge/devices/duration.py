@@ -2,7 +2,7 @@
 
     duration(work, further arguments by keyword) → virtual seconds of training, above 0
 
-that knows the device, what the job has it do, what has been so far, and has chance of its own (`Work`). The
+that knows the device, the job, the past, and has chance of its own (`Work`). The
 transfers before and after it stay those of the device.
 """
 

@@ -41,7 +41,7 @@ class Evaluating:
         Args:
             engine: delivers messages by urgency.
             clients: which node holds which partition.
-            round_contexts: what clients must know.
+            round_contexts: facts for clients.
             windows: client → test windows; those without any are not asked.
             classes: of the data.
             waiting: for replies.
@@ -60,7 +60,7 @@ class Evaluating:
     def evaluate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Client → its evaluation, on test windows, of what it is served; client → why there is none.
+        """Client → evaluation, on test windows, of its served model; client → why there is none.
 
         Args:
             served: client → the model that it is served.
@@ -82,7 +82,7 @@ class Evaluating:
         windows: Mapping[int, int],
         global_round: int,
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """Client → its evaluation of what it is served on a split; client → why there is none."""
+        """Client → evaluation of its served model on a split; client → why there is none."""
         asked = {client: {OWN: served(client)} for client in windows}
         replies, failures = self._asked(asked, split, windows, global_round)
         return {client: reply[OWN, split] for client, reply in replies.items()}, failures
@@ -94,7 +94,7 @@ class Evaluating:
 
         Args:
             models: of the leaves, in order.
-            who: is there.
+            who: devices of the run.
             global_round: of the evaluation.
         """
         windows = {client: count for client, count in self.held_out.items() if client in who.windows}
@@ -111,7 +111,7 @@ class Evaluating:
         windows: Mapping[int, int],
         global_round: int,
     ) -> tuple[dict[int, EvaluateReply], dict[int, Failure]]:
-        """The replies of clients that were asked to evaluate models by role, and who has failed."""
+        """Replies of clients that were asked to evaluate models by role, and the failed clients."""
         context = self._round_contexts(global_round, global_round)
         messages = [
             evaluate_messages(

@@ -23,7 +23,7 @@ from fedge.devices.draws import Draw
 NOISES = ("log-normal", "exponential", "half-normal", "normal")
 LONGEST_S = 1e9  # of a part of a job: thirty years
 _OPTIONAL = ("train_watts", "radio_watts", "sd", "delay_sd")  # None where nothing is known, or varies
-_MOST_S = 1e12  # of a job: what is longer, a byte in a lifetime for example, never ends
+_MOST_S = 1e12  # of a job: a longer one, a byte in a lifetime for example, never ends
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Fleet:
 
     Attributes:
         per_window_s: seconds of training per window and epoch.
-        per_job_s: seconds of training whatever the windows.
+        per_job_s: seconds of training for any number of windows.
         down, up: bytes per second.
         down_s, up_s: seconds that a transfer takes beyond that.
-        noise: what training times are multiplied with, drawn job by job: "log-normal", exp(sigma z);
+        noise: factor of training times, drawn job by job: "log-normal", exp(sigma z);
             "exponential", of mean 1; "half-normal", |z|, of mean √(2/π). "normal" is added instead: sd z to
             the time of training, delay_sd z' to `up_s`, neither of which falls below 0.
         sigma: of log-normal noise; 0 for none.
@@ -146,7 +146,7 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
 
 
 def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
-    """The seconds of jobs (N,) whose training takes `factor` times what it does without noise."""
+    """Seconds of jobs (N,) whose training takes `factor` times its time without noise."""
     trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
     return _whole(fleet, model_bytes, trains, fleet.up_s)
 
@@ -178,7 +178,7 @@ def _mean_above_0(means: np.ndarray, deviations: np.ndarray | None) -> np.ndarra
 
 
 class Times(NamedTuple):
-    """Seconds of one job that do not depend on who else sends.
+    """Seconds of one job that do not depend on other senders.
 
     Attributes:
         down_s: before the model's bytes come.

@@ -21,7 +21,7 @@ def gaussian(
 ) -> Fleet:
     """Each device is of one type, drawn by the types' shares; each job's times are drawn by its type's.
 
-    A job trains for max(0, normal of `seconds` and `seconds_sd`), whatever its windows, and sending it back
+    A job trains for max(0, normal of `seconds` and `seconds_sd`) on any windows, and sending it back
     takes max(0, normal of `delay` and `delay_sd`), both drawn anew for every job; the download takes no time.
 
     Source: NVIDIA FLARE's example of edge devices (Cifar10PTTaskProcessor: `device_speed`, a mean and a
@@ -29,7 +29,7 @@ def gaussian(
 
     Args:
         owner: (N,) user of each device.
-        rng: what is drawn from.
+        rng: source of draws.
         types: name → share, seconds, seconds_sd, delay, delay_sd; share 1, seconds 1 and the others 0 unless
             given. Without: three, as likely, of 1, 2 and 4 s.
     """

@@ -1,6 +1,6 @@
 """Leaves that share a model at the cloud, on the virtual clock: as configured, or as found at evaluations.
 
-Groups that are found come from a method of `fedge.clustering` that needs models and losses alone: what needs
+Found groups come from a method of `fedge.clustering` that needs models and losses alone: methods that need
 a whole round from one start (updates, deals, probes, trials) has no meaning where nobody waits. Every
 `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
 validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
@@ -22,7 +22,7 @@ from fedge.config.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
-ALLOWED = {"cross-losses"}  # what clients can be asked for at any moment
+ALLOWED = {"cross-losses"}  # for which clients can be asked at any moment
 
 
 class Groups:
@@ -64,7 +64,7 @@ class Groups:
     def compare(
         self, models: Sequence[State], weights: Sequence[float], answers: Answers | None, evaluation: int
     ) -> CloudStep:
-        """Compare the leaves, and return what was found; `labels` are those in force from now on.
+        """Compare the leaves, and return the findings; `labels` are those in force from now on.
 
         Args:
             models: of the leaves.

@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Idle:
-    """A set of devices, in an order that follows from what was taken and put back alone.
+    """A set of devices, in an order that follows from removals and returns alone.
 
     >>> idle = Idle([4, 5, 6])
     >>> idle.take(4)

@@ -27,7 +27,7 @@ class Job:
             its round, or beyond `asynchrony.timeout-s`; or has "failed" in the run that is done again. Only
             the first one is trained for real.
         start: the model that it starts from.
-        steps: that its device takes before it sends what it has, of a job that is cut short; 0: all.
+        steps: that its device takes before it sends its model, of a job that is cut short; 0: all.
         of_steps: all steps of such a job; 0 of one that is not cut short.
     """
 

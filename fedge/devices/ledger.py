@@ -72,7 +72,7 @@ class Ledger:
     Attributes:
         counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device.
         staleness: τ → arrivals that had it, those that were dropped for it included.
-        cloud_staleness: the same of what leaves have sent to the cloud.
+        cloud_staleness: the same of leaves' models at the cloud.
         taken: results that were taken in, of all devices.
         leaf_versions: that leaves have made.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes of models so far.
@@ -124,7 +124,7 @@ class Ledger:
 
     @property
     def mean_cloud_staleness(self) -> float | None:
-        """The same over what leaves have sent to the cloud."""
+        """The same over leaves' models at the cloud."""
         return _mean(self.cloud_staleness)
 
     def devices(
@@ -152,7 +152,7 @@ class Ledger:
         return rows
 
     def begin_period(self) -> None:
-        """Forget what is told evaluation by evaluation."""
+        """Clear the counts of the present evaluation."""
         self.losses, self.failures = {}, {}
 
     def facts(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class Line(Generic[T]):
 
     Attributes:
         waiting: in the order in which they are taken in.
-        busy_us: virtual microseconds for which the rule has occupied the server, what is left of `until_us`
+        busy_us: virtual microseconds for which the rule has occupied the server, the rest of `until_us`
             included.
         until_us: when it is done with the first.
     """

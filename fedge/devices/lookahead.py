@@ -1,8 +1,8 @@
 """Real training ahead of the virtual clock.
 
-What a device trains follows from the model that it starts from, which is there when its job is begun. So the
+A device's training follows from the model that it starts from, which exists when its job begins. So the
 job is handed to a worker at once, to be worked on before all that end later; and the clock stops at an
-arrival only until that one result is there. What the workers have done meanwhile decides nothing.
+arrival only until that one result is there. The workers' progress meanwhile decides nothing.
 """
 
 import time
@@ -26,7 +26,7 @@ from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 
 _LOOK_S = 0.5  # how often a client that takes long is looked after
-_MARGIN_S = 10.0  # what the engine may take to end a client whose time is over
+_MARGIN_S = 10.0  # for the engine to end a client whose time is over
 
 RoundContexts = Callable[[int, int], RoundContext]
 """(global round, leaf round) → what clients must know."""
@@ -109,7 +109,7 @@ class LookAhead:
             engine: delivers messages by urgency.
             clients: which node holds which partition.
             config: its sections on training and guard are read.
-            round_contexts: what clients must know.
+            round_contexts: facts for clients.
             windows: partition id → training windows.
             variances: entries of the model that cannot be negative.
             waiting: for replies.

@@ -34,7 +34,7 @@ def jobs_expected(
 ) -> int:
     """About how many jobs will end in a run without rounds, those that are lost included.
 
-    At `_MOMENTS` of the run it is seen who is there, of `_SAMPLE` devices of each leaf. Who is idle and
+    At `_MOMENTS` of the run `_SAMPLE` devices of each leaf are looked at. Devices that are idle and
     there begins, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as many
     are at work as there are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of that
     when the device drops out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model has
@@ -42,7 +42,7 @@ def jobs_expected(
 
     Args:
         fleet: a row per client.
-        who: is there.
+        who: devices of the run.
         config: of the run.
         model_bytes: of a model.
         presence: whether a device is there, asked from the beginning on.

@@ -1,4 +1,4 @@
-"""The end of a period: clients evaluate what they are served, leaves are compared if that is due."""
+"""End of a period: clients evaluate their served models, leaves are compared if that is due."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

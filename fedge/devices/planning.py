@@ -99,7 +99,7 @@ class Planning:
             windows: (N,) int64, training windows of all clients.
             model_bytes: that come, and go back.
             duration: of the user's, how long jobs train; None: as the fleet says.
-            history: what it is told of all devices.
+            history: facts of all devices.
         """
         self.begun = 0
         self._seed, self._duration = seed, duration
@@ -115,7 +115,7 @@ class Planning:
         self._ends = logged_ends(config.asynchrony.replay) if config.asynchrony.replay else None
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
-        if in_rounds:  # who is late for the deadline is told so (`fedge.devices.rounds`), or sends in time
+        if in_rounds:  # late devices are told so at the deadline (`fedge.devices.rounds`), or send in time
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
@@ -195,7 +195,7 @@ class Planning:
         return draw, times._replace(train_s=asked(self._duration, work))
 
     def _fate(self, whole_us: int, stays_us: int, draw: Draw) -> tuple[int, Fate]:
-        """How long a job keeps its device, and what becomes of it; whole it takes `whole_us`."""
+        """Time for which a job keeps its device, and its outcome; whole it takes `whole_us`."""
         busy_us, fate = whole_us, "trains"
         if draw.dropout < self._dropout:
             busy_us, fate = max(1, round(busy_us * draw.where)), "dropped"

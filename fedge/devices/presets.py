@@ -28,7 +28,7 @@ def lognormal(
 
     Args:
         owner: (N,) user of each device.
-        rng: what is drawn from.
+        rng: source of draws.
         seconds: median of seconds per window and epoch.
         sigma: of its logarithm over devices.
         user_sigma: of the logarithm of a factor that all devices of a user share.
@@ -98,7 +98,7 @@ def hhar_phones(
 
     Args:
         owner: (N,) user of each device.
-        rng: what is drawn from.
+        rng: source of draws.
         seconds: per window and epoch on the fastest model.
         megabytes: 10⁶ bytes per second downwards of all devices; half of that upwards.
         jitter: of the logarithm of a job's training time.
@@ -123,7 +123,7 @@ def fedscale(
 
     Args:
         owner: (N,) user of each device.
-        rng: what is drawn from.
+        rng: source of draws.
         path: of a CSV file with a row per device, used in turn after a shuffle: computation, milliseconds of
             inference per sample, and communication, kilobits per second, as FedScale's device capacities have
             them.
@@ -143,7 +143,7 @@ def fedscale(
 
 
 def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:
-    """Every job of every device takes `seconds`, whatever it trains on: asynchrony has nothing to win."""
+    """Every job of every device takes `seconds`: asynchrony has nothing to win."""
     _refuse_negative(seconds=seconds)
     return _timed(np.full(len(owner), float(seconds)), "log-normal")
 
@@ -151,7 +151,7 @@ def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> 
 def _timed(
     seconds: np.ndarray, noise: str, down_s: np.ndarray | None = None, up_s: np.ndarray | None = None
 ) -> Fleet:
-    """Devices whose jobs take times of their own, whatever their windows and bytes."""
+    """Devices whose jobs take times of their own, for any windows and bytes."""
     nothing, endless = np.zeros(len(seconds)), np.full(len(seconds), np.inf)
     return Fleet(
         nothing, seconds, endless, endless,

@@ -1,19 +1,19 @@
-"""Noise of a buffer, and what devices have spent: FedBuff with central differential privacy.
+"""Noise of a buffer, and devices' privacy cost: FedBuff with central differential privacy.
 
 With C the clipping norm, z the noise multiplier, s(τ) ≤ 1 the weight of staleness and p ≤ 1 the share of its
 steps, the sum over a buffer of K updates is released as
 
     Σ s(τ_i) p_i Δ_i · min(1, C / |Δ_i|) + N(0, (z C)² I)
 
-K is known beforehand, and so is whose job ends when: times do not depend on what is learned. A job that fails
-takes its place in the buffer with an update of zero; so what a device sends decides about nothing but its own
+K is known beforehand, and so is the end of every job: times do not depend on learning. A job that fails
+takes its place in the buffer with an update of zero; so a device's message decides about nothing but its own
 terms. A device whose jobs are m of a buffer moves the sum by at most m C. Over its buffers f that is as one
 Gaussian release of multiplier z / √(Σ_f m_f²), however later updates depend on earlier models: Gaussian
 mechanisms compose like that, one after another (Dong et al. 2022, "Gaussian Differential Privacy", corollary
-3.3). No gain by sampling is claimed: who arrives is not drawn, and quick devices are there more often.
+3.3). No gain by sampling is claimed: arrivals are not drawn, and quick devices arrive more often.
 
 That FedBuff bears differential privacy is said in Nguyen et al. 2022 (AISTATS), of which only the abstract
-could be read; what is accounted here follows from the above.
+could be read; the accounting here follows from the above.
 """
 
 from collections import Counter
@@ -52,13 +52,13 @@ class PrivateSum:
     def released(
         self, memory: "Memory", arrivals: Sequence["Arrival"], weights: Sequence[float], largest: float
     ) -> np.ndarray:
-        """Sum of clipped updates with noise, (P,) float64; counts who was there.
+        """Sum of clipped updates with noise, (P,) float64; counts the devices.
 
         Args:
             memory: of the leaf; whom the buffer held is added up there.
             arrivals: the buffer, one at least.
             weights: of each, at most `largest`.
-            largest: that a weight can be, whatever is in the buffer: the rule's step size.
+            largest: bound of a weight in any buffer: the rule's step size.
         """
         assert max(weights) <= largest, "a weight above what the noise is measured by"
         clip_norm = self.config.clip_norm

@@ -3,12 +3,12 @@
     SENT           transfers over a shared link end (`fedge.devices.transit`)
     SEND           a device begins to receive or to send over the link of its leaf
     SEND_CLOUD     a leaf or the cloud begins to send over the cloud's link
-    CLOUD_SERVED   the cloud, whose rule takes virtual time, is done with what a leaf has sent
+    CLOUD_SERVED   the cloud, whose rule takes virtual time, is done with a leaf's model
     SERVED         a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
-    ARRIVE         a device's job ends; what it has trained goes to its leaf's rule, its place is free again
-    AT_CLOUD       what a leaf has sent reaches the cloud (`fedge.devices.cloud`)
+    ARRIVE         a device's job ends; its model goes to its leaf's rule, its place is free again
+    AT_CLOUD       a leaf's model reaches the cloud (`fedge.devices.cloud`)
     AT_LEAF        the cloud's answer reaches a leaf
-    ROUND_END      a leaf that works in rounds combines what is there, and begins the next round
+    ROUND_END      a leaf that works in rounds combines its arrivals, and begins the next round
     EVALUATE       clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`)
     START          a leaf gives work to devices that are idle and there, or to those of a round
 
@@ -47,16 +47,16 @@ class Procedure:
     """A run on the virtual clock.
 
     Attributes:
-        world: what it is about.
-        clock: virtual time, and what is to come.
+        world: its setting.
+        clock: virtual time, and events to come.
         servers: the leaves, in order.
         cloud: above them; None above a single one.
         groups: of leaves with a model of their own each; None where all share one.
         jobs: number → job that is under way.
         lines: per leaf the jobs that have ended and wait to be taken in.
-        choosing: who is idle, who is there, who is given work.
-        planning: what jobs will come to.
-        ledger: what has happened.
+        choosing: devices idle, present, and picked for work.
+        planning: outcomes of jobs.
+        ledger: of all that has happened.
         network: shared links.
         routes: number → way of a job under way over the shared link of its leaf; empty where there is none.
         rounds: per leaf the round that is open, where links are shared; None: none is.
@@ -66,7 +66,7 @@ class Procedure:
         moved_before: the bytes that had been moved at the last evaluation.
         places: devices of each leaf that are to be at work at a time.
         at_work: devices of each leaf that are.
-        wakes: per leaf when it next looks who has come, virtual microseconds; in the past where nothing is
+        wakes: per leaf its next look for devices, virtual microseconds; in the past where nothing is
             due.
     """
 
@@ -243,7 +243,7 @@ class Procedure:
     # --- work comes back ----------------------------------------------------------------------------
 
     def _arrive(self, event: Event) -> None:
-        """Take in what a job has come to, or let it wait in line for that; its place is free."""
+        """Take in a job's outcome, or let it wait in line for that; its place is free."""
         now_us = self.clock.now_us
         if self.network.at_leaves:
             job = transit.ended(self, event.number)
@@ -275,7 +275,7 @@ class Procedure:
         return busy_us > 0
 
     def _served(self, event: Event) -> None:
-        """Take in what a leaf was busy with, and all that waits until it is busy again."""
+        """Take in the arrival with which a leaf was busy, and all that waits until it is busy again."""
         waiting = self.lines[event.subject].waiting
         self._take_in(waiting.popleft())
         while waiting:
@@ -285,7 +285,7 @@ class Procedure:
             self._take_in(job)
 
     def _take_in(self, job: Job) -> None:
-        """Give a leaf what a device has trained, and write down what became of it."""
+        """Give a leaf a device's model, and write down the outcome."""
         self._note_end(job, *self._taken(job, self.world.ahead.result(job)))
 
     def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:
@@ -295,7 +295,7 @@ class Procedure:
             self.world.hooks.on_job(JobRow(job, outcome, staleness))
 
     def _taken(self, job: Job, found: TrainReply | Failure) -> tuple[str, int | None]:
-        """Give a leaf what a device has trained; what became of it, and its staleness."""
+        """Give a leaf a device's model; outcome and staleness."""
         if isinstance(found, Failure):
             self.ledger.failures.setdefault(job.device, found)
             self._keep_its_place(job)
@@ -317,14 +317,14 @@ class Procedure:
         return "updates", staleness
 
     def _keep_its_place(self, job: Job) -> None:
-        """Let a job that failed count as an update of zero where models must not tell who has failed."""
+        """Let a job that failed count as an update of zero where models must not tell failures."""
         server, most = self.servers[job.server], self.world.config.asynchrony.max_staleness
         staleness = server.number - job.staleness_from
         if server.memory.private is not None and not (most and staleness > most):
             self._renew(job.server, Arrival(job.device, staleness, job.start.vector, job.start.vector))
 
     def _round_end(self, event: Event) -> None:
-        """Combine what is there, and begin the next round."""
+        """Combine the arrivals, and begin the next round."""
         if self.network.at_leaves:
             over = transit.stopped(self, event)
             if over is None:
@@ -347,7 +347,7 @@ class Procedure:
         self.world.clock.lap("aggregate")
 
     def _between_tiers(self, event: Event) -> None:
-        """Let the cloud or a leaf take in what was under way, unless the leaf has changed its group since."""
+        """Let the cloud or a leaf take in a model under way, unless the leaf has changed its group since."""
         cloud, leaf = self.cloud, event.subject
         assert cloud is not None
         if event.number != cloud.links[leaf].exchange:

@@ -1,9 +1,9 @@
-"""Real arrivals: whoever is back first is taken in first, and a log says in which order that was.
+"""Real arrivals: the first reply back is taken in first, and a log records the order.
 
 On a real clock jobs end when their replies come. All else is as on the virtual clock: the same events, rules
-and draws, at microseconds since the run began. What came when stands in devices/arrivals.csv. With that a run
-on the virtual clock is the same run once more (`logged_ends`): who is chosen, which version each starts from
-and what each model becomes follow from when jobs have ended, and from nothing else that is real.
+and draws, at microseconds since the run began. Arrivals stand in devices/arrivals.csv. With that a run
+on the virtual clock is the same run once more (`logged_ends`): the chosen devices, their start versions
+and all models follow from the ends of jobs, and from nothing else that is real.
 """
 
 import csv
@@ -27,7 +27,7 @@ _MOST_US = 10**18  # thirty thousand years
 class RealClock(Clock):
     """A clock on which jobs end when their replies are there.
 
-    An event is noted before what has happened later; arrivals that are found together have one time, and come
+    Events are noted in order of their times; arrivals that are found together have one time, and come
     in the order of ids, as they would on the virtual clock.
     """
 
@@ -42,7 +42,7 @@ class RealClock(Clock):
         self._began = time.monotonic()
 
     def go_on(self, clock: Clock) -> "RealClock":
-        """This clock where another one stands, with all that is ahead there but what replies will tell."""
+        """This clock in place of another one, with all events ahead there but those of replies."""
         facts = clock.facts()
         super().__init__(clock.now_us, clock.events, [
             event for event in facts["ahead"] if event[1] != Kind.ARRIVE  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ class Ends:
     of: Mapping[int, tuple[int, int, bool]]
 
     def of_job(self, number: int, device: int) -> tuple[int, bool]:
-        """When a job ends, virtual microseconds, and whether it fails; never for what had not ended.
+        """When a job ends, virtual microseconds, and whether it fails; never for a job that had not ended.
 
         Raises:
             ConfigError: it was another device's: the log is of another run.

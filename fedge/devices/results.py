@@ -62,7 +62,7 @@ class Period:
         moved: "up", "down", "cloud_up", "cloud_down" → bytes.
         began: when it did, by the run's real clock.
         learned: the task of the run.
-        validated: client → evaluation of what it is served on validation windows.
+        validated: client → evaluation of its served model on validation windows.
     """
 
     number: int
@@ -80,7 +80,7 @@ def round_result(
     """The rows of a global round: of clients that were evaluated or have trained in the period.
 
     Args:
-        who: is there.
+        who: devices of the run.
         period: that ends with the evaluation.
         evaluated: client → evaluation of the model that it is served.
         labels: per leaf the number of its group; None: all are one.

@@ -1,4 +1,4 @@
-"""FedRevive: a stale update gives way, the staler the more, to what a student learns from recent models."""
+"""FedRevive: a stale update gives way, the staler the more, to a student's learning from recent models."""
 
 import logging
 from collections.abc import Mapping
@@ -63,8 +63,8 @@ def fedrevive(
         latent, width, output: of the generator (`fedge.devices.generator.Size`).
         shares: where the shares of classes of a child are from: "told" by it, or "probed", guessed from its
             first two models.
-        distil: False: w_KD is w, the control of what distillation is worth.
-        server_s: virtual seconds that the server is busy with a student; what arrives then waits in line.
+        distil: False: w_KD is w, the control of distillation's benefit.
+        server_s: virtual seconds that the server is busy with a student; arrivals wait in line then.
 
     With K = 1, s_max = 10 and a staleness of 10, half of Δ = 4 counts as long as nothing is distilled:
 

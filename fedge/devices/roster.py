@@ -1,4 +1,4 @@
-"""The idle devices of a leaf: who of them is there, kept up as they come and go.
+"""The idle devices of a leaf that are there, kept up as they come and go.
 
 A device that comes or goes while it is idle is an event of a heap of its own, as cheap as one of the clock:
     O(log n).
@@ -52,7 +52,7 @@ class Roster:
         return self._asked(device, now_us)[1]
 
     def advance(self, now_us: int) -> None:
-        """Take in who has come and gone until now."""
+        """Take in arrivals and departures of devices until now."""
         changes = self._changes
         while changes and changes[0][0] <= now_us:
             time_us, device = heapq.heappop(changes)
@@ -100,7 +100,7 @@ class Roster:
         return {"there": list(self.there), "away": list(self.away), "changes": sorted(self._changes)}
 
     def restore(self, facts: dict[str, Any], devices: Sequence[int]) -> None:
-        """Go on with what `facts` were of a roster of the same devices."""
+        """Restore `facts` of a roster of the same devices."""
         self.there, self.away = Idle(facts["there"], devices), Idle(facts["away"], devices)
         self._changes = [(time_us, device) for time_us, device in facts["changes"]]
         for place in range(len(self._noted)):

@@ -22,7 +22,7 @@ def settled(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[li
     """The jobs of a round as they will end, and when the round ends.
 
     The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; with
-    fewer, at the deadline, and without one when nobody is at work any more. Who is still at work then is told
+    fewer, at the deadline, and without one when nobody is at work any more. Devices at work then are told
     to stop. Of jobs that end at the same time, that of the device with the lower id is first.
 
     Args:

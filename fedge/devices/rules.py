@@ -3,9 +3,9 @@
     rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None while it stays
 
 that is called for every arrival, in the order of virtual time. `model` is the server's vector (P,), which
-nobody may write to; `memory` is what the server keeps between arrivals, to be changed in place. Whatever a
-rule returns is cast to the model's dtype; sums are in float64, in the order of arrival. In what follows w is
-the model, Δ_i = end_i − start_i what a child brings, τ_i how many versions were made since it started, s(τ)
+nobody may write to; `memory` is the server's state between arrivals, to be changed in place. A
+rule's result is cast to the model's dtype; sums are in float64, in the order of arrival. Below, w is
+the model, Δ_i = end_i − start_i a child's update, τ_i how many versions were made since it started, s(τ)
 its weight (`fedge.devices.staleness`), K the buffer.
 
 A rule with the trait `fedge.config.parts.ROUNDS` takes arrivals in and is called with None for an arrival
@@ -35,7 +35,7 @@ class Arrival:
         child: partition id of the device, or number of the leaf.
         staleness: τ, versions that the server has made since the child started.
         start: (P,) the model that it started from; the server's own vector object if that has not changed.
-        end: (P,) what the child made of it.
+        end: (P,) the child's trained model.
         weight: its training windows.
         share: of its steps that it took, 0..1; below 1 only where the rule has the trait `PARTIAL`.
         counters: its entries that are not floating point.
@@ -63,8 +63,8 @@ class Memory:
         children: how many the server has.
         buffer: arrivals that wait for others.
         arrays: by names of the rule's choice, of any shape and dtype.
-        facts: what is known of the model, the same throughout; None before a run, where rules are tried out.
-        private: adds noise to what is released; None without privacy.
+        facts: of the model, the same throughout; None before a run, where rules are tried out.
+        private: adds noise to releases; None without privacy.
     """
 
     children: int
@@ -83,7 +83,7 @@ def moved(
 ) -> np.ndarray:
     """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
 
-    Children that started from w itself add c_i / total · end_i, and what is then left over of w is
+    Children that started from w itself add c_i / total · end_i, and the remainder of w is
     1 − Σ c_i / total; so if all did and their c_i add up to `total`, this is their weighted mean, bit for bit
     as `fedge.states.averaging.weighted_mean` has it.
 
@@ -176,7 +176,7 @@ def fedbuff(
 
     p_i is the share of its steps that a device took, 1 unless its job was cut short. With privacy the Δ_i are
     clipped, and the sum has noise (`fedge.devices.private`).
-    With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i) Δ_i is what that goes by
+    With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i) Δ_i is its gradient
     (`fedge.devices.stepping`). With staleness="cosine" it is FedRevive without distillation, that method's
     control.
 
@@ -193,7 +193,7 @@ def fedbuff(
     refuse_outside("lr", lr, 0.0)
     refuse_no_count("buffer", buffer)
     refuse_optimizer(optimizer, beta, beta2, epsilon)
-    weight(staleness, arrival.staleness, a, b)  # what cannot be is said at the first arrival, not the K-th
+    weight(staleness, arrival.staleness, a, b)  # errors come up at the first arrival, not the K-th
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
         return None
@@ -212,7 +212,7 @@ def fedbuff(
 def ca2fl(
     model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10, lr: float = 1.0
 ) -> np.ndarray | None:
-    """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once K updates are there, whatever their staleness.
+    """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once K updates of any staleness are there.
 
     h_i is the last update of child i, 0 before its first, and h = (1/n) Σ h_i the mean over all n children;
     then h_i ← Δ_i for those that were there. The server keeps n vectors.

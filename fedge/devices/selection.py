@@ -3,8 +3,8 @@
     select(there, history, turn, further arguments by keyword) → a device of `there`, or None for nobody yet
 
 that is called for every free place, and in rounds for every device of a round, one after another. It sees
-who is there (`fedge.devices.idle.Idle`, at least one device), what is known of all devices (`History`) and
-of the moment (`Turn`), where chance and what it keeps between calls are, too. Nobody may write to
+the devices there (`fedge.devices.idle.Idle`, at least one), facts of all devices (`History`) and
+of the moment (`Turn`), which also has chance and its state between calls. Nobody may write to
 `history`.
 """
 
@@ -61,7 +61,7 @@ class Turn:
         places: devices of the leaf that are to be at work at a time.
         now_s: virtual time.
         given: jobs that the leaf has given so far.
-        arrays: what the selection keeps between calls, by names of its choice; checkpoints hold it.
+        arrays: the selection's state between calls, by names of its choice; checkpoints hold it.
     """
 
     leaf: int

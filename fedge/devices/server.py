@@ -1,4 +1,4 @@
-"""A server on the virtual clock: its model, the rule by which it changes, what it keeps in between."""
+"""A server on the virtual clock: its model, its rule, and the rule's state."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ class Server:
     Attributes:
         version: its model.
         number: how many it has made; staleness is counted in these.
-        memory: what it keeps between arrivals.
+        memory: its state between arrivals.
         put_aside: keeps the vector of a version, (P,), in memory or in a file.
         range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
     """
@@ -46,7 +46,7 @@ class Server:
             arguments: of the rule, by keyword.
             children: how many bring something.
             facts: of the model, for rules that need more than vectors.
-            private: adds noise to what is released; None for no privacy.
+            private: adds noise to releases; None for no privacy.
         """
         self.version = version
         self.number = 0

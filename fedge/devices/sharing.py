@@ -3,7 +3,7 @@
     Σ min(cap_i, share) = the link, or every transfer goes as fast as its own cap where the link has room
 
 (max-min fairness, Bertsekas and Gallager 1992). Caps and shares are whole thousandths of a byte per second,
-what is left of a transfer whole 10⁻⁹ bytes, times microseconds: a share is rounded down, an end to the
+the rest of a transfer whole 10⁻⁹ bytes, times microseconds: a share is rounded down, an end to the
 nearest microsecond, at least one ahead, and nothing else is rounded. So the numbers are the same everywhere,
 and after a checkpoint. A transfer that begins or ends changes the rates of all: O(n log n) for n under way.
 """

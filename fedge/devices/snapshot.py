@@ -1,7 +1,7 @@
 """A procedure between two events ↔ a checkpoint: states by groups, and the rest as JSON.
 
-Kept are the heap of events, all jobs under way with the models that they started from, what servers and
-their rules hold, who is idle, and the books. Not kept: random streams, which follow from seed and counts, and
+Kept are the heap of events, all jobs under way with the models that they started from, state of servers and
+their rules, idle devices, and the books. Not kept: random streams, which follow from seed and counts, and
 results of jobs under way, which are trained again. An array that several things hold, as a version that many
 jobs started from, is kept once.
 """
@@ -30,7 +30,7 @@ Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
 _GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING)
 _V = "vector"
-_FORM = 2  # of what is kept; 1, without the word, knew nobody's comings and goings
+_FORM = 2  # of the checkpoint; 1, without the word, knew nobody's comings and goings
 
 
 class _Kept:
@@ -61,7 +61,7 @@ class _Kept:
 
 
 class _Found:
-    """The arrays of a checkpoint by their numbers, copied once each, so that what was one is one again."""
+    """Arrays of a checkpoint by their numbers, copied once each, so that shared arrays stay shared."""
 
     def __init__(
         self, groups: Mapping[str, Mapping[str, State]], layout: Layout,

@@ -1,7 +1,7 @@
 """Server optimisers for the mean update of a buffer: add it, gather momentum, or step by Adam.
 
 The mean d of the weighted updates stands for a gradient with its sign turned round (Reddi et al. 2021), m and
-v are what the server keeps. Entries that nobody trains, as BatchNorm's statistics, get d itself.
+v are the server's state. Entries that nobody trains, as BatchNorm's statistics, get d itself.
 
     momentum   m ← β m + d;  w ← w + η m                                       (Hsu et al. 2019, FedAvgM)
     adam       m ← β m + (1 − β) d;  v ← β₂ v + (1 − β₂) d²;  w ← w + η m / (√v + ε)
@@ -48,7 +48,7 @@ def stepped(
     beta2: float,
     epsilon: float,
 ) -> np.ndarray:
-    """The next model, (P,) float64, and what the server keeps in `memory.arrays`.
+    """The next model, (P,) float64, and the server's state in `memory.arrays`.
 
     Args:
         model: w, (P,).

@@ -15,7 +15,7 @@ from fedge.config.option import ConfigError
 _PARQUET = b"PAR1"
 _SLICE = 65_536  # rows
 T = TypeVar("T")
-Row = Mapping[str | None, Any]  # name → cell; under None what a row has beyond its columns
+Row = Mapping[str | None, Any]  # name → cell; under None the cells beyond its columns
 
 
 def header_of(path: Path, option: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def _of_parquet(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _read(path: Path, option: str, act: Callable[[], T]) -> T:
-    """Result of a step of reading; whatever a file makes it raise is one line."""
+    """Result of a step of reading; any error of a file is one line."""
     try:
         return act()
     except Exception as error:

@@ -1,7 +1,7 @@
-"""A run on the virtual clock in which nobody trains: who works when, and what arrives how stale.
+"""A run on the virtual clock without training: devices at work, arrivals and their staleness.
 
-Rules are called as ever, with models of one number that nobody changes, so what costs time in a study costs
-none here; bytes are those of the model that is meant. What goes by a model's quality (losses for Oort's
+Rules are called as ever, with models of one number that nobody changes, so training costs
+no time here; bytes are those of the real model. Facts of a model's quality (losses for Oort's
 selection, groups that are found) sees clients that are all alike.
 """
 

@@ -4,8 +4,8 @@
     0.02,0,1000000,500000,0.05,0.05
 
 Columns that are left out are 0 seconds, or transfers that take no time; one of the first two must be there.
-A column `device` may stand there, too, for whoever reads the file; nothing goes by it. With fewer rows than
-devices they are used again in turn, after a shuffle. `fedge.devices.table_files` says what a file may be.
+A column `device` may stand there, too, for readers of the file; nothing goes by it. With fewer rows than
+devices they are used again in turn, after a shuffle. `fedge.devices.table_files` describes the files.
 """
 
 import math
@@ -61,7 +61,7 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
 
     Args:
         given: path of the file.
-        defaults: column → what stands where it is absent; infinity for one whose numbers are above 0.
+        defaults: column → value where it is absent; infinity for one whose numbers are above 0.
         needed: columns of which one must be there.
 
     Raises:
@@ -122,7 +122,7 @@ def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where
 
 
 def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:
-    """A cell as a number, or what stands for an absent column."""
+    """A cell as a number, or the default of an absent column."""
     if name not in row:
         return default
     text = row.get(name)

@@ -3,8 +3,8 @@
 A job's model comes over the leaf's link, is trained, and goes back over it:
 
     SEND   a device begins to receive, `down_s` after it was given work, or to send, `up_s` after training
-    SENT   transfers end; what has been received is trained, what has been sent arrives
-    ARRIVE what has been sent is back, or the job is lost: the device drops out or goes, or its time is over
+    SENT   transfers end; received models are trained, sent ones arrive
+    ARRIVE a sent model is back, or the job is lost: the device drops out or goes, or its time is over
 
 A device that drops out does so after a share of the time that its job would take if nobody else were sending.
 A job is handed to the workers when its model has come; one that is lost after that was trained in vain.
@@ -33,7 +33,7 @@ class Route:
         down_us, train_us, up_us: before its model comes, of training, before its result goes.
         back_us: of sending the result if nobody else were sending.
         cut_us: virtual time at which it is lost unless it is back; None: it never is.
-        lost_as: what becomes of it then.
+        lost_as: its outcome then.
         leg: where it is.
     """
 
@@ -94,7 +94,7 @@ def send(procedure: "Procedure", event: Event) -> None:
 
 
 def end_transfers(procedure: "Procedure", event: Event) -> None:
-    """Let what has been transferred go on its way; its device begins to train what it has received."""
+    """Let a transferred model go on its way; its device begins to train a received one."""
     for key in procedure.network.ended(event.subject, event.number, procedure.clock):
         if procedure.network.is_of_cloud(event.subject):
             assert procedure.cloud is not None
@@ -104,7 +104,7 @@ def end_transfers(procedure: "Procedure", event: Event) -> None:
 
 
 def _sent(procedure: "Procedure", number: int) -> bool:
-    """Let a device train what it has received, or what it has sent arrive; whether it is to train now."""
+    """Let a device train its received model, or its sent one arrive; whether it is to train now."""
     job, route, now_us = procedure.jobs[number], procedure.routes[number], procedure.clock.now_us
     if route.leg == SENDING:
         route.leg = BACK

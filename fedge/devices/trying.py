@@ -1,4 +1,4 @@
-"""Parts of the virtual clock tried out before a run: what they do not take is said at once."""
+"""Parts of the virtual clock tried out before a run: their errors are reported at once."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -84,7 +84,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a selection that gives work to nobody who is there, or cannot be called."""
+    """Raise ConfigError for a selection that picks an absent device, or cannot be called."""
     there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
     turn = Turn(0, PickDraws(0, 0), _DEVICES)
     found = _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
@@ -105,7 +105,7 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
-    """Result of a part; whatever it raises is one line."""
+    """Result of a part; any error is one line."""
     try:
         return act()
     except ConfigError as error:

@@ -65,7 +65,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A model that a server has made, held once, whoever starts from it.
+    """A model that a server has made, held once for all that start from it.
 
     Attributes:
         layout: of the model.

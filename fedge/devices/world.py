@@ -25,7 +25,7 @@ class JobRow:
     Attributes:
         job: as it was begun.
         outcome: "updates", or why it was lost.
-        staleness: of what arrived; None where nothing did.
+        staleness: of the arrival; None without any.
     """
 
     job: Job
@@ -53,15 +53,15 @@ class World:
     Attributes:
         config: of the run.
         seed: in force.
-        who: is there.
+        who: devices of the run.
         fleet: a row per client; those of unseen clients are not used.
         presence: when devices are there.
         ahead: lets devices train.
         evaluating: lets clients evaluate.
         traced: devices whose jobs are listed.
         clock: real time, charged throughout.
-        hooks: who is told.
-        selection: says who is given work.
+        hooks: receive events.
+        selection: picks devices for work.
         selection_arguments: of it, by keyword.
         duration: of the user's, how long jobs train; None: as the fleet says.
         give_back: tells the system that nobody looks at models in files just now.

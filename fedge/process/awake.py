@@ -1,6 +1,6 @@
 """A clock that stands still while the process is stopped.
 
-Ctrl-Z and SIGSTOP stop a process for as long as somebody likes. Who waits for something by a limit of seconds
+Ctrl-Z and SIGSTOP stop a process for as long as somebody likes. A wait with a limit of seconds
 must not take that for silence: nothing could have come.
 """
 

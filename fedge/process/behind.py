@@ -25,14 +25,14 @@ class Behind:
         self._error: BaseException | None = None
 
     def begin(self, job: Callable[[], object]) -> None:
-        """Begin a job, after the one before it; raises what that has raised."""
+        """Begin a job, after the one before it; raises that one's exception."""
         self.finish()
         # a daemon: a disk that does not answer must not hold up the end of the process
         self._thread = threading.Thread(target=self._carry_out, args=(job,), name="behind", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until the job, if there is one, is done; raise what it has raised, once."""
+        """Wait until the job, if there is one, is done; raise its exception, once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -43,7 +43,7 @@ class Behind:
     def _carry_out(self, job: Callable[[], object]) -> None:
         try:
             job()
-        except BaseException as error:  # the owner's to deal with, whatever it is
+        except BaseException as error:  # any error: the owner's to deal with
             self._error = error
 
     def __enter__(self) -> "Behind":

@@ -1,7 +1,7 @@
 """memray in one process of a profiled run: from the moment that Fedge is loaded until it is ended.
 
 Switched on by the environment, because Flower and Ray start the processes. Loads nothing before it begins:
-what is loaded later is to be seen.
+later imports are to be seen.
 """
 
 import atexit

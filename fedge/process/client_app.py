@@ -1,6 +1,6 @@
-"""A client of a deployment: which process stands for it, and what its node's processes hold.
+"""A client of a deployment: its process, and the memory of its node's processes.
 
-A SuperNode has a ClientApp started for every message, so what lives on from one to the next is who starts it:
+A SuperNode has a ClientApp started for every message, so only its starter lives on from one to the next:
 its SuperExec, or `fedge node`. The node measures itself where it answers, and sends numbers and nothing else:
 roles, process ids, MiB, files, threads. Of its machine no more is told than with the client's times: a number
 (`fedge.process.identity`).
@@ -32,12 +32,12 @@ def is_client_app() -> bool:
 
 
 def lasting_process() -> int:
-    """The number of the process that takes message after message: who starts it, for a ClientApp."""
+    """Number of the process that takes message after message: the starter of a ClientApp."""
     return process_number(os.getppid() if is_client_app() else None)
 
 
 def measure_node() -> list[ProcessMemory]:
-    """Measure this ClientApp ("worker"), what trains for it ("trainer") and its node's programs ("node").
+    """Measure this ClientApp ("worker"), its trainers ("trainer") and its node's programs ("node").
 
     Nothing where this process is no ClientApp of a SuperNode.
     """
@@ -52,7 +52,7 @@ def measure_node() -> list[ProcessMemory]:
 
 
 def _programs(client_app: psutil.Process) -> list[psutil.Process]:
-    """The programs of a ClientApp's node on its machine: what started it, and those beside."""
+    """Programs of a ClientApp's node on its machine: its starter, and those beside."""
     top = None
     for parent in client_app.parents():
         if not (is_program(_words(parent)) or _is_node(_words(parent))):
@@ -98,7 +98,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
-    """Processes as a reply has them, `_WIDTH` numbers each; −1 for what the system does not count."""
+    """Processes as a reply has them, `_WIDTH` numbers each; −1 for numbers that the system does not count."""
     found: list[float] = []
     for one in processes[:_MOST]:
         fds, threads = (-1.0 if count is None else float(count) for count in (one.fds, one.threads))
@@ -110,7 +110,7 @@ def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
     """Numbers of a reply about its node's processes; empty where they are malformed.
 
     Args:
-        numbers: of `as_numbers`, from whoever has sent them.
+        numbers: of `as_numbers`, from any sender.
         worker: number of the client's lasting process: the ClientApp is known by it, since there is another
             for each message.
     """

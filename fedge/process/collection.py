@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def spared_imports() -> Iterator[None]:
-    """Keep the search away from what the body imports, meanwhile and for good.
+    """Keep the search away from modules that the body imports, meanwhile and for good.
 
     PyTorch and Flower bring some hundred thousand objects that stay. Searching them again and again takes a
-    fifth of a short run's time. Nothing else changes: what is not imported here is searched as ever.
+    fifth of a short run's time. Nothing else changes: other objects are searched as ever.
     """
     was_on = gc.isenabled()
     gc.disable()

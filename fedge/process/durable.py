@@ -31,10 +31,10 @@ def make_folder(path: Path) -> None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Give a file that has been written its name; it replaces what was there.
+    """Give a written file its name; it replaces an older one.
 
     Raises:
-        OSError: the disk is full or gone; what was at `path` still is.
+        OSError: the disk is full or gone; `path` is as before.
     """
     sync(temporary)
     temporary.replace(path)
@@ -42,7 +42,7 @@ def commit(temporary: Path, path: Path) -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that is to be moved; what lay in its place goes, and nothing is written through a link.
+    """Write a file that is to be moved; an older one goes, and nothing is written through a link.
 
     Raises:
         OSError: the disk is full or gone.
@@ -53,7 +53,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
-    """Write a small file as a whole: whoever reads it sees the old or the new one.
+    """Write a small file as a whole: readers see the old or the new one.
 
     Args:
         path: of the file.
@@ -61,7 +61,7 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
         durably: wait for the disk; without it, a power failure may leave an empty file.
 
     Raises:
-        OSError: the disk is full or gone; what was at `path` still is.
+        OSError: the disk is full or gone; `path` is as before.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     try:

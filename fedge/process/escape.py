@@ -10,7 +10,7 @@ from typing import Any
 from unicodedata import bidirectional, category
 
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-_FORMULA = "=+-@"  # begins what a spreadsheet works out instead of showing (OWASP, CSV injection)
+_FORMULA = "=+-@"  # begins a cell that a spreadsheet works out instead of showing (OWASP, CSV injection)
 
 
 def printable(text: str) -> str:
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def on_page(text: str) -> str:
-    r"""Text for a page, in lines: what no page can hold or what turns a line round is written as an escape.
+    r"""Text for a page, in lines, with escapes for characters that a page cannot hold or that turn lines round.
 
     >>> on_page("two\nlines \u202e \ud800")
     'two\nlines \\u202e \\ud800'

@@ -11,13 +11,13 @@ from types import FrameType
 from typing import Any, NoReturn
 
 COMPLETED, RUNNING, PARTIAL, FAILED, STALLED = 0, 1, 3, 4, 5
-UNREAD = 141  # 128 + SIGPIPE: nobody reads what a command prints
+UNREAD = 141  # 128 + SIGPIPE: nobody reads a command's output
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
-LEAVE_S = 15.0  # what a run that is over may still take to put its house in order
+LEAVE_S = 15.0  # for a run that is over to put its house in order
 LEAVE_STALLED_S = 3.0  # the same where waiting has been in vain already
-REPORT_S = 600.0  # what a report may take: seconds of CPU, but minutes on a busy machine
+REPORT_S = 600.0  # for a report: seconds of CPU, but minutes on a busy machine
 
-_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is what a closed terminal sends
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # a closed terminal sends the last
 
 
 class Interrupted(KeyboardInterrupt):
@@ -55,7 +55,7 @@ def interrupted_by(error: BaseException) -> Interrupted | None:
 def signals_as_exceptions(leave_s: float = LEAVE_S) -> Iterator[None]:
     """Let SIGINT, SIGTERM and SIGHUP raise Interrupted in the main thread.
 
-    The first one also gives the process `leave_s` seconds to end, whatever holds it up. A signal that is
+    The first one also gives the process `leave_s` seconds to end, in any case. A signal that is
     ignored from outside (nohup) stays ignored. Outside the main thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -139,7 +139,7 @@ def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
 
 
 def leave_now(exit_code: int) -> NoReturn:
-    """End this process, whatever its threads do."""
+    """End this process, even amid its threads' work."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -28,7 +28,7 @@ def process_name() -> str:
     return f"{_machine()}/{os.getpid()}"
 
 
-PID_BITS = 22  # of a process id: what Linux has at most
+PID_BITS = 22  # of a process id: Linux's largest
 
 
 def process_number(pid: int | None = None, machine: int | None = None) -> int:

@@ -18,7 +18,7 @@ _WAIT_S = 10.0
 
 @contextmanager
 def lend_output(path: Path) -> Iterator[None]:
-    """While inside, hand descriptors 1 and 2 to whoever of this user connects to the socket `path`."""
+    """While inside, hand descriptors 1 and 2 to this user's processes that connect to the socket `path`."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         os.chmod(path, 0o600)

@@ -24,7 +24,7 @@ _LONGEST = 2**16  # characters of a record
 
 
 class _RunLog(logging.FileHandler):
-    """The handler of one run.log; it knows what it replaced."""
+    """The handler of one run.log; it knows the replaced streams."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
@@ -73,7 +73,7 @@ def _shortened(text: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Lines of a log without what would move a terminal."""
+    """Lines of a log without control sequences of a terminal."""
     return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
@@ -137,7 +137,7 @@ class _EarlyErrors(logging.Handler):
 
 
 def keep_early_engine_errors() -> None:
-    """Let `first_engine_error` know what Flower logs before the run has its log, and not the terminal.
+    """Pass Flower's log from before the run has its own to `first_engine_error`, not to the terminal.
 
     For a process whose engine, in another thread, may fail before that: the run says so in one line.
     """
@@ -147,7 +147,7 @@ def keep_early_engine_errors() -> None:
 def first_engine_error() -> str:
     """The first error that Flower logged in this run, in one line; empty without one.
 
-    What it logged before the run had its log comes first: later ones only say that there was one.
+    Errors from before the run had its log come first: later ones only say that there was one.
     """
     logs = (handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog))
     return _EarlyErrors.first or next((log.engine_error for log in logs if log.engine_error), "")
@@ -157,7 +157,7 @@ def divert_descriptors(path: Path) -> TextIO:
     """Point this process's standard output and error at `path` and return a stream to the old output.
 
     Called once, in a process that ends with the run (Flower's simulation process). Where that output leads
-    nowhere and Flower sends what is printed to who started the run (``flwr run --stream``), the stream is
+    nowhere and Flower sends output to the starter of the run (``flwr run --stream``), the stream is
     Python's own, and run.log has the lines as well.
     """
     open_missing_streams()

@@ -17,8 +17,8 @@ class ProcessMemory:
 
     Attributes:
         role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), "node" for
-            programs of a SuperNode, "ray" for Ray's own processes, or "other" for whatever else they have
-            started (what cleans up after a kill, processes of a user's own code, a newer Flower's SuperLink).
+            programs of a SuperNode, "ray" for Ray's own processes, or "other" for all else that they have
+            started (the reaper, processes of a user's own code, a newer Flower's SuperLink).
         rss_mib: resident set size; pages shared between processes count in each.
         fds: open file descriptors; None where the system does not count them (Windows).
         uss_mib: unique set size, pages that no other process has; None where it was not measured this time.
@@ -26,7 +26,7 @@ class ProcessMemory:
         cuda_allocated_mib, cuda_reserved_mib: most that tensors took on its GPU, and that PyTorch held there
             for them, since the last time; None where it has not used one.
         machine: where it is; empty for the server's machine.
-        number: what else it is known by, else 0: its process number (`fedge.process.identity`) where it is on
+        number: its second name, else 0: its process number (`fedge.process.identity`) where it is on
             another machine; of a ClientApp, the number of the process that starts one for each message.
     """
 
@@ -77,7 +77,7 @@ def in_order(processes: Iterable[ProcessMemory]) -> list[ProcessMemory]:
 
 
 def measure_worker() -> list[ProcessMemory]:
-    """Measure this worker of Ray's, what it has started, and Ray's own processes beside it on its machine.
+    """Measure this worker of Ray's, its children, and Ray's own processes beside it on its machine.
 
     Other workers measure themselves; they may be somebody else's.
     """
@@ -87,7 +87,7 @@ def measure_worker() -> list[ProcessMemory]:
     beside = [] if raylet is None or raylet.name() != _RAYLET else [raylet, *raylet.children()]
     own = {process.pid for process in mine}
     others = [
-        replace(one, role="ray")  # whatever its command line says: the raylet has started it
+        replace(one, role="ray")  # under any command line: the raylet has started it
         for one in _measure_all(beside, False)
         if one.pid not in own and one.role != "worker"
     ]
@@ -96,7 +96,7 @@ def measure_worker() -> list[ProcessMemory]:
 
 
 def measure_these(processes: Iterable[psutil.Process], role: str = "") -> list[ProcessMemory]:
-    """Measure those of other processes that have not ended; they are what they seem to be, or have a role."""
+    """Measure those of other processes that have not ended; roles are given, or as they seem."""
     found = _measure_all(processes, False)
     return [replace(one, role=role) for one in found] if role else found
 
@@ -108,7 +108,7 @@ def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[Pr
 
 _RAYLET = "raylet"
 _ROLES = ("server", "worker", "trainer", "node", "ray", "other")
-_RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of what Ray starts, and of programs in its folder
+_RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of Ray's processes, and of programs in its folder
 TRAINER = "fedge.parallel.member"  # the program, as the command line names it
 
 
@@ -151,7 +151,7 @@ def _uss_mib(process: psutil.Process) -> float | None:
 def with_cuda(
     processes: Sequence[ProcessMemory], cuda_mib: Mapping[int, tuple[float, float]]
 ) -> list[ProcessMemory]:
-    """Processes with what they said of their GPUs: `known_as` → MiB allocated, MiB reserved."""
+    """Processes with their reports of GPUs: `known_as` → MiB allocated, MiB reserved."""
     found = []
     for process in processes:
         allocated, reserved = cuda_mib.get(process.known_as, (None, None))

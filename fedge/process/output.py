@@ -1,13 +1,13 @@
-"""Output of clients, bounded: what one prints, logs or warns of fills neither a log nor a terminal.
+"""Output of clients, bounded: its prints, logs and warnings fill neither a log nor a terminal.
 
-While a thread works for a client (`spoken_by`), what it writes to standard output and error counts, and so
-does what it logs (`fedge.process.logs` asks `room_for`). Of one client 64 KiB a call are let through, and
+While a thread works for a client (`spoken_by`), its writes to standard output and error count, and so
+do its log lines (`fedge.process.logs` asks `room_for`). Of one client 64 KiB a call are let through, and
 1 MiB an hour; the rest is dropped where it is written, so that no memory holds it. A line of the log says how
 much was left out, and whose: after the first call of which something was, and whenever that has doubled.
 
 In a process that works for clients alone (a worker of Ray's, a ClientApp of a SuperNode) threads that a
-client has started count as well, and what would move a terminal is written as an escape: it ends in a log.
-What native code writes to descriptors itself passes by here; `fedge node` bounds that, too.
+client has started count as well, and a terminal's control sequences become escapes: it ends in a log.
+Native code's writes to descriptors pass by here; `fedge node` bounds them, too.
 """
 
 import logging
@@ -38,10 +38,10 @@ class _Share:
 
     Attributes:
         began: when the hour began.
-        hour: what is left of it.
-        call: what is left of the call that goes on.
-        of_call: what of that was left out.
-        dropped: what was left out since the log began.
+        hour: bytes left of it.
+        call: bytes left of the call that goes on.
+        of_call: bytes left out of it.
+        dropped: bytes left out since the log began.
         said: of which the log has spoken.
     """
 
@@ -97,7 +97,7 @@ def _is_alone() -> bool:
 
 @contextmanager
 def spoken_by(client: int) -> Iterator[None]:
-    """Bound what this thread prints and logs, on behalf of a client (partition id)."""
+    """Bound this thread's output and log, on behalf of a client (partition id)."""
     if getattr(_mine, "share", None) is not None:  # one engine calls another's guard
         yield
         return
@@ -120,13 +120,13 @@ def spoken_by(client: int) -> Iterator[None]:
 
 
 def _let_all_count(share: _Share | None) -> None:
-    """Let what threads print that nobody knows count for a client."""
+    """Count the output of unknown threads for a client."""
     global _everybodys
     _everybodys = share
 
 
 def say_anew() -> None:
-    """Let a log that begins now have its own lines on what was left out."""
+    """Let a log that begins now have its own lines on omissions."""
     with _lock:
         for share in _shares.values():
             share.dropped, share.said = share.of_call, 0
@@ -150,7 +150,7 @@ def _enter() -> None:
 
 
 def _leave() -> None:
-    """Put back what was there, after the last; a stream that somebody else has put there stays."""
+    """Put back the former streams, after the last; a stream that somebody else has put there stays."""
     global _at_work
     _at_work -= 1
     if _at_work == 0:
@@ -161,7 +161,7 @@ def _leave() -> None:
 
 
 class _Bounded:
-    """A stream, of text or bytes, that lets through what there is room for; all else is the stream's own."""
+    """A stream, of text or bytes, that lets output through while there is room; otherwise as the stream itself."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

@@ -1,7 +1,7 @@
 """Ending with the process that started this one: `flwr run` with `fedge run`, the simulation with `flwr run`.
 
 Killed without a word (SIGKILL, no memory), a process cannot end those that it has started, and a simulation
-would go on for all its rounds. Only a parent that has said so is followed: who starts a run by hand may log
+would go on for all its rounds. Only a parent that has said so is followed: a user who starts a run may log
 out.
 """
 
@@ -45,7 +45,7 @@ def follow_parent(end: Callable[[], None]) -> bool:
 
 
 def follow_at_once() -> bool:
-    """Be killed as soon as the parent is gone, if it wants to be followed; for who keeps nothing in order.
+    """Be killed as soon as the parent is gone, if it wants to be followed; for processes without clean-up.
 
     On Linux the kernel sees to it, which no busy interpreter holds up.
     """

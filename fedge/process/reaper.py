@@ -1,8 +1,8 @@
-"""A small process that outlives a run: it ends what the run has started and removes what it has left.
+"""Reaper: a small process that outlives a run, ends its processes and removes its leftovers.
 
 A run that is killed cannot clean up, and Ray's helpers take up to half a minute to notice that they are
 alone. The reaper holds the reading end of a pipe, which closes with the run's process however that ends; the
-processes to end are known by a mark in their environment, at whatever depth and whoever their parent is now.
+processes to end are known by a mark in their environment, at any depth and under any parent.
 
 This file is carried out by itself, as a program, and imports nothing of Fedge.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 MARK = "FEDGE_RUN"
-_BY_THEMSELVES_S = 5.0  # what marked processes may take to end, from the run's own end on
+_BY_THEMSELVES_S = 5.0  # for marked processes to end, from the run's own end on
 _AFTER_KILL_S = 10.0
 _POLL_S = 0.2
 
@@ -30,8 +30,8 @@ class Reaper:
     """The reaper of this process."""
 
     def __init__(self) -> None:
-        """Start it; what this process starts from now on carries its mark."""
-        # nobody's: of two runs' reapers, one in the other's processes, each ends what is its own
+        """Start it; this process's children from now on carry its mark."""
+        # nobody's: of two runs' reapers, one in the other's processes, each ends its own
         unmarked = {name: value for name, value in os.environ.items() if name != MARK}
         mark = uuid.uuid4().hex
         words = [sys.executable, "-I", __file__, mark, str(_BY_THEMSELVES_S)]
@@ -83,9 +83,9 @@ def remove_at_end(path: Path) -> None:
 
 
 def main(mark: str, wait_s: str) -> None:
-    """Wait for the end of standard input, then end and remove what is left after so many seconds."""
+    """Wait for the end of standard input, then end and remove leftovers after so many seconds."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # whoever ends a whole session means the run
+        if hasattr(signal, name):  # the end of a whole session is meant for the run
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     paths = [Path(line) for line in sys.stdin.read().splitlines() if line]
     _wait_for_end(mark, float(wait_s))

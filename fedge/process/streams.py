@@ -7,7 +7,7 @@ from typing import TextIO
 
 
 def open_missing_streams() -> None:
-    """Open descriptors 0, 1 and 2 where they are closed: else a file gets theirs, and what is printed."""
+    """Open descriptors 0, 1 and 2 where they are closed: else a file gets theirs, and the output."""
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
             os.open(os.devnull, os.O_RDWR)  # gets the smallest number that is free: this one
@@ -31,7 +31,7 @@ def replace_unprintable() -> None:
 
 
 def forget_unread() -> None:
-    """Drop what standard output and error cannot take: the exit code of the process is to be its own."""
+    """Drop output that standard output and error cannot take: the exit code stays the process's own."""
     _forget_unread(sys.stdout)
     _forget_unread(sys.stderr)
 

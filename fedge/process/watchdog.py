@@ -1,6 +1,6 @@
 """Ends a run in which nothing happens any more: no reply, no phase done, no round, for `guard.stall-timeout`.
 
-Who makes progress says so with `note_progress`. When it stays away, the run is told at its next wait for
+Steps note their progress with `note_progress`. When none comes, the run is told at its next wait for
 replies (`refuse_stalled` raises there) and ends like any failed run. Time in which the process was stopped
 (Ctrl-Z) does not count. A run that does not even wait, because
 it hangs somewhere else, is ended from outside by the watching thread.
@@ -101,7 +101,7 @@ def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: thre
 
 
 def _dump_stacks(log: Path) -> None:
-    """Append what every thread of this process is doing."""
+    """Append the stack of every thread of this process."""
     with suppress(OSError), log.open("a", encoding="utf-8") as stream:
         stream.write("the run has stalled; what every thread is doing:\n")
         stream.flush()

@@ -1,9 +1,9 @@
 """The run folder, written and read (contract C9).
 
 `folder` is its place, `manifest` its manifest, `catalog` all its columns, `recorder` writes it, `message_log`
-the messages' times, `reader` reads it as frames and arrays, `status` says how a run stands, `lock` who holds
-it, `rows` reads tables that may be damaged, `private` what is this machine's alone, `export` makes a copy
-without it. `device_tables` and `device_recorder` are what a run on the virtual clock leaves beside.
+the messages' times, `reader` reads it as frames and arrays, `status` tells a run's status, `lock` guards
+it, `rows` reads tables that may be damaged, `private` holds this machine's facts, `export` makes a copy
+without them. `device_tables` and `device_recorder` write the further tables of the virtual clock.
 
 Imports only from below: `devices`, `edge` and rooms below them.
 """

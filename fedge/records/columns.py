@@ -63,7 +63,7 @@ class Table:
 
     Attributes:
         path: below the run folder; ``*`` stands for a number.
-        about: what a row is.
+        about: meaning of a row.
         columns: in the order of the file.
         always: every version of Fedge has written it.
         optional: no result stands in it: a run goes on without it.
@@ -93,7 +93,7 @@ class Table:
         _write(file, ([_cell(value) for value in self.row(row)] for row in rows))
 
     def fit(self, file: TextIO) -> None:
-        """Give a table that another version began the columns of this one; what it lacks is left empty."""
+        """Give a table that another version began the columns of this one; missing cells are left empty."""
         file.seek(0)
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) == self.names:
@@ -119,7 +119,7 @@ def _write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """A value as it stands in a table: nothing for what was not measured, and no formula.
+    """A value as a cell of a table: empty if it was not measured, and no formula.
 
     Numbers have the fewest digits that give the same float back.
     """

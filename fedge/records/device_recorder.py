@@ -1,4 +1,4 @@
-"""The run folder of a run on the virtual clock: what every run writes, and its folder `devices/`."""
+"""The run folder of a run on the virtual clock: that of every run, and its folder `devices/`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,6 +1,6 @@
 """A copy of a run that can be shared: results and settings, nothing of the machine, no names of persons.
 
-What is copied is listed, so whatever else lies in the folder (logs, checkpoints, a tracker's files) stays.
+Copied files are listed, so all else in the folder (logs, checkpoints, a tracker's files) stays.
 Users become "user-1", "user-2", … in the order of their names; absolute paths keep their last name.
 """
 

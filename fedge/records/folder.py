@@ -1,4 +1,4 @@
-"""The place of a run: its folder under `runs-dir`, the link `latest`, and what goes when the run ends."""
+"""The place of a run: its folder under `runs-dir`, the link `latest`, and files removed when the run ends."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ from fedge.process.durable import make_folder, sync, write_bytes
 logger = logging.getLogger(__name__)
 
 LATEST = "latest"  # the link to the newest run
-MANIFEST = "manifest.json"  # what a folder has whose run began
+MANIFEST = "manifest.json"  # in the folder of every run that began
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
@@ -55,7 +55,7 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
     Args:
         run: "latest" is that of `runs_dir`, wherever else a folder is called so.
         runs_dir: folder of all runs.
-        name: what the user calls `run`, for the error.
+        name: the user's name of `run`, for the error.
 
     Raises:
         ConfigError: there is none.
@@ -108,7 +108,7 @@ def point_latest(folder: Path) -> None:
 
 
 def remove_client_data(folder: Path) -> None:
-    """Remove the run's copy of the client windows, also what an interrupted write left."""
+    """Remove the run's copy of the client windows, and the leftovers of interrupted writes."""
     for path in (folder, folder.with_name(folder.name + ".tmp")):
         shutil.rmtree(path, ignore_errors=True)
 

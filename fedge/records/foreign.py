@@ -12,11 +12,11 @@ from fedge.config.option import ConfigError
 from fedge.records.folder import short
 
 _LARGEST_JSON = 256 * 2**20  # bytes; it is read whole
-_OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within what is theirs
+_OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within their own folders
 
 
 class OddFileError(ConfigError):
-    """A run folder holds what nobody can read: no file and no folder, or JSON without an end. One line."""
+    """A run folder holds an unreadable entry: no file and no folder, or JSON without an end. One line."""
 
 
 def refuse_links(folder: Path) -> None:
@@ -30,15 +30,15 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_odd_files(folder: Path) -> None:
-    """Raise OddFileError for what a run folder cannot hold, before any of it is read.
+    """Raise OddFileError for entries that a run folder cannot hold, before any of it is read.
 
-    That is a pipe, a socket or a device, for which who opens it may wait for ever; and JSON of more than
+    That is a pipe, a socket or a device, whose opening may wait for ever; and JSON of more than
     256 MiB, which would be read whole.
     """
     for entry in _entries(folder):
         try:
             found = entry.stat()
-        except OSError:  # a link that leads nowhere, or what has just gone
+        except OSError:  # a link that leads nowhere, or a file just removed
             continue
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise OddFileError(
@@ -57,7 +57,7 @@ def _entries(folder: Path | str) -> Iterator["os.DirEntry[str]"]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:  # who wants to read or write in there is told
+    except OSError:  # readers and writers get the error
         return
     for entry in entries:
         yield entry

@@ -112,7 +112,7 @@ def _of_score(w: ScoreWords, which: str, statistics: Sequence[str], words: str, 
 
 
 def _tested(w: ScoreWords) -> list[Column]:
-    """Test scores of known clients, and what they trained with."""
+    """Test scores of known clients, and their training."""
     return [
         *_of_score(w, "test", ("mean", "std", "worst"), w.test),
         _over("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
@@ -128,7 +128,7 @@ def _tested(w: ScoreWords) -> list[Column]:
 
 
 def _grouped() -> list[Column]:
-    """Clusters of leaves, and what leaves did with their offers."""
+    """Clusters of leaves, and leaves' decisions on their offers."""
     return [
         Column("num_clusters", INT, "", "clusters after the round", lambda r: len(set(r.result.labels))),
         Column(

@@ -1,4 +1,4 @@
-"""A table on disk that grows row by row and knows the checksum of what it holds."""
+"""A table on disk that grows row by row and knows the checksum of its content."""
 
 import hashlib
 import io
@@ -22,11 +22,11 @@ class GrowingFile:
     """
 
     def __init__(self, path: Path, table: Table | None, offset: int) -> None:
-        """Open it, new or behind its first `offset` bytes; what lies after them goes.
+        """Open it, new or behind its first `offset` bytes; later ones are removed.
 
         Args:
             path: its folder is made if it is not there.
-            table: what it holds, if it is a table.
+            table: its columns, if it is a table.
             offset: 0 for a new one.
 
         Raises:
@@ -70,7 +70,7 @@ class GrowingFile:
         self.append(text.getvalue())
 
     def flush(self) -> None:
-        """Hand what has been appended to the system."""
+        """Hand appended bytes to the system."""
         self._file.flush()
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class GrowingFile:
 
     @property
     def sha256(self) -> str:
-        """Checksum of all that was appended, and of what was there before."""
+        """Checksum of all appended bytes, and of those before."""
         return self._digest.hexdigest()
 
 

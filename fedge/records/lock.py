@@ -15,7 +15,7 @@ class RunLock:
     """Locks a run folder until it is closed or the process ends; the empty file stays."""
 
     def __init__(self, folder: Path, rule: str = "a run must have ended before it is resumed") -> None:
-        """Lock `folder`; `rule` is what a locked one breaks.
+        """Lock `folder`; `rule` is the one that a locked folder breaks.
 
         Raises:
             ConfigError: a living process has it, or the folder cannot be written to.

@@ -1,6 +1,6 @@
 """manifest.json of a run: written whole, and read by everybody through the one function that reads it.
 
-A process that is killed cannot write that it ended, so what the file says is compared with whether the
+A process that is killed cannot write that it ended, so the file's status is compared with whether the
 process lives. Entries that are not of their kind, as after an editor or another program, are left out as if
 they had not been written; the rest is believed.
 """
@@ -25,7 +25,7 @@ _LARGEST = 2**63 - 1  # whole numbers of a configuration are at most this
 
 
 class RunFolderError(ConfigError):
-    """A run folder cannot be read. One line: the file, what is wrong, the next step."""
+    """A run folder cannot be read. One line: the file, its fault, the next step."""
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any], durably: bool = True) -> None:
@@ -90,7 +90,7 @@ def _damaged(path: Path, why: str) -> RunFolderError:
     )
 
 
-# --- what entries are -----------------------------------------------------------------------------------
+# --- types of entries -----------------------------------------------------------------------------------
 
 
 def _is_text(value: Any) -> bool:
@@ -175,14 +175,14 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def odd_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]:
-    """Entries of a manifest that are not what they must be, or are needed and missing."""
+    """Entries of a manifest that have wrong values, or are needed and missing."""
     return [key for key, value in manifest.items() if not _is_of_its_kind(key, value)] + [
         key for key in needed if key not in manifest
     ]
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    """Whether an entry is what Fedge writes; nothing is known of entries of other versions."""
+    """Whether an entry has a form that Fedge writes; nothing is known of entries of other versions."""
     kind = _KINDS.get(key)
     return kind is None or kind(value)
 

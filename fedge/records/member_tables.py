@@ -28,7 +28,7 @@ def _place() -> list[Column]:
 
 
 def _offer(w: ScoreWords) -> list[Column]:
-    """Validation scores of what the leaf had and was offered, and its decision."""
+    """Validation scores of the leaf's own and offered models, and its decision."""
     return [
         Column(
             f"val_{w.name}_own",
@@ -95,7 +95,7 @@ def _unseen(w: ScoreWords) -> list[Column]:
 
 
 def _served() -> list[Column]:
-    """The model that is served, and what the offer was mixed of."""
+    """The served model, and the mixture of the offer."""
     return [
         later("serves", TEXT, "", "role of the model that its known clients are served", at("leaf.serves")),
         later(

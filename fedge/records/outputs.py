@@ -1,4 +1,4 @@
-"""Whether a run's results are still what it wrote, by the checksums in its manifest."""
+"""Check that a run's results are still as it wrote them, by the checksums in its manifest."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -34,12 +34,12 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """A line for each result that is missing or not what the run wrote; none before it has ended."""
+    """A line for each result that is missing or changed since the run wrote it; none before its end."""
     return _damaged(folder, manifest, (*OUTPUTS, *_ON_CLOCK))
 
 
 def damaged_tables(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """A line for each table of a run that has ended that is not what it wrote, as `damaged_outputs`.
+    """A line for each table of an ended run that is changed since, as `damaged_outputs`.
 
     Models, which no page shows and which may be large, are not looked at.
     """

@@ -1,7 +1,7 @@
 """A run folder as data: tables as Polars frames, the manifest as a mapping, models as arrays.
 
-Reads what `fedge.records.recorder` wrote and nothing else, at any moment: of a run that is in progress,
-failed or was killed it returns what is there. Whatever had to be left out (half a line at the end of a table,
+Reads the files of `fedge.records.recorder` and nothing else, at any moment: of a run that is in progress,
+failed or was killed it returns the rows so far. Omissions (half a line at the end of a table,
 a missing file) is named in `RunData.problems`.
 """
 
@@ -72,7 +72,7 @@ class RunData:
         servers: metrics/servers.csv; empty in folders of earlier versions and on the virtual clock.
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
-            `compared` is false where no comparison was due, `changes` says in words what happened,
+            `compared` is false where no comparison was due, `changes` tells the events in words,
             `lowest_p` is the smallest of the step's tests for groups, `level` that of the first.
         partition: partition.csv, windows per client, split, user, device and class; unseen clients and
             groups.
@@ -82,13 +82,13 @@ class RunData:
         memory: memory.csv.
         memberships: metrics/memberships.csv; empty where leaves are offered no mixtures.
         client_models: metrics/client_models.csv; empty where clients have no models of their algorithm.
-        versions: devices/versions.csv, an evaluation per row; this and what follows are empty of a run that
+        versions: devices/versions.csv, an evaluation per row; this and the next are empty of a run that
             is not on the virtual clock.
         jobs: devices/jobs.csv, of a few devices.
         devices: devices/devices.csv, once the run has ended.
         staleness: devices/staleness.csv, the same.
         confusion: client → (classes, classes) of the newest round, rows true, columns predicted.
-        problems: what had to be left out, a line each.
+        problems: omissions, a line each.
         last_written: when a table last grew, in UTC.
     """
 
@@ -218,7 +218,7 @@ class RunData:
         return models.predict(np.asarray(x), models.choose(leaf, client, unseen))
 
     def opened_models(self, trust_code: bool = False) -> "Models":
-        """The run's models and what they say about themselves.
+        """The run's models and their card.
 
         Args:
             trust_code: as in `predict`.
@@ -251,7 +251,7 @@ class RunData:
         return [leaves[leaf] for leaf in sorted(leaves)]
 
     def _refuse_other_models(self) -> None:
-        """Raise RunFolderError when the models are not there, or not what the run wrote."""
+        """Raise RunFolderError when the models are missing, or changed since the run wrote them."""
         path = self.folder / MODELS
         if not path.is_file():
             raise RunFolderError(
@@ -265,10 +265,10 @@ class RunData:
 
 
 def load_run(path: str | Path) -> RunData:
-    """Read a run folder, ``runs/NAME``, whatever state the run is in.
+    """Read a run folder, ``runs/NAME``, in any state of the run.
 
     Raises:
-        RunFolderError: there is no run, its manifest cannot be read, or it holds what is no file.
+        RunFolderError: there is no run, its manifest cannot be read, or it holds an entry that is no file.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:

@@ -1,6 +1,6 @@
 """The run folder (contract C9): everything a run leaves behind, written as the run goes, row by row.
 
-What the tables hold is in `fedge.records.catalog`.
+The tables' columns are in `fedge.records.catalog`.
 """
 
 import json
@@ -45,7 +45,7 @@ class RecordError(OSError):
 
 
 class Recorder:
-    """Writes one run folder. Use as a context manager: files are closed whatever happens."""
+    """Writes one run folder. Use as a context manager: files are closed in any case."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Recorder:
 
         Args:
             folder: of the run.
-            offsets: of a run that goes on, table → bytes that stay; what was written after them goes. Tables
+            offsets: of a run that goes on, table → bytes that stay; later ones are removed. Tables
                 that are not in it are begun anew.
             manifest: of a run that goes on, its entries so far.
             more: tables beside those of every run.
@@ -89,7 +89,7 @@ class Recorder:
         with suppress(OSError):
             self._messages.flush()
         for file in self._files.values():
-            with suppress(OSError):  # on a full disk, what could not be written before cannot be now
+            with suppress(OSError):  # on a full disk, writes that failed before fail now
                 file.close()
 
     @property
@@ -147,7 +147,7 @@ class Recorder:
             write_manifest(self.folder, self._manifest, durably)
 
     def end(self, status: str, exit_code: int, durably: bool = True, **entries: Any) -> Mapping[str, Any]:
-        """Write how the run ended, once: what comes later is a consequence. Returns what is written.
+        """Write the run's end, once: later ends are consequences. Returns the written one.
 
         A run that has succeeded has all of its results on disk before it says so.
 
@@ -203,7 +203,7 @@ class Recorder:
             result: of the round.
             laps: phase → seconds.
             memory: a process each.
-            timelines: what the workers did meanwhile; None where that is not known.
+            timelines: of the workers; None where unknown.
 
         Raises:
             RecordError: the disk is full or gone. Rows may be there in part.
@@ -268,9 +268,9 @@ class Recorder:
         """Write checkpoints/final.safetensors: every served leaf model, entries named ``leaf-0/…``.
 
         Args:
-            models: per leaf what it serves the clients that it knows.
-            unseen_clients: leaf → what it serves others, where that is another one; ``unseen-0/…``.
-            card: what the file is to say about itself.
+            models: per leaf the one served to the clients that it knows.
+            unseen_clients: leaf → model for unseen clients, where that is another one; ``unseen-0/…``.
+            card: the file's description of itself.
         """
         path = self.folder / MODELS
         path.parent.mkdir(exist_ok=True)

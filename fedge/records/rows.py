@@ -27,7 +27,7 @@ def _next(rows: Iterator[list[str]]) -> list[str] | None:
 
 
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield column → cell of each row below the first, which names the columns; what a row lacks is left out.
+    """Yield column → cell of each row below the first, which names the columns; missing cells are left out.
 
     >>> list(records_of(["round,loss", "1,0.5", "2"]))
     [{'round': '1', 'loss': '0.5'}, {'round': '2'}]

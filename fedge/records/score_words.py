@@ -1,4 +1,4 @@
-"""How the columns of global rounds are named, and what they mean, for the scores of a task."""
+"""Names and meanings of the columns of global rounds, for the scores of a task."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ VAL_LOSS = "mean validation loss of the served model"
 
 
 class ScoreWords:
-    """How columns are named and what they mean for a task's scores."""
+    """Names and meanings of columns for a task's scores."""
 
     def __init__(self, scores: Sequence[Score], loss_unit: str) -> None:
         """Take in the scores, the first of which decides, and the unit of the loss."""

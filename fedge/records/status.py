@@ -1,4 +1,4 @@
-"""How a run stands, read from its folder: for `fedge status`, and for whoever else asks."""
+"""Status of a run, read from its folder: for `fedge status` and others."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,12 +24,12 @@ class RunStatus:
         folder: of the run.
         status: "running", "completed", "partial" or "failed".
         exit_code: of `fedge.process.exits`; RUNNING while it runs, FAILED where results are damaged.
-        reason: why it failed, or what has ended it before its last round; empty otherwise.
+        reason: why it failed, or why it ended before its last round; empty otherwise.
         last_round: last global round in the metrics; 0 before the first.
         num_rounds: global rounds in all; 0 where that is not known.
         seconds_per_round: mean over the last rounds; None before the first.
         last_row: when the last row was written; None before the first.
-        damaged: a line for each result of a run that has succeeded and that is not what it wrote.
+        damaged: a line for each changed result of a run that has succeeded.
     """
 
     folder: Path

@@ -232,5 +232,5 @@ MEMORY = Table(
 
 
 def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The row object of timing.csv: seconds per phase, and what else was measured."""
+    """The row object of timing.csv: seconds per phase, and other measurements."""
     return {"global_round": global_round, **laps, "total": sum(laps.values()), **more}
