@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def on_page(text: str) -> str:
-    r"""Text for a page, in lines, with escapes for characters that a page cannot hold or that turn lines round.
+    r"""Text for a page, in lines, with escapes for characters that it cannot hold or that turn lines round.
 
     >>> on_page("two\nlines \u202e \ud800")
     'two\nlines \\u202e \\ud800'

@@ -161,7 +161,7 @@ def _leave() -> None:
 
 
 class _Bounded:
-    """A stream, of text or bytes, that lets output through while there is room; otherwise as the stream itself."""
+    """A stream, of text or bytes, that lets output through while there is room; else it is the stream."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
