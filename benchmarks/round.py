@@ -181,7 +181,7 @@ def _median_phases(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: float(np.median([row[name] for row in rows])) for name in names}
 
 
-# --- what is shown --------------------------------------------------------------------------------------
+# --- tables shown --------------------------------------------------------------------------------------
 
 
 def figures(results: dict[str, Any]) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""The one error this package raises for what a user can cause: always a single line."""
+"""The one error of this package for users' mistakes: always a single line."""
 
 
 class HharError(ValueError):

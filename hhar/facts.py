@@ -1,4 +1,4 @@
-"""Structure of HHAR, as numbers: who did what when, and how each device sampled it.
+"""Structure of HHAR, as numbers: users, activities, times, and each device's sampling.
 
 Sources. Bouts, sampling rates, coverage and gaps of the phones' accelerometers were counted from the
 11,279,275 labelled rows of `Phones_accelerometer.csv` (2,041 uninterrupted segments). Models, sensors and the

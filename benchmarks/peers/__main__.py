@@ -168,7 +168,7 @@ def not_training(folder: Path, name: str, seconds: np.ndarray) -> list[float]:
     return [1 - makespan(one) / took for one, took in zip(train_s[WARMUP:], seconds, strict=True)]
 
 
-# --- what is shown --------------------------------------------------------------------------------------
+# --- tables shown --------------------------------------------------------------------------------------
 
 
 def figures(results: dict[str, Any]) -> list[Figure]:

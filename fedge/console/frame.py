@@ -75,7 +75,7 @@ class Board:
         num_rounds: global rounds in all.
         done: global rounds done.
         elapsed_s, left_s: seconds; None where nothing is known yet.
-        phase: what the run does while no exchange goes on.
+        phase: of the run while no exchange goes on.
         leaves: the clients of every leaf.
         leaf_rounds: per global round.
         leaf_round: of the current global round.
@@ -97,7 +97,7 @@ class Board:
     trends: list[deque[float]] = field(default_factory=list)
 
     def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
-        """Take in who is there, before the first round."""
+        """Take in the tree's clients, before the first round."""
         self.leaves, self.leaf_rounds, self.done = leaves, leaf_rounds, done
         self.trends = [deque(maxlen=_LONGEST_TREND) for _ in range(len(leaves) + 1)]
 

@@ -61,7 +61,7 @@ class Console:
         """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
 
     def watch(self, words: Callable[[], str]) -> None:
-        """Show what `words` gives while the run goes on: how far its virtual clock is."""
+        """Show the result of `words` while the run goes on: how far its virtual clock is."""
 
     def round(self, result: RoundResult, seconds: float) -> None:
         """Write the line of one global round, which took so many seconds."""
@@ -74,7 +74,7 @@ class Console:
         return sum(self._seconds) / len(self._seconds) * (self._num_rounds - done)
 
     def close(self, failed: bool = False) -> None:
-        """End what is not a plain line; `say` goes on. The last state stays on the screen if it `failed`."""
+        """End all but plain lines; `say` goes on. The last state stays on the screen if it `failed`."""
 
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler: past all buffers and locks, which may be held right now."""

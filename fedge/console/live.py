@@ -2,7 +2,7 @@
 
 The frame (`fedge.console.frame`) is redrawn by the thread that waits for clients, never by one that trains,
 at most four times a second and in at most a hundredth of the time. It hides no cursor and takes no other
-screen, so whatever ends the process leaves a terminal that works. When drawing fails, plain lines go on.
+screen, so every end of the process leaves a terminal that works. When drawing fails, plain lines go on.
 """
 
 import io
@@ -50,7 +50,7 @@ class LiveConsole(Console):
         self._next_draw = 0.0
         self._lock = threading.RLock()
 
-    # --- what the run tells -------------------------------------------------------------------------
+    # --- events of the run -------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
         """Write a line; while there is a frame, above it and together with the next one."""
@@ -134,7 +134,7 @@ class LiveConsole(Console):
             widths: list[int] = []
             try:
                 painted, widths = self._painted()
-            except Exception as error:  # whatever it is, it is not worth a run
+            except Exception as error:  # no error here is worth a run
                 logger.warning("the live view ends: %s: %s", type(error).__name__, error, exc_info=error)
                 self._is_open = False
             self._write(self._erased() + self._waiting_lines() + painted)
@@ -187,7 +187,7 @@ class LiveConsole(Console):
             return 80
 
     def _write(self, text: str) -> None:
-        """Write to the terminal, escaping what it cannot show; without a terminal, the run goes on unseen."""
+        """Write to the terminal, escaping characters unknown to it; without a terminal, the run goes on unseen."""
         encoding = self._stream.encoding or "ascii"
         try:
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

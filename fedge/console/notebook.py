@@ -21,7 +21,7 @@ _LEAST_S = 0.5  # from one state of the bar to the next
 
 
 def in_notebook(stream: TextIO) -> bool:
-    """Whether a stream is what a cell of a Jupyter kernel prints on."""
+    """Whether a stream is the output of a cell of a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel") and stream is sys.stdout
@@ -37,7 +37,7 @@ class NotebookConsole(Console):
         show: Callable[[str], Callable[[str], None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Print on `stream`; `show` displays HTML and returns what replaces it; `clock` gives seconds."""
+        """Print on `stream`; `show` displays HTML and returns its replacer; `clock` gives seconds."""
         super().__init__(stream, num_rounds)
         self._show = show or _displayed
         self._replace: Callable[[str], None] | None = None
@@ -72,7 +72,7 @@ class NotebookConsole(Console):
         self.tick()
 
     def close(self, failed: bool = False) -> None:
-        """Leave the last state, without what was still under way."""
+        """Leave the last state, without clients still at work."""
         self._standing = None
         if self._replace is not None:
             self._draw()
@@ -86,7 +86,7 @@ class NotebookConsole(Console):
                 self._replace = self._show(page)
             else:
                 self._replace(page)
-        except Exception as error:  # whatever it is, it is not worth a run
+        except Exception as error:  # no error here is worth a run
             logger.warning("the bar fails: %s: %s", type(error).__name__, error, exc_info=error)
         self._next = self._clock() + _LEAST_S
 
@@ -103,7 +103,7 @@ def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
 
 
 def _displayed(page: str) -> Callable[[str], None]:
-    """Display HTML below the cell that runs; returns what replaces it."""
+    """Display HTML below the cell that runs; returns its replacer."""
     from IPython.display import HTML, display
 
     shown: Any = display(HTML(page), display_id=True)

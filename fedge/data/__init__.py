@@ -2,7 +2,7 @@
 
 `partition` deals windows to clients, whole `owners` or by `shares`; `split` parts a client's own, as
 `window_split` asks it to for the windows of a file; `scenario` plants groups, `prepared` lays all out in
-files that clients map, `composition` says who holds what.
+files that clients map, `composition` tells each client's windows.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """

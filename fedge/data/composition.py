@@ -22,7 +22,7 @@ class Holding:
         client: its partition id.
         leaf: number of its leaf.
         split: "train", "val" or "test".
-        user, device: who was recorded, with what; device is empty where that is not known.
+        user, device: recorded person and device; device is empty where unknown.
         label: name of the class.
         windows: how many, at least 1.
         unseen_client: 1 if the client holds users out of training, else 0.

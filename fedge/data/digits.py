@@ -1,7 +1,7 @@
 """Images to begin with: 1,797 handwritten digits that come with scikit-learn, so that nothing is downloaded.
 
 They are the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, UCI Machine
-Learning Repository, CC BY 4.0): 8 × 8 pixels, 0..16. Who wrote which is not in the file.
+Learning Repository, CC BY 4.0): 8 × 8 pixels, 0..16. The writers are not in the file.
 """
 
 import numpy as np

@@ -1,18 +1,18 @@
 """Owners whose channels are out of all proportion to the others': left out where statistics are pooled.
 
-What an owner tells of its windows nobody can look up, and a mean of 1e17 would scale all others' windows to
+Nobody can look up an owner's statement on its windows, and a mean of 1e17 would scale all others' windows to
 nothing. Per channel each client has one number, the root mean square of its values about the
 median of all clients' means; the rule compares it with the same number of others.
 
     d_k   √(s_k² + (m_k − median m)²), of client k's mean m_k and standard deviation s_k
     D     the (f+1)-th largest d of the clients in which the channel varies, f a third of them, rounded down
-          (at least 1): if no more than f lie, D is at most what an honest client has
+          (at least 1): if no more than f lie, D is at most an honest client's
     E     D, or the median of D over channels if that is more: a channel in which nearly all are at rest, or a
           column that is nearly always zero, is no reason to leave out those in which it moves
     c     exp(6 σ), at least 30 and at most 100, σ = 1.4826 · MAD of log d: heavy tails differ more; 100 of
           three clients in which the channel varies, of whom two happen to be alike now and then
 
-Client k is left out if d_k > c · E in any channel. With what stays, the pooled deviation about the median is
+Client k is left out if d_k > c · E in any channel. With the rest, the pooled deviation about the median is
 at most c · E, in half of the channels c · D at least: no minority takes the others' signal further down.
 
 A count is told, too. By an invented one, a client with one value only would make the pooled deviation tiny
@@ -20,13 +20,13 @@ and everybody's scaled windows huge. While D about the pooled mean is more than 
 pooled deviation, the client with most values is left out.
 
 Fewer than three clients in which a channel varies say nothing about each other: there nobody is left out.
-But whoever tells what cannot be is left out at once: a mean or deviation that is no number, or beyond 1e18,
-by which scaled windows would be no numbers.
+But clients with impossible statements are left out at once: a mean or deviation that is no number, or beyond
+1e18, by which scaled windows would be no numbers.
 
 Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
 curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
-deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md has what real data
-and skewed labels reach.
+deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md has the values of
+real data and skewed labels reach.
 """
 
 import math
@@ -48,7 +48,7 @@ def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dic
     """Clients whose sums are to be left out of pooled statistics, each with the reason in words.
 
     Args:
-        parts: client → what it tells of its training windows; at least one value each.
+        parts: client → sums of its training windows; at least one value each.
         channels: names of the C channels.
 
     >>> told = {client: ChannelSums(100, (0.1 * client,), (100.0,)) for client in range(8)}
@@ -135,7 +135,7 @@ def _usual(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _large(sizes: np.ndarray) -> float:
-    """D of one channel from clients' sizes (K,): what a third of those that are not 0 may exceed, or lie."""
+    """D of one channel from clients' sizes (K,): a third of those that are not 0 may exceed it, or lie."""
     moving = np.sort(sizes[sizes > 0])[::-1]
     return float(moving[min(len(moving) - 1, max(1, (len(moving) - 1) // 3))]) if len(moving) else 0.0
 

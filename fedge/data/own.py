@@ -6,7 +6,7 @@ A node's configuration says where they are, in one of three ways:
     own-data      a window file or data set that is this client's alone; it is split here
     data          a data set of everybody's, of which the client takes the share that the run deals it
 
-What is told of them (`Told`) is all that the server ever learns: counts, names of classes and channels,
+Their description (`Told`) is all that the server ever learns: counts, names of classes and channels,
 sums of channels.
 """
 
@@ -41,7 +41,7 @@ from hhar.windows.window_file import MAX_ABOUT, Windows
 
 FOLDER, OWN, SHARE = "data-folder", "own-data", "data"  # keys of a node's configuration
 _SPLITS = ("train", "val", "test")
-_LONGEST = 2**24  # characters of what a client tells
+_LONGEST = 2**24  # characters of a client's description
 _LONGEST_NAME = 500
 _MOST_WINDOWS = 10**9  # of a client and split
 
@@ -62,7 +62,7 @@ class Told:
         counts: "train", "val" and "test" → windows of each class, in the order of the classes, in round 1; or
             of all, where windows have no class.
         sums: of the training windows in round 1.
-        y_shape, y_dtype: of what one window is to be answered.
+        y_shape, y_dtype: of one window's target.
     """
 
     source: str
@@ -81,7 +81,7 @@ class Told:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of what windows are counted by: their classes, or nothing."""
+        """Names by which windows are counted: their classes, or none."""
         return self.classes if self.y_dtype == "int64" and not self.y_shape else ("",)
 
     def to_text(self) -> str:
@@ -90,7 +90,7 @@ class Told:
 
     @staticmethod
     def of_text(text: str) -> "Told":
-        """Read what `to_text` wrote.
+        """Read the text of `to_text`.
 
         Raises:
             ValueError: it is something else.
@@ -168,7 +168,7 @@ class OwnData:
 
     Attributes:
         laid: not scaled.
-        told: what is told of them.
+        told: description of them.
         look_in: folders in which code of the user's may lie.
     """
 
@@ -244,7 +244,7 @@ def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
 
 
 def write_share(folder: Path, data: OwnData) -> None:
-    """Write a client's windows into a folder for its node: raw, with what is told of them."""
+    """Write a client's windows into a folder for its node: raw, with their description."""
     write_laid_out(folder, data.laid, {"told": data.told.to_text()})
 
 
@@ -266,7 +266,7 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
 
     Args:
         windows: all of them.
-        dealt: who has which.
+        dealt: windows of each client.
         client: its partition id.
         source: name of the data.
         synthetic: nothing was measured on a person.

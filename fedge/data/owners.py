@@ -27,7 +27,7 @@ NOBODY = -1  # in place of a client: the window is not used
 
 @dataclass(frozen=True)
 class DealOrder:
-    """In which order owners are dealt: who stands where is a draw, unless `partition.deal` is "sorted".
+    """Order in which owners are dealt: a draw, unless `partition.deal` is "sorted".
 
     Attributes:
         config: its `deal` is read.

@@ -42,7 +42,7 @@ class Partition:
         clients: per client, per split (training, validation, test): sorted window indices.
         split_kind: "given", "session" or "blocks".
         unseen_clients: clients that hold users whom no other client has; they take no part in training.
-        scenario: what is done to the windows of whole leaves, or None.
+        scenario: changes of the windows of whole leaves, or None.
     """
 
     clients: list[tuple[np.ndarray, np.ndarray, np.ndarray]]

@@ -111,7 +111,7 @@ def made(name: str, arguments: Mapping[str, Any]) -> Windows:
         arguments: of it, by keyword.
 
     Raises:
-        ConfigError: it fails, or what it returns are no windows.
+        ConfigError: it fails, or returns no windows.
     """
     DATASETS.refuse_wrong_arguments(name, arguments)
     try:
@@ -214,7 +214,7 @@ class DataShape:
         input_shape: of one window (C, T) or image (C, H, W).
         classes: how many.
         mean, std: of each channel, by which windows were scaled; empty where they were not.
-        y_shape, y_dtype: of what one example is to be answered.
+        y_shape, y_dtype: of one example's target.
         tokens: inputs are int64 and not scaled.
     """
 
@@ -277,7 +277,7 @@ def lay_out(windows: Windows, partition: Partition, clients: Sequence[int] | Non
 
 
 def write_client_data(folder: Path, windows: Windows, partition: Partition, normalize: bool) -> DataShape:
-    """Write the windows of all clients into `folder`, replacing what is there.
+    """Write the windows of all clients into `folder`, replacing its content.
 
     Args:
         folder: written as a whole under a temporary name, then moved into place.
@@ -297,7 +297,7 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
 
 
 def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> None:
-    """Write windows into a folder, as a whole, replacing what is there; `facts` go into its index, too."""
+    """Write windows into a folder, as a whole, replacing its content; `facts` go into its index, too."""
     temporary = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -315,7 +315,7 @@ def _blocks(
     """Arrays to be written one after another, and their owners in time.
 
     Returns:
-        Blocks (client, what is done to its windows): every client's of round 1 first, then those that come
+        Blocks (client, change of its windows): every client's of round 1 first, then those that come
         with later rounds. And (first global round, each client's block) of every stretch of rounds.
     """
     planted = partition.scenario
@@ -343,7 +343,7 @@ def as_float(x: np.ndarray) -> np.ndarray:
 
 
 def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
-    """Map what `write_laid_out` has written; returns it and the facts of its index.
+    """Map a folder of `write_laid_out`; returns its windows and the facts of its index.
 
     Raises:
         OSError: it is not there.
@@ -361,7 +361,7 @@ def folder_identity(folder: str) -> tuple[int, ...]:
 
 
 def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Map a data folder once per process, by what lies there: another run may have had the same path."""
+    """Map a data folder once per process, by its content: another run may have had the same path."""
     return _map_folder(folder, folder_identity(folder))
 
 
@@ -404,7 +404,7 @@ class AllWindows:
 
 
 def all_windows(folder: Path) -> AllWindows:
-    """Map the windows in a data folder, for who hands them to other machines."""
+    """Map the windows in a data folder, to hand them to other machines."""
     x, y, index = _open_folder(str(folder))
     return AllWindows(x, y, index)
 

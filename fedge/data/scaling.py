@@ -1,4 +1,4 @@
-"""By how much windows are scaled: mean and deviation of each channel, put together from what each client has.
+"""Scale of windows: mean and deviation of each channel, put together from each client's sums.
 
 A client's count, mean and sum of squared deviations are enough (Chan, Golub and LeVeque 1983, "Algorithms for
 computing the sample variance"), so windows need not lie in one place; every engine puts them together in the

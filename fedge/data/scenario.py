@@ -1,4 +1,4 @@
-"""Planted groups of leaves: what the sensors or the labels of a whole group of leaf servers are like.
+"""Planted groups of leaves: changed sensors or labels of a whole group of leaf servers.
 
 A scenario gives every leaf a group (the truth that clustering should find) and every group a change of its
 windows, group 0 none. It is applied to all windows of the group's clients, whether for training, validation
@@ -32,8 +32,8 @@ class Change:
 
     Attributes:
         matrix: (C, C) float32 that mixes the channels at every sample.
-        span: share of a window, around its middle, that is stretched to the whole: 0.5 is what a sensor of
-            twice the sampling rate records in as many samples.
+        span: share of a window, around its middle, that is stretched to the whole: 0.5 is the record of a
+            sensor of twice the sampling rate records in as many samples.
         labels: (classes,) new label of each class.
         held: (classes,) whether the group holds windows of the class.
     """
@@ -68,7 +68,7 @@ class Scenario:
     Attributes:
         kind: as in the configuration.
         groups: (S,) the group of each leaf in global round 1.
-        changes: (G,) what is done in each group.
+        changes: (G,) one per group.
         clients_per_leaf: (S,) unseen clients included.
         later: (global round, groups (S,) from then on), in order, where leaves change their group.
     """
@@ -111,7 +111,7 @@ def make_scenario(
     """Draw the scenario of a run; None if there is none.
 
     Args:
-        config: its `scenario` and what belongs to it are read; the groups are at most the leaves.
+        config: its `scenario` and the options of it are read; the groups are at most the leaves.
         channels: names of the C channels.
         num_classes: of the data.
         clients_per_leaf: S numbers, unseen clients included.
@@ -184,7 +184,7 @@ def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Genera
         groups: (S,) before.
         count: of groups.
         leaves: that move, at most S - count.
-        rng: draws who moves, and where to.
+        rng: draws movers, and their destinations.
     """
     after, moved = list(groups), set[int]()
     for _ in range(leaves):

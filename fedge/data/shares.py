@@ -30,7 +30,7 @@ def deal_among_known(
     clients_per_leaf: Sequence[int],
     seed: int,
 ) -> np.ndarray:
-    """The client (N,) of each window: unseen clients keep theirs, others go to those who train.
+    """The client (N,) of each window: unseen clients keep theirs, others go to clients that train.
 
     Args:
         windows: N windows.
@@ -144,7 +144,7 @@ def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.
 def _apportion(total: int, shares: np.ndarray, held: np.ndarray) -> np.ndarray:
     """Whole numbers near ``total * shares`` that sum to `total`.
 
-    Largest remainders first (Hamilton); among equal ones, who holds the least so far.
+    Largest remainders first (Hamilton); among equal ones, the client with the fewest so far.
     """
     exact = total * shares
     counts = np.floor(exact).astype(np.int64)

@@ -82,7 +82,7 @@ def _given(
 ) -> np.ndarray:
     """The split (n,) that the data bring; without "val", that is cut off the training windows.
 
-    What is for test stays so; training windows are split as if there were no parts, and what would be for
+    Test windows stay so; training windows are split as if there were no parts, and those that would be for
     validation or test is for validation.
     """
     assert windows.part is not None

@@ -1,6 +1,6 @@
 """Data sets that people have: sensor recordings, frames and images, as windows (docs/data.md).
 
-One module per data set: its card (what it is, whose, under which licence, where it comes from) and how its
+One module per data set: its card (description, owner, licence, source) and how its
 files are read. All sensor recordings take one path, `hhar.windows.cut`: recordings → sessions → resampling
 that crosses no gap → windows. `catalog` knows them all, `fetch` downloads, `archives` unpacks, `tables` reads
 columns of text, `pickled` arrays of pickles without running them; `images` makes pictures windows,

@@ -1,7 +1,7 @@
 """Archives from elsewhere, zip or tar, unpacked without trust (contract C11).
 
 Zips are `hhar.raw.unpack`'s affair; the same rules hold here for tar: no path that leaves the folder, plain
-files only, a bound on what all of it may unpack to.
+files only, a bound on the unpacked size of all.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _untar(archive: Path, folder: Path, report: ProgressCallback) -> list[Path]:
 
 
 def _planned(member: tarfile.TarInfo, name: str) -> PurePosixPath | None:
-    """Where a member goes, None for folders and what is left out."""
+    """Place of a member, None for folders and members left out."""
     path = member_path(member.name, name)
     if member.isdir():
         return None

@@ -1,4 +1,4 @@
-"""A card: what a data set is, whose, under which licence, and where its files lie."""
+"""A card: description, owner, licence and file addresses of a data set."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Card:
     Attributes:
         name: as commands and `fedge.datasets.prepare` take it.
         title: its full name.
-        users: who were recorded; 0 for images, where users are made.
+        users: recorded people; 0 for images, where users are made.
         classes: names in label order.
         rate_hz: of the original recordings; None for images.
         units: of the channels.
         licence: as its source states it.
         citation: the publication to cite.
         source: page that describes it.
-        files: what `download` fetches.
-        options: what `prepare` takes for it.
+        files: for `download`.
+        options: of `prepare` for it.
         spec: windows as `prepare` makes them unless told otherwise; None for images.
     """
 

@@ -57,7 +57,7 @@ def prepare(
         source: folder with its files at any depth, or its archive.
         report: told how far it is.
         near: file beside which an archive is unpacked for the time; by default beside itself.
-        **options: rate_hz, window_s, stride_s (a half of the window unless given), si, and what else the
+        **options: rate_hz, window_s, stride_s (a half of the window unless given), si, and others that the
             card's `options` name. `si=True` gives acceleration in m/s² and the channel names of the others to
             a data set that has it in g, so that it can be joined with them.
 

@@ -1,4 +1,4 @@
-"""Columns of a frame, of pandas or Polars, as NumPy arrays; what cannot be used is said with what to do.
+"""Columns of a frame, of pandas or Polars, as NumPy arrays; errors name the column and the next step.
 
 Neither library is imported: both hand over their columns in the same few ways.
 """

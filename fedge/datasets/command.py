@@ -19,7 +19,7 @@ _OPTIONS = ("rate_hz", "window_s", "stride_s", "sensors", "devices", "si", "user
 
 
 def add_datasets(commands: Any) -> None:
-    """Add ``datasets`` and what stands under it to the parsers of `fedge`."""
+    """Add ``datasets`` and its subcommands to the parsers of `fedge`."""
     parser = commands.add_parser("datasets", help="public data sets: list, download, prepare as window files")
     parser.set_defaults(command=_one_line(_list))
     under = parser.add_subparsers(metavar="ACTION")
@@ -66,7 +66,7 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """A command whose failures by what the user gave are one line."""
+    """A command whose failures by the user's input are one line."""
 
     def carried_out(options: argparse.Namespace) -> int:
         with _as_config_error():

@@ -1,7 +1,8 @@
 """A data set's files: downloaded over https, checked, unpacked.
 
 Downloading itself is `hhar.raw.download`'s: parts that resume, checksums, redirects that stay on https. Here
-one process at a time does it per folder, archives are unpacked, and who has no network is told what to do.
+one process at a time does it per folder, archives are unpacked, and users without a network are told the next
+step.
 """
 
 from __future__ import annotations

@@ -69,10 +69,10 @@ def from_pandas(
         time_unit: of times that are numbers: s, ms, us or ns.
         session: column that names recordings: windows of one never straddle a split.
         device: column that names phones or watches that recorded at the same time.
-        about: what a file is to say of itself: source, licence, citation.
+        about: the file's description of itself: source, licence, citation.
 
     Raises:
-        HharError: one line that says what is wrong with which column, and what to do.
+        HharError: one line with the column, its fault and the next step.
     """
     wanted = [channels] if isinstance(channels, str) else list(channels)
     others = [name for name in (user, label, time, session, device) if name is not None]
@@ -113,7 +113,7 @@ def _read(
 
 
 def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
-    """The windows, and in words what gave none."""
+    """The windows, and in words the rows without any."""
     classes = sorted(rows.label.known, key=_in_order)
     if len(classes) < 2:
         raise HharError(f"label: must be of at least two classes, all rows are {classes[0]!r}")

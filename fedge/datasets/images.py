@@ -1,6 +1,6 @@
 """Pictures as windows: whose they are is made up, because files of pictures do not tell.
 
-What libraries that hold such data return (torchvision, flwr-datasets, Keras) becomes windows here, too.
+Results of libraries with such data (torchvision, flwr-datasets, Keras) become windows here, too.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ def from_images(
         images: (N, H, W), (N, H, W, C) or (N, C, H, W), 1 or 3 channels; uint8 is brightness 0..255, other
             numbers become float32. Arrays, tensors, or a list of pictures of one size.
         labels: (N) whole numbers from 0.
-        users: how many, who get equal blocks of neighbours in the order given; or (N) names, one a picture.
+        users: a number of them, with equal blocks of neighbours in the order given; or (N) names, one a
+            picture.
         per_user: pictures of each user, the first of its block; by default all.
         classes: names in label order; by default the numbers.
-        about: what the file is to say of itself: source, licence, citation.
+        about: the file's description of itself: source, licence, citation.
 
     Raises:
         HharError: shapes, types or numbers do not fit.

@@ -1,4 +1,4 @@
-"""Arrays of bytes out of a pickle from elsewhere, without doing what it says (contract C11).
+"""Arrays of bytes out of a pickle from elsewhere, without carrying out its orders (contract C11).
 
 A pickle is a programme that may name any function of any package and have it called. CIFAR-10's name three
 things of NumPy, and `_codecs.encode` where Python 3 has written them anew. For these stand-ins are called,
@@ -56,7 +56,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Entries of a pickled dictionary; arrays of bytes as uint8, what else is plain as it is.
+    """Entries of a pickled dictionary; arrays of bytes as uint8, other plain values as they are.
 
     Raises:
         HharError: it is no such dictionary, lacks an entry, or names anything but arrays.
@@ -92,5 +92,5 @@ def _array(kept: _Kept, path: Path) -> NDArray[np.uint8]:
         if kind in ("u1", b"u1") and not is_fortran and fits and math.prod(shape) == len(content):
             return np.frombuffer(content, np.uint8).reshape(shape)
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError):
-        pass  # whatever was given as state, it is no array's
+        pass  # this state is no array's
     raise HharError(f"{path}: arrays must be of bytes, row by row, one is not; use the published file")

@@ -1,4 +1,4 @@
-"""Columns of numbers out of text files: what is missing or broken is named with its line."""
+"""Columns of numbers out of text files: missing and broken records are named with their lines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """WISDM v1.1 (Kwapisz et al. 2010): 36 people, six activities, a phone's accelerometer at 20 Hz.
 
-One file, `WISDM_ar_v1.1_raw.txt`, of records `user,activity,time,x,y,z;`. Its lines are not what they seem:
+One file, `WISDM_ar_v1.1_raw.txt`, of records `user,activity,time,x,y,z;`. Its lines are deceptive:
 some hold two records, some end in `,;`, in some z is missing, some times are 0. A record ends at `;` or at
 the end of a line; records that are not whole are left out, and how many is said. Time is in ns since the
 phone was started, may run backwards and jump: a recording is a run of one person and activity, cut

@@ -1,7 +1,7 @@
 """``fedge doctor``: the abilities of this machine, environment and project for a run (docs/doctor.md).
 
-`machine` and `gpus` say what there is, `client_memory` measures a client of the run in a process of its own,
-`shares` says how many fit at a time, `findings` what is well and what is not, `command` prints it.
+`machine` and `gpus` describe the machine, `client_memory` measures a client of the run in a process of its
+own, `shares` says how many fit at a time, `findings` are good news and bad, `command` prints it.
 
 Imports only from below: `launch` and rooms below it.
 """

@@ -1,7 +1,7 @@
 """Memory that one client of a run takes: measured with its own model and the largest client's windows.
 
-A process of its own does what a worker does, once: loads PyTorch and Flower, builds the network, trains one
-epoch, evaluates. So its peak is that of a Ray worker, and what it grew by that of a thread in process.
+A process of its own does a worker's work, once: loads PyTorch and Flower, builds the network, trains one
+epoch, evaluates. So its peak is that of a Ray worker, and its growth that of a thread in process.
 """
 
 import json
@@ -30,7 +30,7 @@ class ClientMemory:
 
     Attributes:
         process_mib: peak resident memory of a worker process that trains it.
-        client_mib: of it, what training added to what was there before.
+        client_mib: of it, added by training.
         gpu_mib: peak on its GPU, CUDA's own included; 0 where it trained on the CPU.
         windows: training windows of the largest client.
         clients: of the run.

@@ -1,4 +1,4 @@
-"""``fedge doctor``: what was found as a table, how many clients fit at a time, the federation to paste."""
+"""``fedge doctor``: findings as a table, number of clients at a time, the federation to paste."""
 
 import argparse
 import json

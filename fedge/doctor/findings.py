@@ -36,9 +36,9 @@ class Finding:
     """One line of the table.
 
     Attributes:
-        name: what was looked at.
+        name: of the subject.
         state: "ok", "note" (works, and there is something to know) or "error" (a run will not work).
-        words: what was found, and what to do.
+        words: the finding, and the next step.
     """
 
     name: str

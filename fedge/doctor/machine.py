@@ -23,9 +23,9 @@ class Machine:
         cores: of the machine.
         usable_cores: that this process may use: by its affinity, and by a quota of its cgroup, which may be
             half a core.
-        memory_mib: of the machine, or what the cgroup allows if that is less.
+        memory_mib: of the machine, or the cgroup's limit if that is less.
         available_mib: of it, free now.
-        cgroup: what limits this process below the machine's; empty for nothing.
+        cgroup: limits of this process below the machine's; empty for none.
         shm_mib: free in /dev/shm, through which Ray hands arrays on; None where there is none.
         open_files: file descriptors that a process may have open; None where nothing tells.
     """

@@ -1,10 +1,10 @@
-"""How many clients fit at a time, and what share of CPUs and GPUs each is to be given for that."""
+"""Number of clients that fit at a time, and each one's share of CPUs and GPUs."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LEAVE_FREE = 0.8  # of memory that is available: the rest is for the server and what comes
+_LEAVE_FREE = 0.8  # of memory that is available: the rest is for the server and other processes
 _LEAVE_FREE_GPU = 0.9
 _PARTS = 10_000  # Ray counts shares in so many parts of one
 
@@ -18,7 +18,7 @@ class Shares:
         num_cpus: per client, for ``client-resources``.
         num_gpus: share of one GPU per client; 0 without GPUs.
         per_gpu: clients at a time on one GPU; 0 without.
-        limit: what allows no more: "cores", "memory" or "GPU memory".
+        limit: binding resource: "cores", "memory" or "GPU memory".
     """
 
     at_a_time: int
@@ -41,9 +41,9 @@ def shares_of(
     Args:
         cores: that may be used.
         available_mib: memory that is free, MiB.
-        client_mib: what a client's process takes, MiB.
+        client_mib: of a client's process, MiB.
         gpus_mib: MiB of each GPU; the smallest counts, since a share is the same on all.
-        gpu_client_mib: what a client takes there, MiB.
+        gpu_client_mib: of a client there, MiB.
         threads: of a client.
 
     >>> shares_of(8, 16000, 500)

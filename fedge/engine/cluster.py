@@ -25,7 +25,7 @@ def address_of(init_args: Mapping[str, Any]) -> str:
 
 
 def refuse_missing_on_cluster(federation: Federation) -> None:
-    """Raise ConfigError when no machine of the cluster has what each client is to get.
+    """Raise ConfigError when no machine of the cluster has a client's resources.
 
     Flower by itself would wait for ever.
     """

@@ -29,7 +29,7 @@ class Federation:
         engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
         init_args: all that Ray is started with, keys with dashes.
         is_default: nobody has chosen it, so that the number of clients may be another (`Config.clients`).
-        is_auto: what clients get is still to be found out (``client-resources = "auto"``).
+        is_auto: clients' resources are still to be found out (``client-resources = "auto"``).
     """
 
     num_supernodes: int = 0
@@ -124,7 +124,7 @@ def _federation_on_a_stack() -> Federation:
 
 
 def refuse_missing_resources(federation: Federation) -> None:
-    """Raise ConfigError when the machine lacks what each client is to get, which Flower does not survive."""
+    """Raise ConfigError when the machine lacks a client's resources, which Flower does not survive."""
     refuse_missing_gpu(federation)
     refuse_missing_cpus(federation)
 

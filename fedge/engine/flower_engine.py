@@ -1,4 +1,4 @@
-"""Flower as an engine: its Grid, and what has to be found out about what is behind it."""
+"""Flower as an engine: its Grid, and facts to find out about the engine behind it."""
 
 import math
 import re
@@ -38,7 +38,7 @@ from fedge.link.bound_nodes import BoundNodes
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
-_AFTER_FAILURE_S = 0.1  # a worker that starts again fails whatever it is given: it is asked no more often
+_AFTER_FAILURE_S = 0.1  # a worker that starts again fails all its messages: it is asked no more often
 _DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange takes less than seconds
 _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
@@ -68,7 +68,7 @@ def _in_place(code: int, words: str, message: Message, sent_as: str) -> Message:
 class FlowerEngine:
     """Flower's Grid as `fedge.exchange.engine.Engine`; Ray behind it is asked where Flower does not tell."""
 
-    in_order = False  # the clients of what was pushed at once start in any order
+    in_order = False  # clients of messages pushed at once start in any order
 
     def __init__(
         self, grid: Grid, stopped: threading.Event | None = None, nodes_come_back: bool = False
@@ -164,7 +164,7 @@ class FlowerEngine:
         return found
 
     def _pulled(self, message_id: str) -> list[Message]:
-        """The reply to one message, if it is there: what a node has put into it stops nobody else's.
+        """The reply to one message, if it is there: its content stops nobody else's.
 
         Together, all that have come are lost where Flower cannot make a message of one of them.
         """
@@ -172,11 +172,11 @@ class FlowerEngine:
             replies = list(self._asking(self._grid.pull_messages, {message_id}))
         except (RunError, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # what the bytes of a reply are turned into may raise anything
+        except BaseException as error:  # decoding the bytes of a reply may raise anything
             if isinstance(error, RpcError) and error.code() != StatusCode.UNKNOWN:  # the link is not there
                 raise
             return [self._unusable[message_id]] if message_id in self._unusable else []
-        for reply in replies:  # its content says for itself what it replies to
+        for reply in replies:  # its content names its question
             reply.metadata.__dict__["_reply_to_message_id"] = message_id
         return replies[:1]
 

@@ -2,7 +2,7 @@
 
 Flower tells its ServerApp neither. Its engine (the main thread) may crash while the ServerApp (a thread)
 waits for replies for ever; and on Ctrl-C `flwr run` of Flower 1.25 kills this process after 0.25 s, so that
-what the manifest is to say has to be written by the signal handler. Private names of Flower are used where
+the manifest's last entries have to be written by the signal handler. Private names of Flower are used where
 they are there; without them a run still ends, at its time limits.
 """
 
@@ -64,6 +64,6 @@ def leave_nothing_behind() -> None:
 
 
 def _end_as_orphan() -> None:
-    """Write that the run has lost who started it, as after a hang-up, and end this process."""
+    """Write that the run has lost its starter, as after a hang-up, and end this process."""
     end_on_signal(signal.SIGHUP)
     leave_now(128 + signal.SIGHUP)

@@ -1,8 +1,8 @@
 """The in-process engine: Flower's Grid without SuperLink and Ray; clients run on threads of this process.
 
 PyTorch releases the interpreter lock in its kernels, so threads scale with cores, and nothing is serialised
-on the way. A client gets copies of the arrays that it looks at, and the server copies of what it answers: as
-on any other engine neither can write to what is the other's. Results have the same bits as there (contract
+on the way. A client gets copies of the arrays that it looks at, and the server copies of its answers: as
+on any other engine neither can write to the other's. Results have the same bits as there (contract
 C3).
 """
 
@@ -25,7 +25,7 @@ from fedge.exchange.failure import Failure, limit_in, no_reply_within, raised, r
 from fedge.flower import RUN_ID, identify_task
 
 _RAISED, _GIVEN_UP = 2, 200  # codes of error replies: Flower's for an exception in a ClientApp, and our own
-_LEAVE_S = 10.0  # what clients at work may still take when the grid is left
+_LEAVE_S = 10.0  # for clients at work when the grid is left
 
 
 class InProcessGrid(Grid):
@@ -131,7 +131,7 @@ class InProcessGrid(Grid):
             return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:
-        """Answer for clients at work for longer than `limit_s` seconds; what they bring is dropped."""
+        """Answer for clients at work for longer than `limit_s` seconds; their results are dropped."""
         for message in self._workers.give_up_late(limit_s):
             self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 

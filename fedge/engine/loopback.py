@@ -1,8 +1,8 @@
 """Ray on this machine alone: every Ray that a run starts listens on loopback only, without dashboard.
 
-By itself Ray 2 listens on all interfaces, asks nobody for a password, and runs what it is sent. Who wants
-machines of others attaches a run to a cluster on purpose (``address`` in a federation's ``init-args``, or
-RAY_ADDRESS); that cluster's addresses are left as they are.
+By itself Ray 2 listens on all interfaces, asks nobody for a password, and runs all code that it is sent. Who
+wants machines of others attaches a run to a cluster on purpose (``address`` in a federation's ``init-args``,
+or RAY_ADDRESS); that cluster's addresses are left as they are.
 """
 
 import ipaddress
@@ -34,7 +34,7 @@ def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None
     """Whether a run attaches to a Ray cluster that is there, on purpose.
 
     Args:
-        init_args: what Ray is started with, keys with dashes or underscores.
+        init_args: for Ray, keys with dashes or underscores.
         environment: of the process; this one's by default.
     """
     variables = os.environ if environment is None else environment
@@ -95,8 +95,8 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
 def session_folder() -> dict[str, str]:
     """Where a Ray of the run's own has its logs and sockets: a private folder that goes with the run.
 
-    Ray lets everybody into its own; what holds it keeps other accounts out. Nothing where nobody would
-    remove it, or who runs wants to keep it (`KEEP`): then Ray's own choice.
+    Ray lets everybody into its own; the folder above keeps other accounts out. Nothing where nobody would
+    remove it, or the user wants to keep it (`KEEP`): then Ray's own choice.
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
@@ -141,9 +141,9 @@ def load_ray_engine() -> None:
 
 
 def keep_ray_on_loopback() -> bool:
-    """Let whoever starts Ray in this process from now on use `own_arguments`; tell whether that is so.
+    """Let every start of Ray in this process from now on use `own_arguments`; tell whether that is so.
 
-    Flower starts Ray with what a federation says and nothing else, so this is the one place that holds for
+    Flower starts Ray with a federation's arguments and nothing else, so this is the one place that holds for
     every federation, however it is started. False where Ray is not loaded, or is up: it is somebody's.
     """
     load_ray_engine()

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 def look_elsewhere() -> Elsewhere:
-    """Ask all workers that have nothing to do; who does not answer in two seconds is left out."""
+    """Ask all idle workers; those that do not answer in two seconds are left out."""
     workers = free_workers()
     answers = _answers(workers, _measured)
     here = machine_number(process_number())

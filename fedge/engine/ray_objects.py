@@ -1,7 +1,7 @@
 """Windows of all clients in Ray's object store: sent once to each machine, mapped by all workers there.
 
 For a cluster whose machines do not see the server's files. Nothing of it is on a disk, and it goes with the
-run, whose process holds it. What a message carries is the name of the object, as Ray writes it.
+run, whose process holds it. A message carries the name of the object, as Ray writes it.
 """
 
 import base64
@@ -12,11 +12,11 @@ from typing import Any
 
 from fedge.data.prepared import AllWindows, all_windows
 
-_held: dict[str, Any] = {}  # what this process has handed out: an object goes with its last reference
+_held: dict[str, Any] = {}  # handed out by this process: an object goes with its last reference
 
 
 def hand_out(folder: Path) -> str:
-    """Put the windows of a data folder into the object store; returns by what `take` finds them."""
+    """Put the windows of a data folder into the object store; returns the key for `take`."""
     import ray
 
     windows = all_windows(folder)

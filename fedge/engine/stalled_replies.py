@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 STALLED_S = 30.0  # without any part of a reply
-# modules of Flower's grid and of what it pulls objects by, up to 1.34 and in 1.41
+# modules of Flower's grid and of its object puller, up to 1.34 and in 1.41
 _PLACES = (
     ("flwr.server.grid.grpc_grid", "flwr.common.inflatable_utils"),
     ("flwr.superlink.grid.http_grid", "flwr.supercore.inflatable.inflatable_utils"),
@@ -44,7 +44,7 @@ def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
 
 
 def _flowers() -> tuple[ModuleType, ModuleType] | None:
-    """Flower's grid and what it pulls objects by; None in a Flower that has them elsewhere."""
+    """Flower's grid and its object puller; None in a Flower that has them elsewhere."""
     for names in _PLACES:
         try:
             grid, objects = map(import_module, names)

@@ -1,6 +1,6 @@
 """Messages of a server that works ahead of a virtual clock, on an engine that works on them in any order.
 
-Flower knows no urgency: what it is given is worked on as it comes. So only as many messages are given to it
+Flower knows no urgency: messages are worked on as they come. So only as many messages are given to it
 as keep its workers at work, those first that are due first, and the others wait here.
 """
 
@@ -44,7 +44,7 @@ class Urgency:
         self._engine = engine
         self._workers = workers
         self._numbers = count(1)
-        self._waiting: list[tuple[int, int, Message]] = []  # due, number, what is to be sent: a heap
+        self._waiting: list[tuple[int, int, Message]] = []  # due, number, message to send: a heap
         self._given: dict[str, str] = {}  # the engine's id of a message → ours
         self._replies: dict[str, Message] = {}
 

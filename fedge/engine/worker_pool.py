@@ -5,7 +5,7 @@ message that it gets, until Ray has started it again; on a cluster that has lost
 room for it, and then for ever. Here a worker whose death is seen, and then each that is idle, is asked first
 whether it is there; Ray starts it anew where and when there is room (`fedge.engine.ray_workers`).
 
-A client that takes too long ends its worker (`fedge.client.guarded_app`). What it says then stays on its
+A client that takes too long ends its worker (`fedge.client.guarded_app`). Its words then stay on its
 machine; from here it is known by the time that went by.
 """
 
@@ -66,7 +66,7 @@ class PatientPool:
         """Begin with nobody aside."""
         super().__init__(*arguments, **named)
         self._changed = threading.Condition()
-        self._aside: list[tuple[Any, Any]] = []  # actors, and what will be there once they answer
+        self._aside: list[tuple[Any, Any]] = []  # actors, and their pending answers
         self._failed: set[Any] = set()  # futures of actors that have died
         # future → when it was given out, seconds that it may take
         self._limits: dict[Any, tuple[float, float]] = {}
@@ -136,7 +136,7 @@ class PatientPool:
             self._changed.wait(_LOOK_S)
 
     def _look(self) -> None:
-        """Take back who answers; ask the others again."""
+        """Take back actors that answer; ask the others again."""
         ray, aside = _ray(), self._aside
         self._looked, self._aside = time.monotonic(), []
         for actor, answer in aside:

@@ -1,7 +1,7 @@
 """Daemon threads that carry out jobs, the most urgent first, and can do without one that never comes back.
 
 Python cannot end a thread. A thread whose job takes too long is left to itself and another takes its place;
-what it brings back later is dropped. Being daemons, such threads do not keep the process alive (those of
+its later results are dropped. Being daemons, such threads do not keep the process alive (those of
 `concurrent.futures` do).
 """
 

@@ -1,7 +1,7 @@
 """Trained models used: raw windows in, class probabilities out (docs/use.md).
 
-`card` is what a file of models says about itself, `models` opens such a file and chooses, `windows` reads
-what is to be classified, `placement` says which model fits it, `network` puts scaling around a network,
+`card` describes a file of models, `models` opens such a file and chooses, `windows` reads
+input to classify, `placement` says which model fits it, `network` puts scaling around a network,
 `export` writes it for other programs.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.

@@ -53,7 +53,7 @@ class Card:
         mean, std: of each channel of the training windows, by which they are scaled; empty without scaling.
         about: rate and units of the data, where they say so.
         served: stored model ("leaf-0", "unseen-0") → whom it serves.
-        says: what an answer is: "class", one of the classes, of a position where `answer` has several;
+        says: kind of answer: "class", one of the classes, of a position where `answer` has several;
             "classes", any of them; "numbers", one per name in `classes`.
         answer: shape of an answer to one window; None: (classes,).
     """
@@ -117,7 +117,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class _OddCard(ValueError):
-    """An entry of a card is not what it must be; says which."""
+    """An entry of a card has a wrong value; names it."""
 
 
 def _card_of(said: Any) -> Card:

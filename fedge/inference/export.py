@@ -1,6 +1,6 @@
 """A trained model as a file for other programs: ONNX or TorchScript, raw windows in, probabilities out.
 
-What was written is read back and compared with the model on windows of several numbers, before it counts.
+The written file is read back and compared with the model on windows of several numbers, before it counts.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from fedge.inference.network import Classifier
 
 TOLERANCE = 1e-5  # of a probability
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
-_COUNTS = (2, 1, 5)  # windows at a time; the first is what the model is traced with
+_COUNTS = (2, 1, 5)  # windows at a time; the model is traced with the first
 
 Run = Callable[[np.ndarray], np.ndarray]
 
@@ -135,14 +135,14 @@ def _examples(card: Card) -> list[np.ndarray]:
 
 
 def _difference(classifier: Classifier, again: Run, x: np.ndarray) -> float:
-    """The largest difference between what the model and a file make of windows."""
+    """The largest difference between the model's and a file's answers to windows."""
     with torch.no_grad():
         expected = classifier(torch.from_numpy(x)).numpy()
     return float(np.abs(again(x) - expected).max())
 
 
 class _quiet:
-    """Keeps what exporters print and warn of to themselves."""
+    """Hides output and warnings of exporters."""
 
     def __enter__(self) -> None:
         self._caught = warnings.catch_warnings()

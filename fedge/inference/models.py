@@ -46,7 +46,7 @@ class Prediction:
         probabilities: float32 (N, classes), or (N, classes, …); numbers where these are learned.
         classes: names, in the order of the columns.
         model: which one it was, in words.
-        says: what an answer is, see `fedge.inference.card.Card`.
+        says: kind of answer, see `fedge.inference.card.Card`.
     """
 
     labels: np.ndarray
@@ -60,7 +60,7 @@ class Models:
     """The models of one run.
 
     Attributes:
-        card: what the file says about itself.
+        card: the file's description of itself.
     """
 
     def __init__(self, path: Path, folder: Path | None = None, trust_code: bool = False) -> None:
@@ -72,7 +72,7 @@ class Models:
             trust_code: import the code of a network that is not Fedge's, and remember that.
 
         Raises:
-            ConfigError: it is not there, or does not say what it holds.
+            ConfigError: it is missing, or has no card.
         """
         self.card: Card = read_card(path)
         self._path = path
@@ -83,9 +83,9 @@ class Models:
         """The model that serves somebody.
 
         Args:
-            leaf: what it serves the clients that it knows; with `unseen`, what it serves others.
-            client: what this client of the run is served.
-            unseen: what somebody outside training is served: the model that leaves with the most training
+            leaf: its model for clients that it knows; with `unseen`, that for others.
+            client: the model that this client of the run is served.
+            unseen: the model for somebody outside training: the model that leaves with the most training
                 windows serve such clients. So it is where nothing is asked for.
 
         Raises:

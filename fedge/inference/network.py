@@ -1,4 +1,4 @@
-"""A network with what stands around it: raw windows in, probabilities out, or numbers that are learned."""
+"""A network with pre- and postprocessing: raw windows in, probabilities out, or numbers that are learned."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ class Classifier(nn.Module):
             mean: of each channel; none for no scaling.
             std: likewise.
             dtype: of raw windows; "uint8" is divided by 255.
-            says: what answers are, see `fedge.inference.card.Card`.
+            says: kind of answers, see `fedge.inference.card.Card`.
         """
         super().__init__()
         shape = (-1, *[1] * (len(input_shape) - 1))
@@ -52,11 +52,11 @@ class Classifier(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw windows (N, C, …) to probabilities (N, classes), or what else the model answers."""
+        """Raw windows (N, C, …) to probabilities (N, classes), or the model's other answers."""
         return self.of_floats(x.float() / 255.0 if self.divides else x)
 
     def of_floats(self, x: Tensor) -> Tensor:
-        """Raw windows (N, C, …), brightness from 0 to 1, to what `forward` gives."""
+        """Raw windows (N, C, …), brightness from 0 to 1, to the result of `forward`."""
         if self.scales:
             x = (x - self.mean) / self.std
         answers: Tensor = self.network(x)
@@ -70,7 +70,7 @@ def probabilities(classifier: Classifier, x: np.ndarray) -> np.ndarray:
 
     Args:
         classifier: any.
-        x: (N, C, …), uint8 or float32; uint8 is brightness, whatever the classifier was trained on.
+        x: (N, C, …), uint8 or float32; uint8 is brightness for every classifier.
 
     Returns:
         float32 (N, classes); rows sum to 1 where an answer is one class; (N, classes, …) at positions.

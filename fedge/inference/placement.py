@@ -7,14 +7,15 @@ training windows had at each of its layers; windows like those give the same one
             the normal distribution with the windows' mean and variance from that which the network carries
 
 is smallest for the model of people like this one. Nothing but the models is needed, and nothing of the
-windows leaves whoever has them. A network without BatchNorm is judged by how unsure it is: the mean entropy
+windows leaves its owner. A network without BatchNorm is judged by how unsure it is: the mean entropy
 of its predictions, in nats.
 
-It sees who is recorded otherwise (sensors turned, other devices). It cannot see who means something else by a
+It sees users recorded otherwise (sensors turned, other devices). It cannot see users who mean something else
+by a
 class: such windows are the same. The question is that of Fenoglio et al. 2025, FLUX (arXiv 2511.22305), who
 compare means and deviations of latent features between a newcomer and the centres of clusters, and are as
-blind to that; here the models' own statistics stand in for what clients would have to send. Statistics of
-BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For Practical Domain
+blind to that; here the models' own statistics stand in for those that clients would have to send. Statistics
+of BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For Practical Domain
 Adaptation (arXiv 1603.04779). Shape letters: N windows, C channels, T samples.
 """
 
@@ -78,7 +79,7 @@ def _sums(entering: Tensor) -> Tensor:
 
 
 def _divergences(layer: nn.Module, sums: Sequence[Tensor]) -> Tensor:
-    """(C,) the divergence of what has entered a layer from what it carries, channel by channel."""
+    """(C,) the divergence of a layer's input from its statistics, channel by channel."""
     count, total, squares = torch.stack(list(sums)).sum(dim=0)
     mean = total / count
     variance = torch.clamp(squares / count - mean.square(), min=_LEAST)

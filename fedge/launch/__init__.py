@@ -1,6 +1,6 @@
-"""Starting a run: what is refused before any worker starts, and the engines from outside.
+"""Starting a run: refusals before any worker starts, and the engines from outside.
 
-`project` reads pyproject.toml, `packaged` has what comes with Fedge, `new_project` writes a project,
+`project` reads pyproject.toml, `packaged` has the files that come with Fedge, `new_project` writes a project,
 `preflight` checks, `simulate` starts a run in this process, `flower` one under `flwr run`, `ray_start` says
 whether Ray can start.
 

@@ -1,9 +1,9 @@
 """The SuperLink that `flwr run` of Flower 1.27 and later leaves in the background, looked at before a run.
 
-It keeps the environment and the working directory of whoever started it: a later SEED does not reach its
+It keeps the environment and the working directory of its first user: a later SEED does not reach its
 runs, and they look for data, and put their folders, where it works. Such a run is refused with the words to
 write.
-What Flower does to the project before Fedge's code runs is undone (`fedge.launch.moved`).
+Flower's changes to the project before Fedge's code runs are undone (`fedge.launch.moved`).
 """
 
 import os
@@ -32,12 +32,12 @@ def refuse_what_does_not_reach(
     init_args: Mapping[str, Any],
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise ConfigError when what this command says would not be what the run does.
+    """Raise ConfigError when the run would not follow this command.
 
     Args:
         connection: the SuperLink that Flower's configuration names.
         configured_seed: `seed` of the run config.
-        init_args: what the federation starts Ray with, keys with dashes.
+        init_args: of the federation for Ray, keys with dashes.
         environment: of this process by default.
     """
     variables = os.environ if environment is None else environment

@@ -1,4 +1,4 @@
-"""`fedge clock`: a study's virtual clock without its training, to see what it would come to beforehand."""
+"""`fedge clock`: a study's virtual clock without its training, to see its course beforehand."""
 
 import argparse
 import csv
@@ -76,7 +76,7 @@ def _devices(given: int | None, run_config: Mapping[str, Any]) -> int:
 
 
 def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[VersionRow], str]":
-    """Let the clock of a run go without training, a line at every evaluation; its rows, and what it was.
+    """Let the clock of a run go without training, a line at every evaluation; its rows, and its facts.
 
     Args:
         run_config: of the run, flat; SCAFFOLD, gate and clustering are left out.

@@ -1,4 +1,4 @@
-"""How the command line is read: what is not known is refused in one line that names what is near."""
+"""Parser of the command line: unknown words are refused in one line that names the nearest."""
 
 import argparse
 import json
@@ -25,12 +25,12 @@ class Parser(argparse.ArgumentParser):
     more: Callable[[int], Iterable[str]] | None = None
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong in one line and end."""
+        """Print the error in one line and end."""
         see = "" if message.endswith("?") else f"; see {self.prog} --help"
         self.exit(UNREADABLE, f"fedge: {ConfigError(message)}{see}\n")
 
     def format_help(self) -> str:
-        """Usage, arguments, and whatever else belongs there."""
+        """Usage, arguments, and further sections."""
         width = max(shutil.get_terminal_size().columns - 2, 30)
         return super().format_help() + "\n".join(["", *self.more(width), ""] if self.more else [])
 
@@ -48,7 +48,7 @@ class Commands:
         parser.more = self._lines
 
     def group(self, title: str) -> "Group":
-        """A group to which subcommands are added, as to what ``add_subparsers`` returns."""
+        """A group to which subcommands are added, as to the result of ``add_subparsers``."""
         self._groups.append(Group(title, self._under))
         return self._groups[-1]
 

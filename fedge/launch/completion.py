@@ -1,7 +1,8 @@
 """Completion in a shell: options and their values, configurations, runs …
 
-Shells ask at every key, so nothing heavy is loaded; argcomplete itself only when a shell asks. It quotes what
-shells would take for more than a name; what cannot be quoted, as a line end, is not offered.
+Shells ask at every key, so nothing heavy is loaded; argcomplete itself only when a shell asks. It quotes
+words that shells would take for more than a name; names that cannot be quoted, as with a line end, are not
+offered.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def shell_code(shell: str) -> str:
 
 
 def _completers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Action, Completer]]:
-    """Yield each argument of each command with what completes it."""
+    """Yield each argument of each command with its completer."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

@@ -38,7 +38,7 @@ def _deal(options: argparse.Namespace) -> int:
 
 
 def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
-    """Write a folder for each client of a run; returns what is to be said.
+    """Write a folder for each client of a run; returns lines to print.
 
     Args:
         folder: is made; must not be there.

@@ -96,7 +96,7 @@ def _at(app: Sequence[str]) -> list[str]:
 def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:
     """The environment in which Flower knows the SuperLink, where it does not look in pyproject.toml.
 
-    Nothing where the user's own configuration has it, which may know more, as who the user is.
+    Nothing where the user's own configuration has it, which may know more, as the user's account.
     """
     if not moves_federations():
         return {}
@@ -152,7 +152,7 @@ def _refuse_unreachable(project: Project, federation: str, address: str) -> None
 
 
 def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _Said:
-    """Start `flwr run`, print what it prints, and stop the run at the SuperLink if this process is to end.
+    """Start `flwr run`, print its output, and stop the run at the SuperLink if this process is to end.
 
     Args:
         words: the command.
@@ -161,7 +161,7 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _S
     """
     told = Federation().as_told()  # the run is checked: `flwr run` would look for a folder to resume here
     environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: told}
-    environment.pop("SEED", None)  # what the run is told has it
+    environment.pop("SEED", None)  # the run's options have it
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

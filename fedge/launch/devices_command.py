@@ -15,7 +15,7 @@ _TIMES_USE = 'devices.availability="trace", devices.availability-args.path="{out
 
 
 def add_devices(commands: Any) -> None:
-    """Add ``fedge devices`` and what stands under it."""
+    """Add ``fedge devices`` and its subcommands."""
     parser = commands.add_parser("devices", help="traces of devices: make published ones into tables of runs")
     under = parser.add_subparsers(metavar="ACTION", required=True)
     convert = under.add_parser("convert", help="make a published trace into a CSV or Parquet file")

@@ -3,7 +3,7 @@
 Flower's own command, with the addresses that keep its doors shut: SuperNodes dial where they are told to,
 over TLS, and get in by keys that are registered; all else is on the loopback interface, and answers to the
 account alone that started it (`fedge.link.own_account`). Where Flower has one port for all (1.35 and newer),
-SuperNodes dial a filter before it (`fedge.link.fleet_filter`). What the SuperLink must know when it is
+SuperNodes dial a filter before it (`fedge.link.fleet_filter`). Facts that the SuperLink needs when it is
 started again (nodes, keys) is in a database in its folder.
 """
 
@@ -51,13 +51,13 @@ for key in keys:
     except SystemExit:
         pass
 """
-_EACH = "\x1f"  # before what Flower's command says of a key
+_EACH = "\x1f"  # before a key's entry in the output of Flower's command
 _LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; it says 0 in any case
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a SuperLink is, and what it is made from.
+    """Place and parts of a SuperLink.
 
     Attributes:
         option: that holds `nodes`, for refusals.
@@ -79,7 +79,7 @@ class Place:
 
     @property
     def reached(self) -> str:
-        """Address by which this machine reaches what listens at `nodes`."""
+        """Address by which this machine reaches the listener at `nodes`."""
         host, port = host_and_port(self.option, self.nodes)
         return f"{HERE if host in ('0.0.0.0', '::') else host}:{port}"
 
@@ -277,7 +277,7 @@ class SuperLink:
         self._bind(keys, done.stdout.split(_EACH)[1:])
 
     def _bind(self, keys: Sequence[Path], said: Sequence[str]) -> None:
-        """Bind the nodes of keys to the partitions that the keys are of, by what Flower has said of each."""
+        """Bind the nodes of keys to the keys' partitions, by Flower's reports of each."""
         bound, free = {}, []
         for key, words in zip(keys, said, strict=True):
             nodes, partition = nodes_registered(words), partition_of_key(key)

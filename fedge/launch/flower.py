@@ -1,6 +1,6 @@
 """`flwr run` as a child process: live output, its whole family ended with it, an exit code that is true.
 
-Flower exits with 0 whatever happened; 1.25 kills its simulation 0.25 s after a Ctrl-C, and from 1.27 on it
+Flower exits with 0 in any case; 1.25 kills its simulation 0.25 s after a Ctrl-C, and from 1.27 on it
 prints nothing and leaves a SuperLink behind (`fedge.launch.superlink`). Here it runs in a session of its
 own, so that a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then
 sees to it that nothing of it is left. The manifest tells how the run ended.
@@ -72,7 +72,7 @@ def run_on_flower(
 def _started(
     app: Path, federation: str | None, run_config: Mapping[str, Scalar], there: Federation
 ) -> Iterator[Simulation]:
-    """Start ``flwr run`` as this version of Flower wants it, and give what follows its processes."""
+    """Start ``flwr run`` as this version of Flower wants it; returns the follower of its processes."""
     project = Project(app)
     if uses_superlink():
         with behind_superlink(project, there, run_config) as simulation:

@@ -48,7 +48,7 @@ def run_with_leaves(
     Args:
         run_config: Flower's flat mapping.
         federation: has the number of clients.
-        prepared: what a check has worked out.
+        prepared: results of a check.
         address: host and port to listen on.
         certificates: folder of `fedge certs`.
         owns_process: the process ends with the run.

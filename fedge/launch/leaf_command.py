@@ -1,4 +1,4 @@
-"""The command ``fedge leaf``, and what makes a run the cloud of leaf servers."""
+"""The command ``fedge leaf``, and the arguments that make a run the cloud of leaf servers."""
 
 import argparse
 from pathlib import Path
@@ -42,7 +42,7 @@ def add_leaf(commands: Any) -> None:
 
 
 def add_leaves(parser: argparse.ArgumentParser) -> None:
-    """Add what makes a run the cloud of leaf servers that are processes of their own."""
+    """Add the arguments that make a run the cloud of leaf servers that are processes of their own."""
     parser.add_argument(
         "--leaves",
         metavar="HOST:PORT",
@@ -61,7 +61,7 @@ def _add_certs(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: str) -> None:
-    """Raise ConfigError for what has no say where leaf servers have the clients.
+    """Raise ConfigError for options without effect where leaf servers have the clients.
 
     Args:
         engine, workers: as they were given.

@@ -39,7 +39,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     Link(options.cloud, options.certs, options.leaf)  # refuses certificates that are none
     place.prepare()
     keys = keys_of(options.certs, options.keys)
-    start_reaper()  # nothing of a SuperLink ends with who started it
+    start_reaper()  # nothing of a SuperLink ends with its starter
     with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
         await_free(place.option, place.reached)
         let_in(keys, place)
@@ -59,7 +59,7 @@ def place_of(options: argparse.Namespace) -> Place:
 
 
 def _follow(link: SuperLink, options: argparse.Namespace) -> int:
-    """Start the app, print what it says, and return its exit code when it has ended."""
+    """Start the app, print its output, and return its exit code when it has ended."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
     told = {TOLD: Federation().as_told()}  # nothing of it is an option of Fedge's

@@ -19,9 +19,9 @@ _EDGE = "#######################################################################
 
 
 def put_back(path: Path) -> bool:
-    """Take back what `flwr run` has commented out in a pyproject.toml; tell whether it had.
+    """Restore lines that `flwr run` has commented out in a pyproject.toml; tell whether it had.
 
-    Written only if commenting the result out again gives what is there now, so nothing else can change.
+    Written only if commenting the result out again gives the present text, so nothing else can change.
     """
     with path.open(encoding="utf-8", newline="") as file:
         now = file.read()

@@ -200,7 +200,7 @@ def _own_tables() -> str:
         if line.startswith("["):
             keeps = line.startswith(_TABLES)
         elif not line or line.startswith("#"):
-            before.append(line)  # belongs to what comes next
+            before.append(line)  # belongs to the next entry
             continue
         kept += [*before, line] if keeps else []
         before = []

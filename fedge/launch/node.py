@@ -2,7 +2,7 @@
 
 Flower starts the program ``flwr-clientapp`` for every message, and each imports PyTorch anew: seconds of a
 core. Here a program of that name stands first in the SuperNode's PATH, which only hands its words to this
-process, by a named pipe. This process has imported everything, and forks: what comes is that same program of
+process, by a named pipe. This process has imported everything, and forks: the child is that same program of
 Flower's, in a fresh process, without the imports. Nothing of Flower is replaced.
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it says "Failed to receive
@@ -138,13 +138,13 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     """Fork a ClientApp for each line of words until the SuperNode has ended, or waits for ever.
 
     Returns:
-        Its exit code; or what it has said by which it is to be started again.
+        Its exit code; or its words by which it is to be started again.
     """
     assert node.stderr is not None
     client_app, said = _load(), node.stderr.fileno()
     signal.signal(signal.SIGCHLD, _reap)
     gc.collect()
-    gc.freeze()  # what is loaded stays shared with all children
+    gc.freeze()  # loaded modules stay shared with all children
     waiting, last, heard, refused = b"", b"", [orders, said], False
     output = NodeOutput()
     while node.poll() is None:
@@ -166,7 +166,7 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
 
 
 def _passed_on(said: int, heard: list[int]) -> bytes:
-    """Let what the SuperNode has said be seen; returns it. At its end it is not listened to any more."""
+    """Print the SuperNode's output; returns it. After its end there is no more listening."""
     words = os.read(said, _CHUNK)
     if not words:
         heard.remove(said)
@@ -177,7 +177,7 @@ def _passed_on(said: int, heard: list[int]) -> bytes:
 
 @cache
 def _load() -> Any:
-    """Import what ClientApps need; returns Flower's program for them."""
+    """Import modules that ClientApps need; returns Flower's program for them."""
     (found,) = entry_points(group="console_scripts", name=_CLIENT_APP)
     program = found.load()
     import_module("fedge.client_app")
@@ -188,7 +188,7 @@ _children: set[int] = set()
 
 
 def _reap(*_: Any) -> None:
-    """Forget children that have ended; the SuperNode's end is left to who waits for it."""
+    """Forget children that have ended; the SuperNode's end is left to its waiter."""
     for pid in list(_children):
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == 0:

@@ -1,6 +1,6 @@
 """The folder that a node has while it runs, and those of nodes that were killed: the next start removes them.
 
-Only what this account has made, as directories of their own, and whose process has ended for certain.
+Only directories that this account has made, and whose process has ended for certain.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Output of a node's ClientApps: read from pipes, and passed on as far as there is room.
 
-What a client prints through Python is bounded where it is written (`fedge.process.output`); here all else is,
-as what native code writes to its descriptors. Of one ClientApp 256 KiB are let through, of all 4 MiB an hour.
+A client's output through Python is bounded where it is written (`fedge.process.output`); here all else is,
+as native code's writes to its descriptors. Of one ClientApp 256 KiB are let through, of all 4 MiB an hour.
 """
 
 import os
@@ -21,7 +21,7 @@ _HARMLESS = bytes(byte if byte >= 32 or byte in _KEPT else ord("?") for byte in 
 
 @dataclass
 class _Pipe:
-    """A pipe of one ClientApp: the descriptor that it stands for, and what is left of its room."""
+    """A pipe of one ClientApp: the descriptor that it stands for, and the rest of its room."""
 
     stands_for: int
     room: int = A_CLIENT_APP
@@ -41,7 +41,7 @@ class NodeOutput:
         return list(self._pipes)
 
     def fork(self) -> int:
-        """Fork; in the child, standard output and error are pipes to here. Returns what `os.fork` does."""
+        """Fork; in the child, standard output and error are pipes to here. Returns as `os.fork`."""
         pairs = [(*os.pipe(), stands_for) for stands_for in (1, 2)]
         pid = os.fork()
         for reading, writing, stands_for in pairs:

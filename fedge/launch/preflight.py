@@ -43,7 +43,7 @@ def check(
         federation: that the run is to be on.
         on_ray: the clients are to run on Ray.
         load: gives the windows; for many checks on the same ones.
-        is_sized: the federation has its number of clients whatever the run would have.
+        is_sized: the federation has its number of clients independently of the run.
 
     Raises:
         ConfigError: the run cannot work.
@@ -106,7 +106,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _refuse_mixed(overrides: Sequence[str]) -> None:
-    """Refuse what only `fedge run` understands; Flower would pick pairs out of a file's name."""
+    """Refuse words that only `fedge run` understands; Flower would pick pairs out of a file's name."""
     if len(overrides) > 1 and any(text.strip().endswith(".toml") for text in overrides):
         raise ConfigError(
             f"-c of flwr run takes one .toml file or key=value pairs, not both, but has {list(overrides)}; "
@@ -123,7 +123,7 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
 def _prepare_superlink(
     name: str | None, run_config: Mapping[str, Any], federation: Federation, stream: bool
 ) -> None:
-    """See to it that a SuperLink in the background does what this command says, or raise ConfigError."""
+    """Make sure that a SuperLink in the background follows this command, or raise ConfigError."""
     path = flower_config()
     links, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
     link = links.get(name or default or "", {})
@@ -136,11 +136,11 @@ def _prepare_superlink(
 def check_flwr_run(words: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
 
-    Flower would start the simulation first and show an unknown key as a traceback. What is not understood
+    Flower would start the simulation first and show an unknown key as a traceback. Words not understood
     here is left to Flower.
 
     Args:
-        words: what follows ``flwr run``.
+        words: after ``flwr run``.
     """
     if TOLD in os.environ:  # fedge run has checked it
         return
@@ -159,7 +159,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
         return
     try:
         if moves_federations():
-            with suppress(OSError, ValueError):  # Project says what is wrong with the file
+            with suppress(OSError, ValueError):  # Project reports the file's fault
                 put_back(Path(options.app) / "pyproject.toml")
         _refuse_mixed(options.run_config)
         project = Project(Path(options.app))

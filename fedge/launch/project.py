@@ -29,7 +29,7 @@ _NOT_TOML = (ValueError, RecursionError)
 
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
-# Shells take quotes away; a word that could be a number, true or false stays what it is.
+# Shells take quotes away; a word that could be a number, true or false stays as it is.
 _WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_./~][^\s'\"=\[\]{},]*")
 
 

@@ -16,7 +16,7 @@ from fedge.config.option import ConfigError
 
 _LEAST_FREE_BYTES = 100 * 2**20
 _SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103
-# what Ray 2 appends to its folder for the longest of its sockets
+# Ray 2's suffix of its folder for the longest of its sockets
 _SOCKET_TAIL = "/f4194304/session_2025-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _CONNECT_S = 5.0
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # Ray speaks gRPC

@@ -149,7 +149,7 @@ class _Copies:
 
     def __call__(self, **everyone: Any) -> Strategy:
         made = copy.deepcopy(self.part)
-        for name, value in everyone.items():  # Fedge says who takes part
+        for name, value in everyone.items():  # Fedge chooses the participants
             if hasattr(made, name):
                 setattr(made, name, value)
         return made
@@ -161,7 +161,7 @@ def _strategy(rule: Any) -> Any:
 
 
 def _refuse_network(model: Any) -> None:
-    """Raise ConfigError for a network in place of what makes one: each leaf would have the same."""
+    """Raise ConfigError for a network in place of its maker: each leaf would have the same one."""
     if hasattr(model, "state_dict") and not isinstance(model, type):
         raise ConfigError(
             f"model must be a class or a function that makes a network, but is a network, a "

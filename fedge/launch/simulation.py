@@ -149,7 +149,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _last_changes(folder: Path) -> list[int]:
-    """When what grows in a run folder changed last, each by itself: the clock may be set back."""
+    """Last changes of a run folder's growing files, each by itself: the clock may be set back."""
     found = []
     for path in (folder, folder / MANIFEST, folder / "run.log", folder / "metrics" / "global_rounds.csv"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """A run on a Flower that has a SuperLink for simulations (1.27 and later): one of the run's own.
 
 `flwr run` by itself hands runs to a SuperLink that stays in the background, with the environment (SEED) and
-the working directory of whoever started it first, and installs the app's dependencies anew for every run.
+the working directory of its first starter, and installs the app's dependencies anew for every run.
 Here the run gets a SuperLink that starts and ends with it, in a home of Flower's that is removed afterwards:
 the user's pyproject.toml, which `flwr run` would edit, and ``~/.flwr`` are not touched. The app that is
 handed over is a pyproject.toml with the run's options and no code; code comes from this environment and the
@@ -51,7 +51,7 @@ def behind_superlink(
         federation: that the run is to be on.
         run_config: all options.
     """
-    start_reaper()  # nothing of a SuperLink ends with who started it
+    start_reaper()  # nothing of a SuperLink ends with its starter
     folder = Path(tempfile.mkdtemp(prefix="fedge-"))
     remove_at_end(folder)
     try:
@@ -88,7 +88,7 @@ class _BehindSuperLink(Simulation):
             self._process = start_command(words, environment, log)
 
     def why_not(self) -> str:
-        """The last lines of what Flower printed."""
+        """The last lines of Flower's output."""
         return last_lines(self._log)
 
     def _simulating(self) -> list[psutil.Process]:
@@ -237,7 +237,7 @@ def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) ->
 
 
 def _is_healthy(port: int) -> bool:
-    """Whether a SuperLink answers; asked directly, whatever proxy the environment names."""
+    """Whether a SuperLink answers; asked directly, past any proxy in the environment."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
     with suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/health")

@@ -66,7 +66,7 @@ def _serve(options: argparse.Namespace) -> int:
     place = Place("--nodes", options.nodes, port, options.certs, SUPERLINK, options.folder.absolute(), _NAME)
     place.prepare()
     keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
-    start_reaper()  # nothing of a SuperLink ends with who started it
+    start_reaper()  # nothing of a SuperLink ends with its starter
     with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
         await_free("--nodes", place.reached)
         await_free("--control", options.control)

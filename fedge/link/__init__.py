@@ -1,4 +1,4 @@
-"""Between machines: leaf servers and cloud over TLS, certificates and node keys for trials, who is there.
+"""Between machines: leaf servers and cloud over TLS, certificates and node keys for trials, nodes present.
 
 The cloud listens (`gate`), leaf servers dial (`dial`), packets of JSON and model states pass (`frames`); what
 they mean is said elsewhere.

@@ -1,6 +1,6 @@
 """Nodes of a SuperLink that are bound to a partition: node N's key is that of partition N, and of no other.
 
-Which node id a key has, Flower's SuperLink draws and says when the key is registered. Whoever lets keys in
+Flower's SuperLink draws the node id of a key, and says it when the key is registered. The registrar of keys
 (`fedge.launch.fleet`) writes it down; the run, which the SuperLink starts, finds the file by a variable of
 its environment. A key without a number in its name binds nobody.
 """
@@ -20,7 +20,7 @@ _REGISTERED = re.compile(r"SuperNode (\d{1,20}) registered")  # as `flwr superno
 
 
 def nodes_registered(said: str) -> list[int]:
-    """Node ids of keys that Flower has registered, in their order, in what its command has printed."""
+    """Node ids of keys that Flower has registered, in their order, from its command's output."""
     return [int(found) for found in _REGISTERED.findall(said)]
 
 
@@ -44,7 +44,7 @@ def forget(folder: Path) -> None:
 
 
 def tell(environment: MutableMapping[str, str], folder: Path) -> None:
-    """Let runs that are started with an environment know who is bound in a SuperLink's folder."""
+    """Let runs that are started with an environment know the bound nodes of a SuperLink's folder."""
     environment[_VARIABLE] = str(folder / _NAME)
 
 
@@ -52,7 +52,7 @@ class BoundNodes:
     """Nodes bound to partitions, for this process's run. Keys may come meanwhile."""
 
     def __init__(self, bound: Mapping[int, int] | None = None) -> None:
-        """Take node id → partition, by default what the SuperLink's folder says whenever it is asked."""
+        """Take node id → partition, by default from the SuperLink's folder at each question."""
         self._bound = bound
 
     def __call__(self, node: int) -> int | None:

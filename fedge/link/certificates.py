@@ -1,18 +1,18 @@
-"""Certificates and node keys for trials: one authority, who serves, who dials, all in one folder.
+"""Certificates and node keys for trials: one authority, servers and clients, all in one folder.
 
     ca.crt, ca.key              the authority that signs all others; ca.key stays where it was made
     superlink.crt, .key         of a SuperLink: a server, by its own hosts
     cloud.crt, .key             of the cloud: a server, by its own hosts; leaf servers know it as "cloud"
     leaf-0.crt, .key, …         of leaf servers as the cloud's clients; it knows each by the common name
     leaf-0-server.crt, .key, …  of leaf servers as servers of SuperNodes, by their own hosts
-    node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them: what Flower registers
+    node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them, for Flower to register
     revoked.pem                 the authority's list of certificates that count no more, once there is one
 
 A certificate is for one role: it names the hosts of that server alone, and is good for a server or for a
-client, never for both (extended key usage). So whoever has one machine's key can be that machine only.
+client, never for both (extended key usage). So the key of one machine serves for that machine only.
 
 All keys are on NIST's curves (P-256 for TLS, P-384 for nodes, as Flower suggests), unencrypted, and readable
-by their owner alone. What is there and good stays, so that leaves, nodes and hosts can be added; what has run
+by their owner alone. Good files stay, so that leaves, nodes and hosts can be added; those that have run
 out, or has less than a third of its days left, is made anew. For anything but a trial use certificates of an
 authority of your own, with these names and uses.
 """
@@ -118,7 +118,7 @@ def _roles(wanted: Wanted) -> list[_Role]:
 
 
 def make_certificates(folder: Path, wanted: Wanted) -> list[Path]:
-    """Write what is wanted and not there yet; returns the files that were written.
+    """Write the wanted files that are missing; returns those written.
 
     Raises:
         ConfigError: the folder cannot be written, its authority cannot be read, or hosts are nobody's.
@@ -337,7 +337,7 @@ def revoke(folder: Path, names: Sequence[str]) -> list[str]:
 
 
 def refuse_unusable(certificate: Path, key: Path, authority: Path) -> None:
-    """Raise ConfigError unless three files are a certificate, its key and who has signed it."""
+    """Raise ConfigError unless three files are a certificate, its key and its signer."""
     for path in (certificate, key, authority):
         if not path.is_file():
             raise ConfigError(f"{path} must be there for TLS, but is not; fedge certs makes it for a trial")

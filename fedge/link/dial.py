@@ -1,4 +1,4 @@
-"""A leaf server's end of its link to the cloud: it dials, answers what it is asked, and dials again.
+"""A leaf server's end of its link to the cloud: it dials, answers questions, and dials again.
 
 One channel for as long as the leaf server lives: gRPC connects it anew by itself. Only where a stream is not
 welcomed and does not end either, as one may that was opened while its connection went, or where a stream has
@@ -31,7 +31,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
 _WELCOME_S = 15.0  # the cloud says welcome at once
 _LOOK_S = 0.2  # between looks whether the link was stopped
-_LONGEST = 200  # characters of what a cloud says of itself, and of the number of a question
+_LONGEST = 200  # characters of a cloud's name of itself, and of the number of a question
 _OPTIONS = (
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -58,7 +58,7 @@ class Answering(Protocol):
         """Hello that is sent when the link is up."""
 
     def welcome(self, packet: Packet) -> None:
-        """Take what the cloud says then."""
+        """Take the cloud's words of that moment."""
 
     def answer(self, packet: Packet, note: Note) -> Packet:
         """The answer to a question; `note` tells meanwhile how far it is."""
@@ -126,7 +126,7 @@ class Link:
     def serve(
         self, answering: Answering, lost_s: float, most: Callable[[], tuple[int, int]] = lambda: _MOST
     ) -> None:
-        """Answer what is asked until the cloud says that it is over, or `stop` is called.
+        """Answer questions until the cloud says that it is over, or `stop` is called.
 
         Args:
             answering: does the work.

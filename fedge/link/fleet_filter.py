@@ -1,9 +1,9 @@
 """Filter before the one port of newer Flowers: SuperNodes' requests to a SuperLink, and nothing else.
 
-From Flower 1.35 on a SuperLink has one port for SuperNodes, for those who hand it apps, and for the apps
-themselves; whoever reaches it may have it carry out code. Here it listens on the loopback interface, and
+From Flower 1.35 on a SuperLink has one port for SuperNodes, for senders of apps, and for the apps
+themselves; anybody who reaches it may have it carry out code. Here it listens on the loopback interface, and
 SuperNodes dial this filter: TLS with the leaf server's certificate, ``POST /v1/fleet/…`` and no other
-request. What is passed on is written anew, so that both ends read one request where the other does. Who a
+request. Passed requests are written anew, so that both ends read one request where the other does. Who a
 SuperNode is stays the SuperLink's affair: it looks at the signature that comes along.
 """
 

@@ -1,6 +1,6 @@
 """Replies of SuperNodes, looked at before Flower's SuperLink keeps them.
 
-Flower 1.25 believes what a reply says of itself: with one key a node can answer in another's name if it knows
+Flower 1.25 believes a reply's word on itself: with one key a node can answer in another's name if it knows
 the question's id, a second reply to one question or one that names another run makes the SuperLink fail at
 the run's next look for replies, and all that had come go with it. So a SuperLink of Fedge's
 (`fedge.link.own_account`) writes down which question it has handed to whom. A reply gets in if it is to one
@@ -34,7 +34,7 @@ class FleetGuard:
         self._held: dict[int, OrderedDict[str, _Held]] = {}
 
     def handed(self, node: int, response: Any) -> None:
-        """Note what a node has been handed (a PullMessagesResponse)."""
+        """Note the questions handed to a node (a PullMessagesResponse)."""
         with self._lock:
             held = self._held.setdefault(node, OrderedDict())
             for message in response.messages_list:
@@ -43,7 +43,7 @@ class FleetGuard:
                 held.popitem(last=False)
 
     def claim(self, request: Any) -> str:
-        """Take what a node pushes (a PushMessagesRequest) for the reply to its question.
+        """Take a node's push (a PushMessagesRequest) for the reply to its question.
 
         Returns:
             Why it does not get in; empty if it does.

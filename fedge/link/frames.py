@@ -44,7 +44,7 @@ class Packet:
     """A message between leaf server and cloud.
 
     Attributes:
-        kind: what it is.
+        kind: of packet.
         facts: plain JSON.
         states: name → model state.
     """

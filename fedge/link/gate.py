@@ -56,7 +56,7 @@ _ABSENT_S = 1.0  # given to a leaf server that has been waited for in vain: it i
 _MOST_SILENT = 2  # streams of one certificate that have not said hello
 _MOST_HELLO_BYTES = 2**24
 _MOST_TOLD = 5  # breaks of the link that the log has of one question
-_LONGEST = 200  # characters of what a stranger calls itself
+_LONGEST = 200  # characters of a stranger's name of itself
 
 
 class LeafGone(RuntimeError):
@@ -116,7 +116,7 @@ class _Stream:
         return self._ended.is_set()
 
     def end(self) -> None:
-        """Let the leaf go after what it is at."""
+        """Let the leaf go after its present work."""
         self._ended.set()
         self._questions.put(None)
 
@@ -234,13 +234,13 @@ class LeafGate:
             leaf: which.
             packet: the question.
             timeout_s: seconds that the leaf may be away, and that it may be silent; notes break it.
-            on_note: called with what it tells meanwhile, by another thread; None: notes break no silence.
-            limit_s: seconds without its getting on, whatever it tells, and however often its link breaks.
+            on_note: called with its notes meanwhile, by another thread; None: notes break no silence.
+            limit_s: seconds without progress, despite notes, and however often its link breaks.
             most: bytes of the answer's arrays, and of its head.
 
         Raises:
             LeafGone: it did not answer in time.
-            LeafRefused: what it says cannot be read, or is what `on_note` refuses.
+            LeafRefused: its words cannot be read, or `on_note` refuses them.
         """
         heard = got_on = time.monotonic()
         breaks = 0

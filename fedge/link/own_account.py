@@ -1,11 +1,11 @@
 """Ports of this machine that answer to the account alone that listens on them.
 
 A SuperLink and a SuperNode listen on the loopback interface for processes of their own, without a password:
-on Flower up to 1.34 in plaintext, on newer ones over TLS. Whoever reaches such a port may have code carried
-out. From other machines nobody does; from here another account of the same machine does not either: servers
-of gRPC and of uvicorn in this process ask the system which account holds the other end of each connection,
-and answer their own, and root's. What SuperNodes ask (Flower's Fleet API) is let through: they show keys, and
-what they answer is looked at (`fedge.link.fleet_guard`).
+on Flower up to 1.34 in plaintext, on newer ones over TLS. Anybody who reaches such a port may have code
+carried out. From other machines nobody does; from here another account of the same machine does not either:
+servers of gRPC and of uvicorn in this process ask the system which account holds the other end of each
+connection, and answer their own, and root's. SuperNodes' requests (Flower's Fleet API) are let through: they
+show keys, and their answers are checked (`fedge.link.fleet_guard`).
 
     python -m fedge.link.own_account flower-superlink …
 
@@ -93,7 +93,7 @@ def keep_grpc_own(can_tell_whose: bool = True) -> None:
     import grpc  # type: ignore[import-untyped]
 
     class OwnAccount(grpc.ServerInterceptor):
-        """Asks who calls before anything else does."""
+        """Checks the caller before all else."""
 
         def __init__(self) -> None:
             self._fleet = FleetGuard()

@@ -34,7 +34,7 @@ def write_list(
     signed = made.sign(key, hashes.SHA256())
     new = folder / f"{FILE}.new"
     new.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    new.replace(folder / FILE)  # whoever looks sees the one or the other
+    new.replace(folder / FILE)  # readers see the one or the other
 
 
 class Revoked:

@@ -1,10 +1,10 @@
 """The native step: training and evaluation of common networks in C++, faster than PyTorch's (docs/native.md).
 
-`trace` finds what an `nn.Module` does, with `operations`; `program` writes it down, `plan` compares it with
-PyTorch, `training` carries it out through `library`. The C++ lies in ``src``, and `build` compiles it. What
-the native step does not know is told in words, and PyTorch computes that.
+`trace` finds an `nn.Module`'s operations, with `operations`; `program` writes them down, `plan` compares it
+with PyTorch, `training` carries it out through `library`. The C++ lies in ``src``, and `build` compiles it.
+What the native step does not know is told in words, and PyTorch computes that.
 
-Imports only from below: `flower`, `process`, `seeding` and what is under them; it needs neither.
+Imports only from below: `flower`, `process`, `seeding` and rooms below them; it needs neither.
 """
 
 import lazy_loader as lazy

@@ -60,7 +60,7 @@ def sources_digest() -> str:
 
 
 def is_built(library: Path = LIBRARY) -> bool:
-    """Whether a library is of the sources that lie here, and is what was built of them."""
+    """Whether a library was built of the sources that lie here, and is unchanged."""
     if not library.is_file() or not digest_file(library).is_file():
         return False
     content = library.read_bytes()

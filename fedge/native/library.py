@@ -83,9 +83,9 @@ def opened(path: Path) -> Library:
 
 
 def _refuse_what_was_not_built(path: Path) -> None:
-    """Raise UnavailableError for a file that others can change, or that is not what the compiler made.
+    """Raise UnavailableError for a file that others can change, or that has changed since it was compiled.
 
-    Loading runs it: a file that is cut ends Python by a signal, and another account's does what it likes.
+    Loading runs it: a file that is cut ends Python by a signal, and another account's may do anything.
     """
     try:
         about, content = path.stat(), path.read_bytes()
@@ -112,7 +112,7 @@ def _is_of_one(about: os.stat_result) -> bool:
 
 
 def _declare(calls: ctypes.CDLL) -> None:
-    """Tell ctypes what the functions take and give."""
+    """Declare the functions' arguments and results to ctypes."""
     declared: dict[str, tuple[Any, list[Any]]] = {
         "fedge_sources": (ctypes.c_char_p, []),
         "fedge_kernel": (ctypes.c_char_p, [_INT]),

@@ -1,6 +1,6 @@
 """The operations that the native step knows, and how each is taken down (`fedge.native.trace`).
 
-A handler is called with the arguments of the operation and what it returned. Names are those of PyTorch's
+A handler is called with the arguments of the operation and its result. Names are those of PyTorch's
 functions and methods, without the underscore of those that work in place; `relu_max_pool2` is Fedge's own
 (`fedge.training.layout`).
 
@@ -268,7 +268,7 @@ def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], ou
 
 
 def _same(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down what changes no number: a copy, another order in memory."""
+    """Record an operation that changes no number: a copy, another order in memory."""
     _require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
     recorder.alias(out, args[0])
 

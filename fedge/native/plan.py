@@ -91,7 +91,7 @@ def make_plan(
     """The plan for a model, compared with PyTorch.
 
     Raises:
-        UnknownError: the model does what the native step does not know.
+        UnknownError: the model has operations that the native step does not know.
     """
     _refuse_other_numbers(model)
     learning = trace(model, input_shape, True, HANDLERS)

@@ -1,6 +1,6 @@
 """A network as the native step takes it: operations joined where that saves work, written as whole numbers.
 
-The order of the numbers is that of `Program::read` in src/program.cpp; what they mean stands in
+The order of the numbers is that of `Program::read` in src/program.cpp; their meaning stands in
 src/program.h.
 """
 
@@ -108,7 +108,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
     """A network as int64 numbers.
 
     Args:
-        network: what it does.
+        network: its operations.
         weights: its parameters.
         buffers: its running means and variances; the variance of a layer follows its mean.
         training: whether it is to be trained.

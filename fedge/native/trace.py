@@ -1,9 +1,9 @@
 """Operations of a network: found by calling it, and watching.
 
 A model is called as in training or evaluation, with copies of its buffers, under a `TorchFunctionMode` that
-sees every operation, whoever calls it: a layer, its subclass, a line of `forward`. Dropout draws nothing
-meanwhile, and the model stays as it is. What depends on numbers, and every operation that is not listed in
-`fedge.native.operations`, is refused with the layer that it stands in. (PyTorch's meta device would compute
+sees every operation of any caller: a layer, its subclass, a line of `forward`. Dropout draws nothing
+meanwhile, and the model stays as it is. Operations that depend on numbers, and those not listed in
+`fedge.native.operations`, are refused with their layer. (PyTorch's meta device would compute
 nothing, but takes seconds to load.)
 
 It is called with two sizes of batch, and must do the same with both: a network that counts the windows of its
@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 _BATCHES = (2, 3)
-_FACTS = frozenset(  # what may be asked of a tensor, since it does not depend on its numbers
+_FACTS = frozenset(  # questions to a tensor that do not depend on its numbers
     {
         "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "stride", "len", "names", "dtype",
         "device", "layout", "requires_grad", "is_contiguous", "is_floating_point", "is_complex", "is_cuda",
@@ -34,12 +34,12 @@ _DRAWING = ("dropout", "dropout1d")
 
 
 class UnknownError(Exception):
-    """The native step does not know what a network does. One part of a line: the layer, and what."""
+    """The native step does not know an operation of a network. One part of a line: layer and operation."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operation on values; what its fields mean depends on its kind (`fedge.native.program`)."""
+    """One operation on values; the meaning of its fields depends on its kind (`fedge.native.program`)."""
 
     kind: str
     inputs: tuple[int, ...]  # numbers of values
@@ -179,7 +179,7 @@ def trace(
         model: any; its mode is put back.
         input_shape: (C, T).
         training: whether it is to be called as in training.
-        handlers: name of an operation of PyTorch → what takes it down.
+        handlers: name of an operation of PyTorch → its handler.
 
     Raises:
         UnknownError: it does something else.
@@ -222,7 +222,7 @@ def _trace_batch(
 
 
 def _place(where: list[str], model: nn.Module, what: str) -> str:
-    """The layer in which a call ended, and what it does there."""
+    """The layer in which a call ended, and its operation there."""
     name = where[-1] if where else ""
     kind = type(model.get_submodule(name)).__name__
     return f"layer {name} ({kind}: {what})" if name else f"the network itself ({kind}: {what})"

@@ -107,7 +107,7 @@ def training(
     correction: Mapping[str, Tensor] | None,
     draws: torch.Generator | None,
 ) -> Iterator[Epochs]:
-    """Give what trains a model; at the end the model has the new weights and statistics.
+    """Give the trainer of a model; at the end the model has the new weights and statistics.
 
     Args:
         plan: of the model.
@@ -116,7 +116,7 @@ def training(
         y: int64 (N).
         descent: the terms of a step.
         correction: SCAFFOLD's c − c_i, float32, by name; None for none.
-        draws: what dropout draws from.
+        draws: source of dropout's draws.
 
     Raises:
         IndexError: a label is no class.

@@ -2,7 +2,7 @@
 
 `shares` deals a batch to processes, `batch_norm` takes statistics over all of it, `sgd` is the step of
 `fedge.training.sgd` with the gradient of the whole batch, `member` is the program of one process, `arrays`
-and `channel` what passes between it and its client, `team` starts, asks, replaces and ends the processes.
+and `channel` the messages between it and its client, `team` starts, asks, replaces and ends the processes.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

@@ -31,12 +31,12 @@ class Block:
     """Shared memory behind a descriptor, mapped by each process for itself; grows, never shrinks."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take a descriptor of `nameless_file`, which is closed by whoever opened it."""
+        """Take a descriptor of `nameless_file`, which is closed by its opener."""
         self._descriptor = descriptor
         self._map: mmap.mmap | None = None
 
     def put(self, arrays: Mapping[str, np.ndarray]) -> Layout:
-        """Copy arrays of any shapes and dtypes into it, in place of what was there; says where they lie."""
+        """Copy arrays of any shapes and dtypes into it, in place of the former ones; says where they lie."""
         layout: Layout = []
         at = 0
         for name, array in arrays.items():

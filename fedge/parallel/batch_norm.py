@@ -41,7 +41,7 @@ def share_statistics(model: nn.Module, seat: Seat) -> None:
 
 
 def _forward(layer: _BatchNorm, seat: Seat, x: Tensor) -> Tensor:
-    """Do what `_BatchNorm.forward` does, with the batch of all processes."""
+    """Normalise as `_BatchNorm.forward`, over the batch of all processes."""
     has_statistics = layer.running_mean is not None and layer.running_var is not None
     if not layer.training and has_statistics:
         return _BatchNorm.forward(layer, x)

@@ -133,7 +133,7 @@ def main(words: list[str]) -> None:
         while True:
             send(connection, _answer(member, receive(connection)))
     except ClosedError:
-        os._exit(0)  # whoever waits for the others would wait for ever
+        os._exit(0)  # processes that wait for the others would wait for ever
 
 
 def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 All processes hold the model, draw the same order of windows and make the same update; each computes the
 gradient of its share of a batch (`fedge.parallel.shares`), and DistributedDataParallel hands all of them the
-sum. So what one process would compute comes out, but for the order in which a batch is summed.
+sum. So the result is that of one process, but for the order in which a batch is summed.
 """
 
 import warnings
@@ -149,7 +149,7 @@ def _gradient(parameter: Tensor) -> Tensor:
 def _refuse_statistics_of_its_own(network: SharedNetwork) -> None:
     """Raise ConfigError when training has left buffers that differ between processes.
 
-    Each has seen its own windows: what a layer keeps of them is not what one process would have kept.
+    Each has seen its own windows: a layer's statistics differ from those of one process.
     """
     names, buffers = _other_buffers(network.model)
     if not buffers:

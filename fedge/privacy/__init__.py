@@ -1,8 +1,8 @@
-"""Differential privacy of clients: the mechanism, what it adds up to, and what it does not cover.
+"""Differential privacy of clients: the mechanism, its cost, and quantities that it does not cover.
 
-`mechanism` clips, averages and adds noise, which `noise` draws, `account` adds up what was spent, `marks` are
-those of what leaves clients, `coverage` says what is promised and what is not; docs/privacy.md says it at
-length.
+`mechanism` clips, averages and adds noise, which `noise` draws, `account` adds up the cost, `marks` are
+those of quantities that leave clients, `coverage` tells the promise and its limits; docs/privacy.md has them
+at length.
 
 Imports only from below: `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """

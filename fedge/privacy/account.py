@@ -2,13 +2,13 @@
 
 Every leaf round, fine-tuning rounds included, is one Gaussian release of each client's update at most, with
 a noise multiplier that never changes; T of them are worth one of multiplier z/√T, whose ε is known exactly
-(Balle and Wang 2018, theorem 8). What a client of one leaf spends does not depend on other leaves.
+(Balle and Wang 2018, theorem 8). The cost of a client of one leaf does not depend on other leaves.
 
 Where every leaf draws the clients that train, of a fixed number and without replacement, an adversary who
-does not learn who was drawn learns less (Wang et al. 2019, "Subsampled Rényi Differential Privacy and
+does not learn the draw learns less (Wang et al. 2019, "Subsampled Rényi Differential Privacy and
 Analytical Moments Accountant", theorem 27). That theorem replaces a client by another one, for which the
 sensitivity is twice as large: z/2. A client that sends nothing is another client too, so its ε holds for our
-neighbours as well, and the smaller of both is what was spent. Noise of the clients' own (local) is not helped
+neighbours as well, and the smaller of both counts. Noise of the clients' own (local) is not helped
 by sampling.
 """
 
@@ -26,7 +26,7 @@ _ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256)  # of Ré
 
 
 class Account:
-    """Adds up what the clients of a run have spent, over all leaves the most."""
+    """Adds up the privacy cost of a run's clients, the largest over all leaves."""
 
     def __init__(self, config: PrivacyConfig, drawn: Sequence[tuple[int, int]]) -> None:
         """Open the account.
@@ -87,7 +87,7 @@ def noise_multiplier(config: PrivacyConfig) -> float:
 def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, ...]:
     """The Rényi divergences of one leaf round, by order, for clients that are replaced by others.
 
-    The library takes a multiplier as noise over sensitivity, whatever the neighbours.
+    The library takes a multiplier as noise over sensitivity, for any neighbours.
     """
     import dp_accounting
     from dp_accounting import rdp

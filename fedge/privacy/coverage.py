@@ -1,9 +1,9 @@
 """Coverage of a configuration's privacy: its promise, and quantities sent without noise.
 
 Every quantity that leaves a client is marked where it is made (`fedge.privacy.marks`): noised under some
-kinds of privacy, public, or plain. What decides something says which quantity it decides by; a grouping
-method, a user's too, says so by its needs (`fedge.clustering.registry`), a client's algorithm by what it
-sends. What a run does not cover, and what is refused, follow from these; no part is named. docs/privacy.md
+kinds of privacy, public, or plain. A part that decides something names the quantity it decides by; a grouping
+method, a user's too, by its needs (`fedge.clustering.registry`), a client's algorithm by the arrays that it
+sends. Gaps of a run's promise, and refusals, follow from these; no part is named. docs/privacy.md
 says it at length.
 """
 
@@ -33,11 +33,11 @@ _DEFAULT_ALGORITHM = TrainConfig.__dataclass_fields__["algorithm"].default
 
 @dataclass(frozen=True)
 class Decision:
-    """Something that models depend on, and by what it is decided.
+    """A decision that models depend on, and the quantities behind it.
 
     Attributes:
         by: the quantity of clients.
-        what: is decided by it.
+        what: the decision.
         option: that decides it.
         applies: whether a configuration has it.
     """
@@ -119,8 +119,8 @@ class Leaves:
     """Quantities that leave the clients of a run.
 
     Attributes:
-        quantities: all of them, whatever becomes of them.
-        grouping: what clients send for the grouping of leaves, beside their models: words → mark.
+        quantities: all of them.
+        grouping: messages of clients for the grouping of leaves, beside their models: words → mark.
     """
 
     quantities: Iterable[Quantity] = ()
@@ -132,7 +132,7 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
 
     Args:
         config: of the run.
-        leaves: what leaves its clients.
+        leaves: quantities that leave its clients.
     """
     kind, option = config.privacy.kind, _grouping_option(config)
     found = [
@@ -155,8 +155,8 @@ def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
 
     Args:
         config: of the run.
-        what: decides, by the name of its option: "train.algorithm mine:Method".
-        sent: entry → what it is.
+        what: the part, by the name of its option: "train.algorithm mine:Method".
+        sent: entry → description.
     """
     kind = config.privacy.kind
     if kind == "off":
@@ -178,7 +178,7 @@ def at_start(config: Config, library: str | None, leaves: Leaves) -> str:
 
     Args:
         config: of the run.
-        library: that adds up what is spent; None where none does.
+        library: that adds up the cost; None where none does.
         leaves: as of `not_covered`.
     """
     words = _covered(config, leaves)

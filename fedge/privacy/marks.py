@@ -1,9 +1,9 @@
-"""Marks of what leaves a client: noised, public or plain. They stand where each quantity is made.
+"""Marks of quantities that leave a client: noised, public or plain. They stand where each is made.
 
 A module that makes replies declares under which name it sends which quantity (`Leaving`), and puts replies
 together by `marked`, which raises where a name has no mark. A grouping method's needs and a client's
-algorithm declare theirs in the same words. `fedge.privacy.coverage` derives from all of them what a run's
-promise does not cover, and what it refuses.
+algorithm declare theirs in the same words. `fedge.privacy.coverage` derives from all of them the gaps of a
+run's promise, and refusals.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Quantity:
     """Something that leaves clients.
 
     Attributes:
-        words: what it is.
+        words: description.
         noised: kinds of privacy under which noise covers it before anybody but its leaf sees it.
         is_public: known to everybody before a client says it.
         refused: why a run with privacy does not begin where it decides something and is plain, as an end of

@@ -1,12 +1,12 @@
-"""The arithmetic of private updates: clip, average over those who were asked, add noise, move the norm.
+"""The arithmetic of private updates: clip, average over the clients asked, add noise, move the norm.
 
-With x the leaf's model, x_i what client i made of it, C the clipping norm and n the clients that the leaf
+With x the leaf's model, x_i as trained by client i, C the clipping norm and n the clients that the leaf
 asked:
 
     Δ_i = (x_i − x) · min(1, C / |x_i − x|)
     x⁺  = x + (Σ_i Δ_i + N(0, (z_Δ C)² I)) / n            over those whose reply counts
 
-n is known before anybody replies. So what one client sends moves the mean by at most C / n, whatever the
+n is known before anybody replies. So one client's message moves the mean by at most C / n, whatever the
 others send: that is its sensitivity where neighbours differ in one client's reply being there or not, and
 twice that where its data are replaced by any others. C is the norm that clipped in this very round.
 
@@ -75,7 +75,7 @@ def released_mean(
 
     Args:
         model: with which the leaf round began.
-        states: what the clients whose replies count made of it; finite, of the model's entries and shapes.
+        states: of the clients whose replies count; finite, of the model's entries and shapes.
         clip_norm: C, of this round.
         asked: n, the clients that were asked, at least as many as `states`.
         noise_std: of the noise on every number of the mean; 0 adds none.
@@ -127,7 +127,7 @@ def next_clip_norm(
 
     Args:
         clip_norm: C.
-        unclipped: of those who replied, whose update was within C.
+        unclipped: number of replies with an update within C.
         asked: n.
         count_noise: the draw of N(0, σ_b²).
         quantile: γ, share of updates that are to stay unclipped.
@@ -177,7 +177,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
     while gaussian_log_delta(epsilon, low) <= log_delta:
         low /= 2
     found = brentq(lambda z: gaussian_log_delta(epsilon, z) - log_delta, low, high, xtol=1e-12 * low)
-    return float(found) * (1 + 1e-9)  # rounding must not take from what is promised
+    return float(found) * (1 + 1e-9)  # rounding must not weaken the promise
 
 
 def _is_floating(array: np.ndarray) -> bool:

@@ -1,6 +1,6 @@
 """Where noise comes from: streams that follow from the seed, or the system's cryptographic generator.
 
-Noise that follows from the seed repeats bit for bit, and whoever knows the seed knows the noise: right for
+Noise that follows from the seed repeats bit for bit, and knowledge of the seed gives the noise: right for
 a simulation. For a deployment there is `SystemNormals`: nobody can work its noise out, nor repeat it. What a
 client sends may be asked for again (`guard.retries`), and two releases of one update with noises of their own
 would spend twice. So a client's noise is of bytes that follow from a key, which that generator gave it and
@@ -42,7 +42,7 @@ class SystemNormals:
     """Draws of N(0, 1) from the operating system's cryptographic generator; no two runs have the same."""
 
     def __init__(self, random_bytes: Callable[[int], bytes] | None = None) -> None:
-        """Draw from the operating system, or from what gives a number of random bytes."""
+        """Draw from the operating system, or from a function of a number of random bytes."""
         self._random_bytes = random_bytes or os.urandom
 
     def standard_normal(self, size: Any = None) -> Any:
@@ -84,7 +84,7 @@ def normals(config: PrivacyConfig, seed: int, *where: int) -> Normals:
 def client_normals(
     config: PrivacyConfig, key: bytes, update: Mapping[str, np.ndarray], seed: int, *where: int
 ) -> Normals:
-    """Source of the noise of what one client releases: asked again for the same, the same noise.
+    """Source of the noise of one client's releases: the same noise for the same release.
 
     Args:
         config: of the run.

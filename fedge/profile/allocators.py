@@ -1,6 +1,6 @@
-"""A capture of memray → who held the memory at the moment at which the process held most.
+"""A capture of memray → holders of memory at the moment of the process's peak.
 
-memray counts what was asked for, not what is in memory: pages that were never touched count, and so does
+memray counts requested memory, not resident memory: pages that were never touched count, and so does
 Ray's object store, gigabytes that the server's process only sets aside. So mapped memory stands apart from
 the heap here, Ray's store is left out, and whether a run takes more memory than another is decided on RSS and
 USS (`fedge.profile.watch`).
@@ -24,11 +24,11 @@ Frame = tuple[str, str, int]  # function, file, line
 
 @dataclass(frozen=True)
 class Allocator:
-    """A place in the code and what it held.
+    """A place in the code and its memory.
 
     Attributes:
         by_client: whether a client's thread asked for it, where server and clients are one process.
-        what: function and file; or what was imported, for memory that loading a module took.
+        what: function and file; or the import, for memory that loading a module took.
         via: the innermost function of Fedge's own that led there; empty for none.
         heap_mib: malloc and the like.
         mapped_mib: mmap: files, shared memory, and blocks that Python or a library maps for itself.
@@ -56,7 +56,7 @@ class Capture:
         role: "server" or "worker".
         pid: of the process.
         heap_mib, mapped_mib: in all, but for Ray's store.
-        client_mib: of both, what clients' threads asked for; 0 where clients have their own processes.
+        client_mib: of both, requested by clients' threads; 0 where clients have their own processes.
         store_mib: set aside for Ray's object store.
         top: the largest allocators, largest first.
     """

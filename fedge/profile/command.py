@@ -34,7 +34,7 @@ from fedge.records.manifest import read_manifest
 PAGE = "profile.html"
 _ROUNDS = 5
 _WATCHED, _CAPTURED = "watched", "captured"  # folders of the two runs, until they have been read
-_OUTPUT = "output.txt"  # what a run prints
+_OUTPUT = "output.txt"  # a run's output
 
 
 def profile(options: argparse.Namespace) -> int:
@@ -97,7 +97,7 @@ def _measured(
     federation: Federation,
     folder: Path,
 ) -> Profile:
-    """Carry out both runs and return what they showed."""
+    """Carry out both runs and return the findings."""
     rounds = config.num_server_rounds
     print(f"1/2  {options.engine}: {rounds} global rounds, watched from outside", flush=True)
     samples, seconds = _run(options, run_config, folder, _WATCHED)
@@ -191,7 +191,7 @@ def _draw_flames(folder: Path, captures: Sequence[Capture]) -> None:
         )
 
 
-# --- what is shown ------------------------------------------------------------------------------------
+# --- tables shown ------------------------------------------------------------------------------------
 
 
 def _show(found: Profile, folder: Path) -> None:

@@ -44,7 +44,7 @@ class Change:
     """A number before and after.
 
     Attributes:
-        name: of what it is.
+        name: of the quantity.
         before, after: MiB; None where it was not there.
     """
 
@@ -112,7 +112,7 @@ def read_profile(folder: Path) -> Profile:
 
 
 def resident_changes(before: Profile, after: Profile) -> list[Change]:
-    """RSS and USS of every role: what a limit on growth is applied to."""
+    """RSS and USS of every role, to which a limit on growth applies."""
     first, second = before.peaks, after.peaks
     return [
         Change(f"{role}, {kind.upper()}", first.get(role, {}).get(key), second.get(role, {}).get(key))

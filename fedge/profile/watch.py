@@ -1,7 +1,7 @@
 """Memory of a run's processes, by role, sampled from outside while it goes on.
 
 RSS counts pages that processes share (libraries, mapped windows, Ray's object store) in each of them; USS
-counts only those that a process has to itself, which is what the machine gets back when it ends.
+counts only those that a process has to itself, which the machine gets back when it ends.
 """
 
 import subprocess
@@ -20,7 +20,7 @@ from fedge.process.memory import TRAINER
 _SAMPLE_S = 0.2
 _MIB = 2**20
 
-# trainer: trains for a worker (train.processes); ray: its own processes; launcher: what waits for the others
+# trainer: trains for a worker (train.processes); ray: its own processes; launcher: waits for the others
 ROLES = ("server", "worker", "trainer", "ray", "launcher")
 
 
@@ -113,7 +113,7 @@ def role_of(name: str, words: Sequence[str], is_root: bool) -> str:
 
 
 def peaks(samples: Sequence[Sample]) -> dict[str, dict[str, float]]:
-    """Role → the largest number of each kind, at whatever moment each was reached."""
+    """Role → the largest number of each kind, at the moment of each."""
     found: dict[str, dict[str, float]] = {}
     for taken in samples:
         numbers = asdict(taken)

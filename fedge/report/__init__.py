@@ -2,7 +2,7 @@
 
 Everything here reads run folders and nothing else, so a page can be made again at any time. `run_page` is the
 report and `sections` its parts, `compare` and `comparison` are several runs, `listing` is the list, `html`
-what all pages are made of; `at_end` is what a run calls when it has ended, `commands` what the command line
+parts of all pages; `at_end` is called at the end of a run, `commands` by the command line
 calls.
 
 Imports only from below: `console`, `engine` and rooms below them.

@@ -1,4 +1,4 @@
-"""The page of `fedge clock`: versions, staleness, who was at work, and how evenly, over virtual time."""
+"""The page of `fedge clock`: versions, staleness, devices at work and their shares, over virtual time."""
 
 from collections.abc import Sequence
 from pathlib import Path

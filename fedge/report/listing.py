@@ -12,7 +12,7 @@ from fedge.records.rows import records_of
 from fedge.tasks.chosen import scores_of
 
 _NOTHING = "–"
-_SWEEP = "sweep.toml"  # what a sweep has copied into its folder
+_SWEEP = "sweep.toml"  # a sweep's copy of its file in its folder
 
 
 @dataclass(frozen=True)

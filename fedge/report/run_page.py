@@ -1,4 +1,4 @@
-"""The report of one run, ``report.html``. Reads the run folder only, in whatever state it is."""
+"""The report of one run, ``report.html``. Reads the run folder only, in any state."""
 
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -51,7 +51,7 @@ def run_page(run: RunData) -> Page:
     sections = [make(run) for make in makers]
     if not run.rounds.is_empty():
         sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
-        sections[0:0] = device_sections(run)  # on the virtual clock they are what a run is about
+        sections[0:0] = device_sections(run)  # the main results on the virtual clock
     if run.status != "completed":
         sections.append(log_section(run))
     return Page(

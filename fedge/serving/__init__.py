@@ -1,7 +1,7 @@
-"""The gate, and who is served which model (docs/serving.md).
+"""The gate, and the models that clients are served (docs/serving.md).
 
 `gate` decides on one offer, `decision` on all of a leaf's, `personal` makes models for clients that a leaf
-knows, `roles` says who is served what.
+knows, `roles` assigns served models.
 
 Imports only from below: `cloud` and rooms below it.
 """

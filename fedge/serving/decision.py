@@ -1,16 +1,17 @@
 """Decision of a leaf after a global round: from its clients' evaluations to the next round's models.
 
 Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
-it, and what follows from it. With gate.rule = "after-round" the last step comes one global round later:
+it, and its effects. With gate.rule = "after-round" the last step comes one global round later:
 
-    round r       the leaf takes the offer tentatively: it becomes its model, and what it serves its own line
-    round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
+    round r       the leaf takes the offer tentatively: it becomes its model, and its served model its own
+    line round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the
+    cloud
                   sees the one that began with the offer; the gate compares the two, and the better is served
 
 so that a model trained here is compared with a model trained here. It costs a second training exchange per
-leaf round, and twice the models up and down in it; what the offer would have done untrained is not asked.
-Whatever the gate says, the next offer is taken tentatively again: a leaf that turns down every offer still
-sends the cloud what its clients make of the cluster's model, instead of a model that has long drifted away.
+leaf round, and twice the models up and down in it; the untrained offer is not evaluated.
+After any decision, the next offer is taken tentatively again: a leaf that turns down every offer still
+sends the cloud its clients' training of the cluster's model, instead of a model that has long drifted away.
 """
 
 import math
@@ -35,7 +36,7 @@ def is_tentative(config: GateConfig) -> bool:
 
 
 def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, State]:
-    """The models that the leaf's clients are to evaluate, by role: its own and what it may take.
+    """The models that the leaf's clients are to evaluate, by role: its own and those that it may take.
 
     A single offer that is taken tentatively need not be evaluated before.
     """
@@ -48,11 +49,11 @@ def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, St
 
 
 def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
-    """Whether a leaf will go on with the same model, whatever its clients' evaluations say.
+    """Whether a leaf will go on with the same model under any evaluations of its clients.
 
     Args:
         config: the rule.
-        offers: what the leaf is offered.
+        offers: to the leaf.
         has_own_line: as of `decide`.
     """
     return not has_own_line and (not offers or (not config.enabled and len(offers) == 1))
@@ -86,7 +87,8 @@ def decide(
 ) -> GateResult:
     """A leaf's gate decision; without any evaluation the leaf keeps its own model.
 
-    Unless there is no gate: then it takes every offer, whoever has evaluated it, and stays with its cluster.
+    Unless there is no gate: then it takes every offer, by any clients' evaluations, and stays with its
+    cluster.
 
     Args:
         config: the rule.
@@ -147,13 +149,13 @@ def paired(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
 def settle(
     leaf: Server, decision: GateResult, offer: Offer | None, models: Mapping[str, State], tentatively: bool
 ) -> None:
-    """Let a leaf serve what the gate chose, and go on with it or, tentatively, with an offer.
+    """Let a leaf serve the gate's choice, and go on with it or, tentatively, with an offer.
 
     Args:
         leaf: changes.
         decision: of its gate.
         offer: made in this round, or None.
-        models: by role, what was evaluated.
+        models: by role, those evaluated.
         tentatively: whether offers are trained for a round before the gate decides.
     """
     leaf.models.go_on_with(models[decision.role])

@@ -109,7 +109,7 @@ class PairedScores:
 
     Attributes:
         score_own, score_offered: of both models, pooled over the windows.
-        total, squares: sum, and sum of squares, of what windows gain by the offered model.
+        total, squares: sum, and sum of squares, of windows' gains by the offered model.
         windows: all of them, N ≥ 1.
         higher_is_better: of the score.
     """
@@ -173,7 +173,7 @@ AnyPaired = Paired | PairedScores
 
 @dataclass(frozen=True)
 class GateResult:
-    """One leaf's decision and what it rests on.
+    """One leaf's decision and its grounds.
 
     Attributes:
         decision: "off" where the gate did not decide: it is disabled, or nothing else than the leaf's own

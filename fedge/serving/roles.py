@@ -3,7 +3,7 @@
 Known clients train and vote at the gate. Unseen clients hold users of whom no leaf has seen a window; they do
 neither, and are evaluated with the model that their leaf would give them. By default that is the model of the
 leaf's cluster: an average over more users carries over to new ones better than a model that a few users have
-been fitted to, while those few are better off with what was fitted to them.
+been fitted to, while those few are better off with the fitted one.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 
 
 def models_beside(config: Config) -> int:
-    """How many models a leaf may keep beside its own and what it is offered."""
+    """Number of models that a leaf may keep beside its own and its offers."""
     own_line = config.gate.is_tentative
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
@@ -40,7 +40,7 @@ def unseen_clients_evaluate(
     """The models that a leaf's unseen clients are to evaluate, by role.
 
     Args:
-        config: what unseen clients are served.
+        config: on unseen clients.
         leaf: theirs.
         models: that the clients it knows evaluate.
     """

@@ -2,7 +2,7 @@
 
 A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `norms` distances,
 `records` puts states into Flower's records without copies, `files` and `shared` into files that all processes
-map, `checkpoint` keeps what a run goes on from, `distinct` tells which states are one object, `due` works a
+map, `checkpoint` keeps the state of a run, `distinct` tells which states are one object, `due` works a
 state out entry by entry.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.

@@ -1,7 +1,7 @@
 """Proof that a client sees a folder of the server's: a secret lies there, and the answer takes reading it.
 
-The server names a file that it wrote for this purpose alone. Its name says what it is, so a client can answer
-without telling anybody about any other file: whatever path it is asked about, nothing is opened unless it is
+The server names a file that it wrote for this purpose alone. Its name tells its purpose, so a client can
+answer without telling anybody about any other file: of any path asked about, nothing is opened unless it is
 called like a challenge, and nothing is answered unless it is a regular file of a challenge's size.
 """
 
@@ -37,7 +37,7 @@ def challenge_of_process() -> str:
 
 
 def answer_to(challenge: str) -> str:
-    """Answer to a challenge, as a hash in hex; empty for what is none, or is not seen here.
+    """Answer to a challenge, as a hash in hex; empty for other files, and those not seen here.
 
     The folder must be one that can be written to as well: a client's trained model goes there.
     """

@@ -1,7 +1,7 @@
 """Checkpoints: the state of a run after a global round, in one folder that is whole or not there.
 
 ``checkpoints/round-000007/`` holds one safetensors file per group of states and, written last,
-``manifest.json``: the sha256 of every file, of itself, and whatever else the run wants to remember (its
+``manifest.json``: the sha256 of every file, of itself, and further facts of the run (its
 *facts*). Everything is written under a temporary name and made durable before the folder gets its own, so a
 process that is killed at any moment leaves the checkpoints before untouched. Reading compares every byte.
 
@@ -33,15 +33,15 @@ MANIFEST = "manifest.json"
 _FORMAT = 1
 _NAME = re.compile(r"round-(\d{6,})")
 _GROUP = re.compile(r"[a-z]+")
-_LONGEST = 200  # characters of what is wrong
-_UNFINISHED = ".round-*"  # what is being written or removed
+_LONGEST = 200  # characters of a fault
+_UNFINISHED = ".round-*"  # being written or removed
 _BLOCK_BYTES = 2**20
 
 Groups = Mapping[str, Mapping[str, State]]  # group → name → state; a group is a file
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written, or is not what was written. One line."""
+    """A checkpoint cannot be written, or differs from the written one. One line."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Checkpoint:
     Attributes:
         folder: where it lies.
         global_round: the last round that it includes; 0 before the first.
-        facts: what else was to be remembered, as JSON.
-        groups: the states as views of the mapped files, entries in their order; copy what is to stay.
+        facts: further ones, as JSON.
+        groups: the states as views of the mapped files, entries in their order; copy those that are to stay.
     """
 
     folder: Path
@@ -134,9 +134,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 @contextmanager
 def odd_content(folder: Path) -> Iterator[None]:
-    """Raise CheckpointError, in one line, where a checkpoint that is used says what cannot be.
+    """Raise CheckpointError, in one line, where a checkpoint in use holds impossible values.
 
-    Its checksums do not help: whoever can write it can write those.
+    Its checksums do not help: a writer of it can write those, too.
     """
     try:
         yield
@@ -208,7 +208,7 @@ def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tu
 
 
 def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest whole checkpoint, or None, and what is wrong with those newer than it.
+    """The newest whole checkpoint, or None, and the faults of those newer than it.
 
     Args:
         parent: the run's folder of checkpoints.
@@ -236,7 +236,7 @@ def _round_of(folder: Path) -> int:
 
 
 def prune(parent: Path, keep: int, after: int | None = None) -> None:
-    """Remove all but the newest `keep` checkpoints, what interrupted writes left, and rounds past `after`."""
+    """Remove all but the newest `keep` checkpoints, leftovers of broken writes, and rounds past `after`."""
     found = checkpoints(parent)
     later = [path for path in found if after is not None and _round_of(path) > after]
     older = [path for path in found if path not in later][:-keep]

@@ -14,11 +14,11 @@ T = TypeVar("T")
 class Once(Generic[T]):
     """A function of states that is worked out once for each, however often it is asked for.
 
-    It holds the states and what came of them as long as it lives: make one for one purpose, and let it go.
+    It holds the states and their results as long as it lives: make one for one purpose, and let it go.
     """
 
     def __init__(self, function: Callable[[State], T]) -> None:
-        """Remember what `function` returns."""
+        """Remember results of `function`."""
         self._function = function
         self._known: dict[int, tuple[State, T]] = {}  # by id, which lasts as long as the state is held
 

@@ -17,7 +17,7 @@ class DueState(Mapping[str, np.ndarray]):
     """
 
     def __init__(self, kinds: Kinds, make: Callable[[str], np.ndarray]) -> None:
-        """Stand for what `make` returns of each name, of its kind."""
+        """Stand for `make(name)` of each name, of its kind."""
         self.kinds = kinds
         self._make = make
 

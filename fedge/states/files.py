@@ -24,7 +24,7 @@ from fedge.process.durable import commit
 from fedge.states.due import kinds_of
 
 REPLY = "reply-"  # begins the name of a file that a client writes
-_BLOCK_BYTES = 2**20  # what is copied, summed and written at a time: stays in the processor's cache
+_BLOCK_BYTES = 2**20  # copied, summed and written at a time: stays in the processor's cache
 _ROW_WORDS = 512  # of 8 bytes; a block is 256 such rows
 _GIVE_BACK_BYTES = 2**24
 _DTYPES = {
@@ -35,7 +35,7 @@ _NUMPY_DTYPES = {name: np.dtype(code) for code, name in _DTYPES.items()}
 
 
 class StateFileError(RuntimeError):
-    """A state cannot be written, or its file is not what it was. One line."""
+    """A state cannot be written, or its file has changed. One line."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FileState(Mapping[str, np.ndarray]):
     `metadata` has the texts of its header.
 
     Pages of entries looked up before are given back to the system now and then (and come again when they
-    are touched), so whoever goes through a state entry by entry holds a few of them at a time.
+    are touched), so a pass through a state entry by entry holds a few of them at a time.
     """
 
     def __init__(self, ticket: Ticket, follow_links: bool = False) -> None:
@@ -199,7 +199,7 @@ def open_state(ticket: Ticket) -> FileState:
     """Map a state; its checksum is compared the first time that this process sees the ticket.
 
     Raises:
-        StateFileError: there is no such file, or it is not what the ticket says.
+        StateFileError: there is no such file, or it differs from the ticket.
     """
     _check_once(ticket)
     return FileState(ticket)
@@ -304,8 +304,9 @@ def _blocks(pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 def _add_block(digest: "hashlib._Hash", block: np.ndarray) -> None:
     """Add a block's checksum to `digest`: the sums of its rows and of its columns, as 64-bit words.
 
-    One changed word, two exchanged words or another order of blocks change the sums. That finds what happens
-    to files by accident, at the speed of memory: over all bytes, SHA-256 would take longer than the exchange.
+    One changed word, two exchanged words or another order of blocks change the sums. That finds errors that
+    happen to files by accident, at the speed of memory: over all bytes, SHA-256 would take longer than the
+    exchange.
     """
     whole = len(block) // (8 * _ROW_WORDS) * (8 * _ROW_WORDS)
     words = block[:whole].view(np.uint64).reshape(-1, _ROW_WORDS)

@@ -68,7 +68,7 @@ class MemoryKeeper:
     """The server's hand on the files of clients' memory in its run folder: which versions stay."""
 
     def __init__(self, folder: Path, checkpoints: int) -> None:
-        """Keep what `checkpoints` of the newest checkpoints need.
+        """Keep the versions that `checkpoints` of the newest checkpoints need.
 
         Args:
             folder: of all clients' files.
@@ -78,7 +78,7 @@ class MemoryKeeper:
         self._pinned: deque[frozenset[Path]] = deque(maxlen=checkpoints + 1)
 
     def begin(self, counted: Mapping[int, Kept]) -> None:
-        """Begin a run, or go on with one: later versions go, and what counted must be there.
+        """Begin a run, or go on with one: later versions go, and counted ones must be there.
 
         Args:
             counted: client → the version that counts; empty in a new run.

@@ -24,7 +24,7 @@ def packed(values: Mapping[str, Value], what: str) -> State:
 
     Args:
         values: by name.
-        what: it is called in errors.
+        what: its name in errors.
 
     Raises:
         TypeError: one is none of these.

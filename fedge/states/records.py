@@ -27,7 +27,7 @@ def _name(dtype: np.dtype) -> str:
 
 
 class HeldArray(Array):
-    """A Flower Array on a read-only view of a NumPy array; equal to ``Array(array)`` to whoever reads it."""
+    """A Flower Array on a read-only view of a NumPy array; equal to ``Array(array)`` for readers."""
 
     def __init__(self, array: np.ndarray) -> None:
         """Hold `array`; its owner must not write to it any more."""
@@ -93,10 +93,10 @@ class FileArray(HeldArray):
 
 
 class DueArray(HeldArray):
-    """A HeldArray on what is worked out at every look: until then, and afterwards, it takes no memory."""
+    """A HeldArray worked out at every look: until then, and afterwards, it takes no memory."""
 
     def __init__(self, like: np.ndarray, make: Callable[[], np.ndarray]) -> None:
-        """Stand for what `make` returns, of the shape and dtype of `like`."""
+        """Stand for `make()`, of the shape and dtype of `like`."""
         kind = {"dtype": _name(like.dtype), "shape": like.shape, "stype": "numpy.ndarray"}
         self.__dict__.update(kind, _make=make)
 

@@ -2,12 +2,12 @@
 
 A leaf's model goes to its clients once per machine, as a file that all of them map into memory, and their
 trained models come back the same way; messages carry tickets (`fedge.states.files`). The folder is in
-`/dev/shm` if there is room, else in the run folder, and holds what is in flight only. It goes when the run
+`/dev/shm` if there is room, else in the run folder, and holds states in flight only. It goes when the run
 ends; a run that was killed leaves it behind, and the next run removes it.
 
 Where server and clients are one process, all that is gained is memory: replies wait for each other, and every
 client has a control variate as large as two models. So there the folder is always in the run folder, from
-which the system maps what is just being worked on, and takes it back when memory is wanted.
+which the system maps the parts in use, and takes them back when memory is wanted.
 """
 
 import logging
@@ -126,14 +126,14 @@ class SharedStates:
                 logger.info("no challenge in %s: %s", self._folder, error)
 
     def _take_challenge_back(self) -> None:
-        """Remove the challenge: whoever could answer it has."""
+        """Remove the challenge: all that could answer it have."""
         if self._challenge and not self.in_one_process:
             with suppress(OSError):
                 Path(self._challenge).unlink()
         self._challenge = ""
 
     def prepare(self, above_bytes: float, model_bytes: int, round_bytes: int) -> None:
-        """Decide what is shared from now on.
+        """Decide which states are shared from now on.
 
         Args:
             above_bytes: states of more bytes are kept in files.
@@ -168,7 +168,7 @@ class SharedStates:
     def keep(self, state: State) -> State:
         """A large state as a file, which goes with the last reference, and any other as it is."""
         if isinstance(state, FileState):
-            state.give_back()  # whoever worked on it has done so
+            state.give_back()  # its work is done
             return state
         if self._folder is None or state_bytes(state) <= self._above_bytes:
             return state
@@ -189,11 +189,11 @@ class SharedStates:
         return f"neither {self._memory} nor {self._run_folder} has room"
 
     def _without(self) -> str:
-        """Say what becomes of models that no file holds."""
+        """Warn of models that no file holds."""
         return _IN_MEMORY if self.in_one_process else _IN_MESSAGES
 
     def sweep(self) -> None:
-        """Remove what clients have written, read or not; what has been opened stays valid."""
+        """Remove clients' files, read or not; opened ones stay valid."""
         if self._folder is not None:
             for path in self._folder.glob(f"{REPLY}*"):
                 path.unlink(missing_ok=True)

@@ -151,7 +151,7 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
 def _introduce(
     sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], jobs: int | None, address: str = ""
 ) -> None:
-    """Say what is going to happen, `jobs` runs at a time; None where somebody else decides that.
+    """Print the plan, `jobs` runs at a time; None where somebody else decides that.
 
     They are carried out on the Ray cluster at `address`, if there is one.
     """
@@ -168,7 +168,7 @@ def _introduce(
 
 
 def _list_runs(found: Sequence[Sequence[Standing]]) -> None:
-    """Print every run and what would be done."""
+    """Print every run and its next action."""
     for runs in found:
         width = max(len(standing.run.name) for standing in runs)
         for standing in runs:
@@ -199,7 +199,7 @@ def _write_scripts(
 
 
 def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers: int) -> int:
-    """Carry out one run of each sweep, without what concerns the others; returns the exit code."""
+    """Carry out one run of each sweep, without steps for the others; returns the exit code."""
     found = [standings(sweep) for sweep in sweeps]
     if options.dry_run:
         _list_runs(found)
@@ -218,7 +218,7 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
 def _carry_out(
     options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], how: _Jobs
 ) -> int:
-    """Carry out the runs and write what came out; returns the exit code."""
+    """Carry out the runs and write the results; returns the exit code."""
     for sweep in sweeps:
         shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}

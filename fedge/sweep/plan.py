@@ -17,7 +17,7 @@
     [grid]                                   # one more axis: every combination of the values
     train.lr = [0.01, 0.05]
 
-What stands in the sweep file itself wins over the files that it names; within each, later axes win over
+Options in the sweep file itself win over the files that it names; within each, later axes win over
 earlier ones and over [base]. Paths are relative to the working directory, as with ``-c``. Nothing is run or
 written here.
 """
@@ -38,7 +38,7 @@ from fedge.config.option import ConfigError, Scalar, nearest, shown
 from fedge.launch.packaged import PREFIX
 from fedge.launch.project import flatten, read_config, read_toml
 
-# What a run of a sweep does not need, unless the file asks for it: a page each, and a checkpoint per round.
+# Not needed by a run of a sweep, unless the file asks for them: a page each, and a checkpoint per round.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
 _MOST_RUNS = 10_000  # each is checked before the first starts, in some milliseconds, and has a folder
@@ -118,7 +118,7 @@ class Sweep:
         path: of the file.
         name: of the sweep.
         folder: of its runs and of its comparison.
-        axes: in the order of the file; the entries of the first are what is compared.
+        axes: in the order of the file; the entries of the first are compared.
         seeds: in the order of the file.
         runs: all with the first seed, then all with the second, …: a first comparison comes early.
         keep_checkpoints: of completed runs; without them their number of rounds cannot be raised.
@@ -297,7 +297,7 @@ def _short_keys(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _word(value: Any) -> str:
-    """A value as part of a folder's name; of a path, what names the file."""
+    """A value as part of a folder's name; of a path, the file's name."""
     text = Path(value).stem if isinstance(value, str) else json.dumps(value)
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
 
@@ -383,7 +383,7 @@ def _run(
 
 
 def _merged(base: Entry, entries: Sequence[Entry]) -> dict[str, Scalar]:
-    """All options of a combination: those of named files first, then what the sweep file says."""
+    """All options of a combination: those of named files first, then those of the sweep file."""
     options = dict(DEFAULTS)
     for entry in (base, *entries):
         options.update(entry.from_file)

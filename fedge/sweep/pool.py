@@ -125,7 +125,7 @@ class Pool:
             remove_all(folder / FOLDER)
 
     def _end_all(self) -> None:
-        """Interrupt what runs, wait until it has written how it ended, and kill what does not end."""
+        """Interrupt runs, wait until they have written their ends, and kill those that do not end."""
         for job in self._running.values():
             job.interrupt()
         deadline = time.monotonic() + END_S
@@ -158,7 +158,7 @@ class _Job:
             target=_carry_out,
             args=(standing.run_config, run.supernodes, workers, str(log), other_end),
             name=run.name,
-            daemon=True,  # ended when we end, whatever happens
+            daemon=True,  # ended when we end, in any case
         )
         self.process.start()
         other_end.close()
@@ -190,7 +190,7 @@ def ended_as(standing: Standing, said: str, seconds: float, otherwise: str = "")
         standing: as it was before.
         said: why it failed, as its process said it; empty if it did not.
         seconds: that it took.
-        otherwise: what is known of its process, where there is no manifest.
+        otherwise: facts of its process, where there is no manifest.
     """
     folder = standing.run.folder
     try:
@@ -226,7 +226,7 @@ def _carry_out(
 
 
 def _leave_the_terminal(log: Path) -> None:
-    """Get out of reach of the terminal's Ctrl-C, and send what libraries print to `log`."""
+    """Get out of reach of the terminal's Ctrl-C, and send libraries' output to `log`."""
     if hasattr(os, "setsid"):
         with suppress(OSError):  # it leads a group already
             os.setsid()

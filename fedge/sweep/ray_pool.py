@@ -2,7 +2,7 @@
 
 A task carries out one run by ``fedge sweep FILE --only NAME``, as a task of a Slurm array does
 (`fedge.sweep.slurm`): it goes on from the run's checkpoint if there is one. So a task that Ray starts again,
-because its machine died, and a sweep that is started again, do what is left. Machines share the folder of the
+because its machine died, and a sweep that is started again, do the rest. Machines share the folder of the
 sweep, and this process follows: it starts as many tasks as the cluster has room for, and ends them when it
 ends.
 """
@@ -72,9 +72,7 @@ class RayPool:
         self.jobs = jobs
         self._file_of = {sweep.folder: sweep.path.resolve() for sweep in sweeps}
         self._waiting = deque(todo)
-        self._running: dict[
-            Any, tuple[Standing, float]
-        ] = {}  # what Ray calls a task → its run, when it began
+        self._running: dict[Any, tuple[Standing, float]] = {}  # Ray's name of a task → its run, when it began
         self._workers = workers
         self._address = address
         self._ray: Any = None
@@ -148,5 +146,5 @@ def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, st
 
 
 def _without_ray(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what Ray has put there: how many threads a run has decides its bits."""
+    """An environment without Ray's variables: the number of a run's threads decides its bits."""
     return {key: value for key, value in environment.items() if key not in _OF_RAY}

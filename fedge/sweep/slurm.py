@@ -3,7 +3,7 @@
 The script and the names of its runs lie in ``<sweep>/slurm/``. A task carries out the run whose name stands
 in the line of its number, by ``fedge sweep FILE --only NAME``: it goes on from the run's checkpoint if there
 is one, and does nothing if the run is complete. So a task that Slurm requeues, and a script that is submitted
-again, do what is left. Tasks share no process and no lock but that of a run's own folder.
+again, do the rest. Tasks share no process and no lock but that of a run's own folder.
 """
 
 import os
@@ -105,7 +105,7 @@ def _words(words: str) -> list[str]:
 
 
 def submit(script: Path) -> str:
-    """Hand a script to ``sbatch``; returns what that says.
+    """Hand a script to ``sbatch``; returns its output.
 
     Raises:
         ConfigError: there is no sbatch, or it refuses the script.

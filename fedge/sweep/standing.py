@@ -1,4 +1,4 @@
-"""How every run of a sweep stands on disk, and whether what is left to do can work. Nothing is written.
+"""Standing of every run of a sweep on disk, and whether the rest can work. Nothing is written.
 
 A run that is there must have been made from the same options, clients, seed and data: the file may grow by
 seeds and entries, but a result never passes for that of another configuration.
@@ -30,14 +30,14 @@ _CLIENTS = 9  # as of the federation that `fedge run` takes
 
 @dataclass(frozen=True)
 class Standing:
-    """A run and what is to be done.
+    """A run and its next action.
 
     Attributes:
         run: of the sweep.
-        action: "new"; "resume", go on from a checkpoint; "again", start anew what has no checkpoint; "skip",
-            it is complete.
+        action: "new"; "resume", go on from a checkpoint; "again", start anew a run without checkpoint;
+            "skip", it is complete.
         done_rounds: global rounds that need not be done.
-        note: what is to be said of its number of clients, in a line; empty if nothing.
+        note: on its number of clients, in a line; empty for none.
     """
 
     run: PlannedRun
@@ -58,7 +58,7 @@ class Standing:
 
 
 def standings(sweep: Sweep) -> list[Standing]:
-    """How every run stands, in the order of the sweep, having checked what is to be carried out.
+    """Standing of every run, in the order of the sweep, after a check of those to carry out.
 
     Raises:
         ConfigError: a run cannot work, is going on elsewhere, or is there from another configuration.
@@ -81,7 +81,7 @@ class _Sources:
         self._loaded: dict[tuple[object, ...], tuple[Windows, DataSource]] = {}
 
     def load(self, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
-        """Do what `load_source` does."""
+        """Windows, as of `load_source`."""
         data = config.data
         key = (data.path, data.path_args, data.synthetic_users, config.scenario, num_clients)
         if key not in self._loaded:
@@ -94,7 +94,7 @@ class _Sources:
 
     def misfit(self, run: PlannedRun) -> str:
         """A line where users are dealt and its clients are not one user each; else nothing."""
-        if in_pieces(run.config):  # several clients per user are what is asked for
+        if in_pieces(run.config):  # several clients per user are asked for
             return ""
         windows, _ = self.load(run.config, run.supernodes)
         return misfit(run.config, windows, run.supernodes, "leave supernodes out") or ""
@@ -162,7 +162,7 @@ def _refuse_differences(run: PlannedRun, differences: Sequence[str]) -> None:
 
 
 def _check(standing: Standing, sources: _Sources) -> None:
-    """Raise ConfigError when what is to be carried out cannot work."""
+    """Raise ConfigError when a run to carry out cannot work."""
     if standing.action == "skip":
         return
     # the folder of a run that starts anew goes first, and that of a new one was looked for

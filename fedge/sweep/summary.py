@@ -122,7 +122,7 @@ def _write_runs(sweep: Sweep, runs: Mapping[str, RunData]) -> None:
 
 
 def _write_csv(path: Path, header: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table with all digits; what cannot be known is left empty."""
+    """Write a table with all digits; unknown cells are left empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(harmless(header))

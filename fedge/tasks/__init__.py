@@ -1,10 +1,10 @@
 """Tasks: labels, loss, sums over a split on each client, and the scores made of them.
 
-`task` says what a task is, `classification` is Fedge's, `chosen` extends it by a loss or scores of the
-user's. What a client adds up are arrays of a fixed form, whose sums over clients are those of all their
+`task` defines tasks, `classification` is Fedge's, `chosen` extends it by a loss or scores of the
+user's. A client's sums are arrays of a fixed form, whose sums over clients are those of all their
 examples: a score of many clients is never a mean of scores.
 
-Imports only from below: `states`, `timing`, `metrics`, `native` and what is under them; PyTorch only where a
+Imports only from below: `states`, `timing`, `metrics`, `native` and rooms below them; PyTorch only where a
 loss is computed.
 """
 

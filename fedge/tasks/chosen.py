@@ -33,7 +33,7 @@ def task_of(config: TrainConfig) -> Task:
         config: its options on task, loss and metrics are read.
 
     Raises:
-        ConfigError: one cannot be imported, or used as what it is named for.
+        ConfigError: one cannot be imported, or used as its option says.
     """
     if is_default(config):
         return CLASSIFICATION
@@ -54,7 +54,7 @@ def _made(
     name: str, code: Any, arguments: str, loss_name: str, loss: Any, loss_arguments: str,
     metrics: tuple[Any, ...],
 ) -> Task:  # fmt: skip
-    """A task by what it is made of; made once, since every message asks for it."""
+    """A task by its parts; made once, since every message asks for it."""
     task = _of_name(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
     for score in metrics:
         _refuse_score(score, "train.metrics")
@@ -74,7 +74,7 @@ def _made(
 
 
 def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
-    """The task of a name: an object, or what its class makes of arguments."""
+    """The task of a name: an object, or one made by its class from arguments."""
     if not TASKS.is_own(name) and not arguments:
         return CLASSIFICATION if name == _DEFAULT else code()
     task = code
@@ -98,7 +98,7 @@ def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
 
 
 def _refuse_score(score: Any, what: str) -> None:
-    """Raise ConfigError unless a score says what it must."""
+    """Raise ConfigError unless a score has all its attributes."""
     if not isinstance(score, Score):
         raise ConfigError(
             f"{what} must name fedge.tasks.Score objects, but {shown(score)} is none; write "
@@ -300,7 +300,7 @@ def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], s
     """Scores and unit of the loss as a manifest has them; they can be named, not made.
 
     Args:
-        described: what `described` returned; None for classification, of runs of before there were tasks.
+        described: result of `described`; None for classification, of runs of before there were tasks.
     """
     if not described:
         return tuple(CLASSIFICATION.scores), CLASSIFICATION.loss_unit

@@ -65,7 +65,7 @@ class Regression(Task):
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         """Half the squared error of each example, the mean over outputs, (N,); see `Task.losses`.
 
-        Half: so its gradient is the error, and a step size means what it does for cross entropy.
+        Half: so its gradient is the error, and a step size means the same as for cross entropy.
         """
         return 0.5 * (answers - y.reshape(answers.shape)).square().mean(dim=1)
 

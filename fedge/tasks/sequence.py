@@ -23,7 +23,7 @@ def accuracy(sums: Sums) -> float:
 
 
 def perplexity(sums: Sums) -> float:
-    """Exponential of the mean cross entropy of a position; the number of classes for one who guesses.
+    """Exponential of the mean cross entropy of a position; the number of classes for a guess.
 
     >>> round(perplexity({"entropy": np.array(2 * math.log(5)), "positions": np.array(2)}), 6)
     5.0

@@ -100,7 +100,7 @@ class Task:
         loss_unit: of its loss.
         has_classes: whether y is one class per example, by which windows can be dealt and counted.
         native: whether the native step computes its loss.
-        says: what an answer is: "class" (softmax over axis 1), "classes" (each a sigmoid) or "numbers".
+        says: kind of answer: "class" (softmax over axis 1), "classes" (each a sigmoid) or "numbers".
     """
 
     scores: Sequence[Score] = ()
@@ -113,7 +113,7 @@ class Task:
     says: str = "numbers"
 
     def refuse(self, y: np.ndarray, outputs: int) -> None:
-        """Raise ValueError with the rule and what was found, unless y (N, …) is what this task takes.
+        """Raise ValueError with the rule and the value found, unless y (N, …) fits this task.
 
         Args:
             y: of all examples of a data set, or of a client.

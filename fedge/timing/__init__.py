@@ -1,7 +1,7 @@
 """Where seconds went (docs/timing.md).
 
-`laps` cuts the server's round into phases, `calls` is what a client says of its own time, `timeline` puts
-both together: what every worker did while the server waited. `nodes` is what nodes of a deployment held then.
+`laps` cuts the server's round into phases, `calls` are a client's own times, `timeline` puts
+both together: every worker's work while the server waited. `nodes` has the memory of a deployment's nodes.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """

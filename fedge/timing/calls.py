@@ -8,7 +8,7 @@
 
 They are sent back as seconds, with the moment at which the call began: ten numbers. The clock is
 `time.perf_counter`, which all processes of a machine share (Linux: CLOCK_MONOTONIC), so the server can lay
-the parts beside its own phases (`fedge.timing.timeline`), each as one piece and in this order. What happens
+the parts beside its own phases (`fedge.timing.timeline`), each as one piece and in this order. Work
 before the client's code is called and after it has returned, such as Ray's way to and from a worker, is not
 in them.
 """
@@ -81,5 +81,5 @@ def cuda_mib() -> tuple[float, float]:
 
 
 def is_work(numbers: Sequence[object]) -> bool:
-    """Whether a list has the form of a call; what it says is looked at later, all at once."""
+    """Whether a list has the form of a call; its values are checked later, all at once."""
     return len(numbers) == NUMBERS and set(map(type, numbers)) == {float}

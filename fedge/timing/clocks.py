@@ -1,4 +1,4 @@
-"""The clocks of other machines, set by the server's: by asking what they say, and by what messages bear out.
+"""The clocks of other machines, set by the server's: by their readings, checked against messages.
 
 A reading that is asked for at `asked` and there at `answered`, by the server's clock, was made in between: so
 the other clock is between reading − answered and reading − asked ahead (Cristian 1989, "Probabilistic clock
@@ -34,12 +34,12 @@ class Clock:
 def ahead_s(low: np.ndarray, high: np.ndarray, clock: Clock | None = None) -> float:
     """Seconds by which the clock of another machine is ahead of the server's.
 
-    Zero wherever that may be, as for containers of one machine, whose clock is one; else the middle of what
-    is possible. NaN where nothing is: the clock has jumped meanwhile.
+    Zero wherever that may be, as for containers of one machine, whose clock is one; else the middle of the
+    range that is possible. NaN where nothing is: the clock has jumped meanwhile.
 
     Args:
         low, high: (M,) seconds, at least and at most, as each message has it.
-        clock: what its readings say, if it was asked.
+        clock: its readings, if it was asked.
 
     >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
     100.0

@@ -1,4 +1,4 @@
-"""A lap clock: the wall time of a round cut into phases that add up to it, whatever happens in between."""
+"""A lap clock: the wall time of a round cut into phases that add up to it in any case."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class LapClock:
 
     Attributes:
         now: gives seconds.
-        began: what it gave when the current round began.
+        began: its reading when the current round began.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -33,7 +33,7 @@ class LapClock:
         self._laps = dict.fromkeys(PHASES, 0.0)
 
     def lap(self, phase: str) -> float:
-        """Charge the time since the last call to `phase`; returns what the clock shows.
+        """Charge the time since the last call to `phase`; returns the clock's reading.
 
         Raises:
             KeyError: there is no such phase.

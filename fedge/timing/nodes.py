@@ -9,7 +9,7 @@ from fedge.timing.timeline import ExchangeTimes
 
 
 class NodeBook:
-    """Puts together what nodes tell, and gives their machines names, which they do not tell.
+    """Puts together nodes' reports, and gives their machines names, which are not reported.
 
     A machine is called after the first of its clients that has answered: ``client 3``.
     """
@@ -21,7 +21,7 @@ class NodeBook:
 
     @property
     def names(self) -> Mapping[int, str]:
-        """Number of a machine → what it is called."""
+        """Number of a machine → its name."""
         return self._names
 
     def round(self, exchanges: Sequence[ExchangeTimes]) -> list[ProcessMemory]:

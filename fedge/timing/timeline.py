@@ -54,7 +54,7 @@ class ExchangeTimes:
         numbers: of all replies that say when they were worked on, `WIDTH` each: client, pushed, received,
             and the numbers of `fedge.timing.calls`. One array: a list each would keep the garbage collector
             busy.
-        held: client → what the processes of its node held, where nodes measure themselves.
+        held: client → memory of its node's processes, where nodes measure themselves.
     """
 
     waits: list[tuple[float, float]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Timeline:
 
     Attributes:
         worker: its number in the run, 0, 1, …
-        pid: process id on Ray, id of its thread in process; in a deployment of what starts its ClientApps.
+        pid: process id on Ray, id of its thread in process; in a deployment of the starter of its ClientApps.
         messages: that it answered.
         seconds: of `TIMELINE_PARTS`, in order.
         idle_at_end: idle seconds after its last message of an exchange, while others were still at work.
@@ -141,7 +141,7 @@ class RoundTimelines:
 def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
     """The seconds of each interval begin … end that lie in windows, which do not overlap.
 
-    `begin` and `end` are float64 seconds of shapes that broadcast, which is the shape of what is returned.
+    `begin` and `end` are float64 seconds of shapes that broadcast, which is the shape of the result.
     """
     total = np.zeros(np.broadcast_shapes(begin.shape, end.shape))
     for first, last in windows:
@@ -175,7 +175,7 @@ def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wi
 
     Args:
         edges: (M, P + 1) of calls that do not overlap on a worker.
-        worker: (M,) who took them, 0 … W − 1.
+        worker: (M,) number of their worker, 0 … W − 1.
         workers: W.
         waits: (begin, end), none of which overlap.
     """
@@ -259,7 +259,7 @@ class TimelineBook:
             began: when the round did, by the clock of the exchanges.
             exchanges: of the round.
             present: ids of the workers that are known to be there, whether they had anything to do or not.
-            clocks: number of another machine → what its clock said when it was asked; of machines that were
+            clocks: number of another machine → its clock's reading when asked; of machines that were
                 not, messages alone tell.
         """
         rows = np.concatenate([np.empty((0, WIDTH)), *(exchange.rows for exchange in exchanges)])
@@ -314,7 +314,7 @@ class TimelineBook:
 
 
 def _messages(rows: np.ndarray, began: float, exchanges: Sequence[ExchangeTimes]) -> MessageTimes:
-    """The messages of rows as `ExchangeTimes` has them, one below the other; who took them is open."""
+    """The messages of rows as `ExchangeTimes` has them, one below the other; their workers are open."""
     steps = rows[:, _WORK:][:, [BEGAN, *range(FIRST_PART, FIRST_PART + len(PARTS))]]
     counts = [len(exchange.numbers) // WIDTH for exchange in exchanges]
     return MessageTimes(

@@ -2,8 +2,8 @@
 
 `local` trains as its `settings` say, step by step of `sgd`; `evaluation` measures; `module_state` turns
 networks into arrays and back. `models` has the networks by name, `own_models` those of the user; `scaffold`
-the control variates, `schedule` the step size of a round. `kernels` chooses what computes a step; `layout`,
-`host` and `cuda_graph` make PyTorch's fast and change nothing in what it computes; `gpu` settles in which
+the control variates, `schedule` the step size of a round. `kernels` chooses the kernel of a step; `layout`,
+`host` and `cuda_graph` make PyTorch's fast without a change of its results; `gpu` settles in which
 precision and order GPUs add.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics`, `native` and rooms below them.

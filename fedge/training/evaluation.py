@@ -1,4 +1,4 @@
-"""Losses of one model and what its task adds up: arrays in, arrays out.
+"""Losses of one model and its task's sums: arrays in, arrays out.
 
 Shape letters: N windows, C channels, T samples; images are (N, C, H, W).
 """
@@ -29,8 +29,8 @@ class EvalResult:
 
     samples: int  # N
     loss: float  # the mean, without label smoothing
-    sums: Sums  # what the task adds up over the windows
-    values: np.ndarray  # (N,): window by window what the first score goes by; whether the prediction is right
+    sums: Sums  # the task's sums over the windows
+    values: np.ndarray  # (N,): the first score's terms, window by window; whether the prediction is right
     task: Task = CLASSIFICATION
 
     @property

@@ -1,4 +1,4 @@
-"""The memory layout in which time-series layers run fastest, without a change in what they compute.
+"""The memory layout in which time-series layers run fastest, without a change of results.
 
 On a CPU, PyTorch's convolution, pooling and batch-norm kernels are fastest when the channels of one
 time step lie side by side: logical shape (N, C, 1, T) in `torch.channels_last`, that is (N, T, C) in
@@ -53,7 +53,7 @@ def relu(x: Tensor) -> Tensor:
 
 def relu_max_pool2(x: Tensor) -> Tensor:
     """ReLU, then max pooling over pairs of time steps: (N, C, 1, T) → (N, C, 1, ⌊T / 2⌋)."""
-    if has_torch_function_unary(x):  # somebody watches what is called, as `fedge.native.trace`
+    if has_torch_function_unary(x):  # calls are watched, as by `fedge.native.trace`
         watched: Tensor = handle_torch_function(relu_max_pool2, (x,), x)
         return watched
     if x.device.type == "cpu" and not (torch.jit.is_tracing() or torch.compiler.is_exporting()):

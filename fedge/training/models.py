@@ -3,7 +3,7 @@
 `build_model` is the only way a model is made; `fedge.config.parts.MODELS` lists them. A model is called with
 the shape of its input and the number of classes, takes float32 windows (N, C, T) or images (N, C, H, W) and
 returns (N, classes) logits. Its state dict has the names and shapes of
-the plain `nn.Conv1d` network, whatever memory layout it runs in (see `layout.py`).
+the plain `nn.Conv1d` network in any memory layout (see `layout.py`).
 
 Shape letters: N windows, C channels, T samples.
 """
@@ -46,7 +46,7 @@ def build_model(
         classes: number of logits, at least 1.
         generator: a CPU generator; it advances.
         arguments: further ones, by keyword.
-        fit: what it is given and must answer; None: numbers, a logit per class.
+        fit: its input and answer; None: numbers, a logit per class.
 
     Raises:
         ConfigError: the name is unknown, or the model cannot work.
@@ -67,7 +67,7 @@ def build_model(
 
 
 def _refuse_other_fit(name: str, classes: int, fit: Fit) -> None:
-    """Raise ConfigError where a model of Fedge's is given, or is to answer, what none of them does."""
+    """Raise ConfigError for inputs or answers that no model of Fedge's has."""
     if fit.tokens:
         raise ConfigError(
             f"train.model {name} takes numbers, but the data are tokens (int64 x); set train.model to code "

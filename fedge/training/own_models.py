@@ -62,13 +62,13 @@ def build_own(
     """A model of the user's with initial weights, on the CPU, in training mode.
 
     Args:
-        name: what it is called in errors.
+        name: in errors.
         factory: class or function.
         input_shape: (C, T) or (C, H, W).
         classes: number of logits.
         generator: seeds the stream that its code draws from; it advances.
         arguments: by keyword.
-        fit: what it is given and must answer; None: numbers, a logit per class.
+        fit: its input and answer; None: numbers, a logit per class.
 
     Raises:
         ConfigError: it cannot be made, or not be trained.
@@ -131,7 +131,7 @@ def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) ->
     """Raise ConfigError for an argument that a file gives a network and that is not of the kind it takes.
 
     That kind is the annotation's where it is bool, int, float or str, else that of the default where that is
-    one of these; a whole number passes as a float. What has neither is left to the network.
+    one of these; a whole number passes as a float. Arguments with neither are left to the network.
     """
     if not arguments:
         return
@@ -170,7 +170,7 @@ def takes_num_classes(factory: Callable[..., Any]) -> bool:
 
 
 def _refuse_what_cannot_train(name: str, model: Any) -> None:
-    """Raise ConfigError for what is no network, or has parameters that a step cannot change."""
+    """Raise ConfigError for an object that is no network, or has parameters that a step cannot change."""
     if not isinstance(model, nn.Module):
         raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "mend it")
     lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
@@ -227,7 +227,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
     inputs.
 
     Args:
-        name: what it is called in errors.
+        name: in errors.
         model: as `build_own` makes it.
         inputs: (2, …), windows of the run.
     """
@@ -277,7 +277,7 @@ def _refusal(name: str, what: str, error: Exception | None, hint: str) -> Config
 
 
 class OwnDraws(TorchDispatchMode):
-    """While it is entered, whatever this thread's operations draw comes from one generator.
+    """While entered, all draws of this thread's operations come from one generator.
 
     Dropout asks PyTorch's global stream, of the CPU or of a GPU, which all clients of a process would draw
     from in the order in which they happen to run. A GPU's stream is begun anew for every operation.

@@ -18,7 +18,7 @@ That is MTGC, Fang et al. 2024, "Hierarchical Federated Learning with Multi-Time
 leaf rounds of H steps, z_i = 0 at the start of a global round, and y_j ← y_j + (x̄_j − x̄) / (H E γ) after
 it. From a common start and with drifts of equal length, u_j⁺ is y_j⁺ (a test holds them together). What
 differs here: c_j − c_i is SCAFFOLD's and is kept from one global round to the next; means are weighted by
-windows; leaves may have drifts of different lengths and starts; momentum counts; who belongs to the mean may
+windows; leaves may have drifts of different lengths and starts; momentum counts; membership of the mean may
 change (`fedge.cloud.control`).
 
 Controls hold trainable parameters only, never BatchNorm buffers, and are float64 even where models are
@@ -43,7 +43,7 @@ def zero_control(parameters: Mapping[str, np.ndarray]) -> Control:
 
 
 def correction(server_control: Mapping[str, np.ndarray], client_control: Mapping[str, np.ndarray]) -> Control:
-    """c − c_i: what is added to every local gradient of client i.
+    """c − c_i, added to every local gradient of client i.
 
     Raises:
         ValueError: names or shapes differ.

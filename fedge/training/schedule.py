@@ -55,5 +55,5 @@ def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
 
 
 def step_kernel(config: TrainConfig) -> str:
-    """Kernel of the steps: `train.kernel`, or PyTorch for what the native step cannot do."""
+    """Kernel of the steps: `train.kernel`, or PyTorch for models that the native step cannot train."""
     return config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

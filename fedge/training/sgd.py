@@ -42,7 +42,7 @@ _GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 class Sgd:
     """The step of the module docstring for all parameters of one model; lives for one `train` call.
 
-    One vector of all parameters was slower: gathering the gradients costs what it saves.
+    One vector of all parameters was slower: gathering the gradients costs as much as it saves.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Sgd:
         correction: Mapping[str, np.ndarray] | None,
         draws: OwnDraws | None = None,
     ) -> None:
-        self.model = model  # answers; who trains on several processes puts another one in its place
+        self.model = model  # answers; training on several processes replaces it
         self.draws = draws
         named = trained(model)
         assert all(p.is_contiguous() for p in named.values()), "the fused kernel needs contiguous parameters"
@@ -85,7 +85,7 @@ class Sgd:
         return self.settings.task.loss(self._logits(x), y, self.settings.label_smoothing)
 
     def _logits(self, x: Tensor) -> Tensor:
-        """The model's answer; what it draws, if it draws in its first step, comes from its own stream."""
+        """The model's answer; if it draws in its first step, the draws come from its own stream."""
         if self.draws is None:
             return self.model(x)
         with self.draws:
@@ -159,7 +159,7 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
 
 
 def recorded_when_known(sgd: Sgd, record: Callable[[Tensor, Tensor], Step]) -> Step:
-    """The step of `sgd`, replaced by what `record` makes of a batch as soon as it is known not to draw.
+    """The step of `sgd`, replaced by `record`'s result for a batch as soon as it is known not to draw.
 
     A batch is x (B, …) and y (B,); a step returns its loss, a scalar.
     """

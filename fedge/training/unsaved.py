@@ -1,8 +1,8 @@
 """State of a user's network beside its state dict: attributes, and buffers that are not saved.
 
 A step counter for a schedule, a cache, the last hidden state: a thread lends one network to many clients, so
-what one of them leaves there would reach the next, and results would follow from who came before on which
-thread. Every task therefore begins with what was there when the network was made.
+the leftovers of one would reach the next, and results would follow from the order of clients on each
+thread. Every task therefore begins with the attributes of the new network.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ class Unsaved:
     """Snapshot of that state of a network, to be restored as often as needed."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Take copies; what cannot be copied is left to the network."""
+        """Take copies; attributes that cannot be copied are left to the network."""
         self._modules = list(model.modules())
         memo = self._known(model)
         self._model = model
@@ -36,7 +36,7 @@ class Unsaved:
         return {id(part): part for part in parts}
 
     def put_back(self) -> None:
-        """Give the network what was there, as if it had just been made; its state dict is left alone."""
+        """Restore the network's attributes, as if it had just been made; its state dict is left alone."""
         memo = self._known(self._model)
         kept = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
         for module, names, attributes, buffers in kept:

@@ -103,7 +103,7 @@ class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -> None:
-    """Append what is missing of `url` to `part`."""
+    """Append the missing bytes of `url` to `part`."""
     opener = urllib.request.build_opener(_CheckedRedirects)
     tag = _read_tag(part)
     have = part.stat().st_size if part.is_file() and tag else 0
@@ -232,7 +232,7 @@ def _read_tag(part: Path) -> str | None:
 
 
 def _write_tag(part: Path, reply: Any) -> None:
-    """Keep what identifies this version of the file: a strong entity tag, else its last change."""
+    """Keep the identity of this version of the file: a strong entity tag, else its last change."""
     tag = reply.headers.get("ETag") or ""
     if not tag.startswith('"'):
         tag = reply.headers.get("Last-Modified") or ""
@@ -243,7 +243,7 @@ def _write_tag(part: Path, reply: Any) -> None:
 
 
 def _refuse_link(path: Path) -> None:
-    """Raise `HharError` where a link stands in place of a file: what is written would go where it leads."""
+    """Raise `HharError` where a link stands in place of a file: writes would go where it leads."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise HharError(f"{path}: must be a file or not there, is a link or something else; remove it")
 

@@ -134,7 +134,7 @@ def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: 
 def _planned_path(
     member: zipfile.ZipInfo, name: str, prefix: PurePosixPath, budget: _Budget
 ) -> PurePosixPath | None:
-    """Check one member by what the archive says of it; None for folders and what is left out."""
+    """Check one member by its entry in the archive; None for folders and members left out."""
     budget.members_left -= 1
     if budget.members_left < 0:
         raise HharError(
@@ -219,7 +219,7 @@ def _write_member(
 def _copy_member(
     opened: zipfile.ZipFile, member: zipfile.ZipInfo, stream: IO[bytes], budget: _Budget
 ) -> None:
-    """Copy one member, counting what really comes and not what the archive says."""
+    """Copy one member, counting the bytes that really come, not those that the archive states."""
     limit = max(member.compress_size * MAX_RATIO, RATIO_FROM_BYTES)
     size = 0
     with opened.open(member) as reader:

@@ -1,4 +1,4 @@
-"""How a phone or watch samples a motion: its instants, losses, clock, and what its sensors make of the
+"""How a phone or watch samples a motion: its instants, losses, clock, and its sensors' readings of the
 signal.
 
 Stisen et al. 2015 measured the differences between devices that this file imitates: rates that differ by
@@ -121,7 +121,7 @@ def sample_times(
     duration_s: float,
     rng: np.random.Generator,
 ) -> tuple[Matrix, Matrix]:
-    """Instants (n,) of a bout in seconds, about `rate_hz` Hz, and what the device's clock makes of them."""
+    """Instants (n,) of a bout in seconds, about `rate_hz` Hz, and by the device's clock."""
     step = 1 / rate_hz
     num = int(duration_s * rate_hz)
     jitter = MODELS[facts.model].jitter

@@ -47,7 +47,7 @@ _UNIT = 1 << 30  # first entry for what belongs to a device and not to a user
 
 @dataclass(frozen=True)
 class Carrier:
-    """A user with what they carry: the waist moves one way (phones), the wrist another (watches)."""
+    """A user with their devices: the waist moves one way (phones), the wrist another (watches)."""
 
     index: int
     name: str

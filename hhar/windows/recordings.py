@@ -1,4 +1,4 @@
-"""A recording: what one sensor of one device delivered during one bout, in the order in which it was
+"""A recording: samples of one sensor of one device during one bout, in the order in which they were
 delivered.
 
 Both the CSV reader and the synthetic generator make recordings; all later steps know nothing else.

@@ -24,7 +24,7 @@ from hhar.windows.recordings import Recording
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """Arrival span of a recording (epoch ms); `key` is what the caller finds the recording by."""
+    """Arrival span of a recording (epoch ms); `key` is the caller's key of the recording."""
 
     user: str
     activity: str

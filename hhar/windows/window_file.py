@@ -357,7 +357,7 @@ def _check_finite(x: NDArray[Any], name: str) -> None:
 
 
 def _names(windows: Windows) -> dict[str, NDArray[Any]]:
-    """The arrays that name what each window is of."""
+    """The arrays that name the origin of each window."""
     found = {
         "user": windows.user, "device": windows.device, "session": windows.session, "part": windows.part
     }  # fmt: skip

@@ -16,7 +16,7 @@ from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
 
 _SEEN, _UNSEEN = "test_accuracy_mean", "unseen_accuracy_mean"
-_SHARED = "shared_accuracy_mean"  # of seen users, where leaves fine-tune what they serve
+_SHARED = "shared_accuracy_mean"  # of seen users, where leaves fine-tune their served models
 CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
@@ -135,7 +135,7 @@ def interval_text(found: Estimate | None) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Final]) -> None:
-    """Write the final numbers with all their digits; what cannot be known is left empty."""
+    """Write the final numbers with all their digits; unknown ones are left empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(CSV_COLUMNS)

@@ -1,4 +1,4 @@
-"""Runs → groups that differ only in seed, and what the groups differ in."""
+"""Runs → groups that differ only in seed, and the options in which groups differ."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ class Group:
     """Runs that are repetitions of each other.
 
     Attributes:
-        label: what their names have in common, or A, B, …
+        label: the common part of their names, or A, B, …
         runs: in order of seeds; every seed once.
-        settings: what all of them share, by name: options, data, clients per leaf.
+        settings: shared by all, by name: options, data, clients per leaf.
     """
 
     label: str
@@ -61,7 +61,7 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
-    """The groups in the order of their first runs, and what was left out, a line each."""
+    """The groups in the order of their first runs, and runs left out, a line each."""
     groups: dict[str, list[RunData]] = {}
     left_out = []
     for run in runs:

@@ -19,7 +19,7 @@ class Metric:
     Attributes:
         read: gives it.
         better: 1 if more is better, -1 if less is, 0 if neither.
-        low, high: what it cannot exceed, and so its mean neither.
+        low, high: bounds of values, and so of their mean.
     """
 
     read: Read
@@ -89,7 +89,7 @@ OPTIONAL: dict[str, Metric] = {
     "adjusted Rand index": Metric(_last("ari"), 1, -1.0, 1.0),
     "mean churn": Metric(lambda run: run.rounds["churn"].mean(), 0, 0.0),  # type: ignore[arg-type,return-value]
 }
-# what a summary has room for
+# as many as a summary has room for
 HEADLINES = (
     "mean test accuracy",
     "worst client's test accuracy",

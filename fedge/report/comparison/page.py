@@ -1,4 +1,4 @@
-"""The comparison of several runs: curves, final numbers over seeds, what the groups differ in."""
+"""The comparison of several runs: curves, final numbers over seeds, differences of the groups."""
 
 import json
 import math

@@ -3,7 +3,7 @@
 Leaves, clients and rounds of one run share data and initial model; an interval over them would be far too
 narrow. Pure functions on numbers. Source: Student 1908; any textbook's t-interval, paired and unpaired.
 
-A mean of scores between 0 and 1 lies there itself; a t-interval knows nothing of that. What of it lies
+A mean of scores between 0 and 1 lies there itself; a t-interval knows nothing of that. The part that lies
 outside holds no possible mean, so it is cut off: it covers as often as before, and says nothing absurd.
 """
 
@@ -24,7 +24,7 @@ class Estimate:
     Attributes:
         mean: of the n values.
         std: sample standard deviation (divisor n − 1); None for n = 1.
-        low, high: ends of the 95 % t-interval of the mean, within what the mean can be; None for n = 1.
+        low, high: ends of the 95 % t-interval of the mean, within its bounds; None for n = 1.
         n: number of seeds.
     """
 
@@ -40,7 +40,7 @@ def estimate(values: Sequence[float], low: float = -math.inf, high: float = math
 
     Args:
         values: of n seeds.
-        low, high: what no value can exceed.
+        low, high: bounds of values.
 
     Raises:
         ValueError: no value.
@@ -66,7 +66,7 @@ def paired(
 
     Args:
         values, reference: seed → value.
-        low, high: what no difference can exceed.
+        low, high: bounds of differences.
     """
     seeds = sorted(values.keys() & reference.keys())
     return estimate([values[seed] - reference[seed] for seed in seeds], low, high) if seeds else None

@@ -43,7 +43,7 @@ def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Se
 
     Args:
         name: of the sweep.
-        lead: what it is, a paragraph each.
+        lead: introduction, a paragraph each.
         missing: runs of the file that have nothing to show, a line each.
         found: at least one.
     """

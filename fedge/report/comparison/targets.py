@@ -11,7 +11,7 @@ from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
 
 SHARE = 0.95  # of the reference's final accuracy: the target where none is given
-VIRTUAL = "virtual seconds"  # what names of that metric begin with
+VIRTUAL = "virtual seconds"  # prefix of that metric's names
 BYTES = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink_bytes")
 
 _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {

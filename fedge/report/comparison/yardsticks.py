@@ -3,7 +3,7 @@
 *Local only*: every leaf serves a model of its own clients. *Global*: the cloud averages all leaves into one
 model, or there is one leaf. *Oracle*: the cloud knows the planted groups. Two runs are measured by each other
 only if they have the seed, the rounds and every client's test windows in common. A run whose leaves fine-tune
-what they serve measures only those that do so in the same way.
+their served models measures only those that do so in the same way.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ def role_of(group: Group) -> Role | None:
 
 
 def is_fine_tuned(run: RunData) -> bool:
-    """Whether a run's leaves fine-tune what they serve."""
+    """Whether a run's leaves fine-tune their served models."""
     return bool(run.config.get("personal.leaf-rounds", 0))
 
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """The groups of a comparison, to look up what a run is measured by."""
+    """The groups of a comparison, to look up a run's yardsticks."""
 
     groups: Sequence[Group]
 
@@ -52,7 +52,7 @@ class Yardsticks:
         """The run with a role that `run` can be measured by: of the first group that has one.
 
         Before all others come those with the same `personal.…`. Of the others, none that is fine-tuned will
-        do: it would measure what fine-tuning gave it, not what tells the two methods apart.
+        do: it would measure the gain of fine-tuning, not the difference of the two methods.
         """
         with_role = (group.finished.get(seed_of(run)) for group in self.groups if role_of(group) == role)
         found = [other for other in with_role if other is not None]
@@ -63,7 +63,7 @@ class Yardsticks:
     def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
         """Measure of the share, 0..1, of a run's clients with a lower test accuracy than there.
 
-        Both accuracies are of the served model, fine-tuned or not: what the client gets.
+        Both accuracies are of the served model, fine-tuned or not, as the client gets it.
 
         Args:
             role: of the run that it is measured by.
@@ -82,9 +82,9 @@ class Yardsticks:
         """Measure of the share of the gap global → oracle that a run recovers; 1 is the oracle's.
 
         None where the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
-        Fine-tuning makes up for much of what clusters give, so it hides the gap: where runs are fine-tuned,
+        Fine-tuning makes up for much of clusters' gain, so it hides the gap: where runs are fine-tuned,
         the shared models are to be compared, by ``recovered("shared_accuracy_mean", "test_accuracy_mean")``.
-        (A run that an earlier version fine-tuned has only the accuracy of what it served.)
+        (A run that an earlier version fine-tuned has only the accuracy of its served models.)
 
         Args:
             columns: of global_rounds.csv, mean accuracies; of each run, the first that it has in its last

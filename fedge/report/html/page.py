@@ -30,7 +30,7 @@ class Panel:
     """A figure with its numbers, or numbers alone.
 
     Attributes:
-        title: what is shown.
+        title: of the page.
         table: the numbers of the figure.
         figure: drawn within `figure_style`.
         caption: how to read it, in a sentence or two.
@@ -55,7 +55,7 @@ class Panel:
 class Section:
     """A part of a page: sentences, then panels, text to copy, and links (words, file beside the page).
 
-    `copies` are texts that are shown when they are asked for: what it is, text.
+    `copies` are texts that are shown when they are asked for: name, text.
     """
 
     title: str
@@ -94,9 +94,9 @@ class Page:
 
     Attributes:
         title: in the window and on top.
-        lead: what this is, a paragraph each.
+        lead: introduction, a paragraph each.
         badge: status, or nothing.
-        footer: what made the page, when, from what.
+        footer: origin of the page: program, time, sources.
     """
 
     title: str

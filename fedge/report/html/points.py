@@ -1,4 +1,4 @@
-"""The points of a figure, for whoever points at them: the page's script shows their values in its key.
+"""The points of a figure: the page's script shows their values in its key when one points at them.
 
 One small script of our own and not a library: the figure that it is laid over is the SVG that prints, is
 read aloud, follows light and dark and needs no script; a library would draw it a second time, on a canvas or
@@ -48,7 +48,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Points:
-    """The key of a figure and what it was drawn from.
+    """The key of a figure and its data.
 
     Attributes:
         axes: that it was drawn in.

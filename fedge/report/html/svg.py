@@ -92,7 +92,7 @@ def stacked_over_rounds(
     Args:
         rounds: in ascending order, at least one.
         parts: (label, (rounds,) float64, colour), from the bottom to the top.
-        what: is stacked; at the y axis.
+        what: quantity stacked; at the y axis.
     """
     figure, axes = new_figure()
     edges = np.append(np.array(rounds) - 0.5, rounds[-1] + 0.5)
@@ -114,7 +114,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     Args:
         figure: drawn within `figure_style`.
         name: unique on the page; prefixed to all ids, which Matplotlib repeats from figure to figure.
-        description: what a screen reader says.
+        description: for screen readers.
     """
     stream = io.StringIO()
     _escape_texts(figure)

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-NOTHING = "–"  # what was not measured
+NOTHING = "–"  # a value not measured
 
 
 @dataclass(frozen=True)

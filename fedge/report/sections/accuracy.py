@@ -173,7 +173,7 @@ def _finish(run: RunData, axes: Axes, label: str) -> None:
 
 
 def _floats(column: pl.Series) -> np.ndarray:
-    """A column as floats; what was not measured is NaN, which is not drawn."""
+    """A column as floats; missing values are NaN, which is not drawn."""
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 

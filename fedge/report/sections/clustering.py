@@ -1,4 +1,4 @@
-"""The section on clusters: who was grouped with whom and when, and how alike the leaves' models were."""
+"""The section on clusters: groups of leaves over rounds, and the likeness of the leaves' models."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
 
 
 def _rule(run: RunData, compared: pl.DataFrame) -> str:
-    """Say by what leaves are compared and when they are joined."""
+    """A sentence on the comparison and joining of leaves."""
     signal, tau = compared["signal"][0], compared["tau"][0]
     count = run.config.get("cluster.count")
     rule = {
@@ -244,7 +244,7 @@ def groups_text(labels: Sequence[int]) -> str:
 
 
 def _moves_table(steps: pl.DataFrame) -> Table:
-    """A row per change: from which round on, the groups, who moved."""
+    """A row per change: from which round on, the groups, leaves that moved."""
     rows: list[tuple[str, str, str]] = []
     before: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():

@@ -22,7 +22,7 @@ def windows_section(run: RunData) -> Section:
 
 
 def _sentences(run: RunData) -> list[str]:
-    """Say what was run on and how it was split."""
+    """A sentence on the data and their split."""
     data = run.manifest.get("data")
     if not data:
         return ["The run ended before its data were loaded."]
@@ -88,7 +88,7 @@ def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.D
 
 
 def holdings_panel(run: RunData) -> Panel:
-    """A table of what each client holds."""
+    """A table of each client's windows."""
     per_client = (
         run.partition.group_by("client", "leaf", "unseen_client", "group")
         .agg(

@@ -1,4 +1,4 @@
-"""The section on devices of a run on the virtual clock: how good by when, who did what, how stale it was."""
+"""The section on devices of a run on the virtual clock: scores over time, work of devices, staleness."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,7 +38,7 @@ def device_sections(run: RunData) -> list[Section]:
 
 
 def device_tiles(run: RunData) -> list[Tile]:
-    """Virtual time, versions, staleness and who was at work; nothing off the virtual clock."""
+    """Virtual time, versions, staleness and devices at work; nothing off the virtual clock."""
     if run.versions.is_empty():
         return []
     row, config = run.versions.row(-1, named=True), run.config
@@ -82,7 +82,7 @@ def _rounded(value: float | None) -> str:
 
 
 def _sentences(run: RunData) -> list[str]:
-    """Say what the virtual clock came to."""
+    """A sentence on the virtual clock's result."""
     config, last = run.config, run.versions.row(-1, named=True)
     moved = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
     return [
@@ -98,7 +98,7 @@ def _sentences(run: RunData) -> list[str]:
 
 
 def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
-    """Say what came of the tier above leaves, where there is one."""
+    """A sentence on the tier above leaves, where there is one."""
     if not _has_cloud(run) or _known(last, "leaf_versions") is None:
         return []
     return [
@@ -109,7 +109,7 @@ def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(run: RunData) -> list[str]:
-    """Say what limited the run, where it says so."""
+    """A sentence on the run's limits, where it names some."""
     found = run.manifest.get("limits")
     if not found:
         return []
@@ -135,7 +135,7 @@ def accuracy_panel(run: RunData) -> Panel:
 
 
 def _draw_accuracy(axes: Axes, rows: pl.DataFrame, costs: pl.Series) -> None:
-    """Draw accuracy on seen and unseen users over what it has cost."""
+    """Draw accuracy on seen and unseen users over its cost."""
     for index, (column, label) in enumerate((("seen_accuracy", "seen users"), ("unseen_accuracy", "unseen"))):
         if rows[column].null_count() < len(rows):
             axes.plot(costs, rows[column], color=colour(index), marker=".", label=label)
@@ -240,7 +240,7 @@ def updates_panel(run: RunData) -> Panel:
 
 
 def timeline_panel(run: RunData) -> Panel:
-    """When a few devices were at work, and what became of it."""
+    """Times of work of a few devices, and the outcomes."""
     devices = run.jobs["device"].unique(maintain_order=False).sort().to_list()[:_ROWS]
     figure, axes = new_figure(1.2 + 0.22 * len(devices))
     for index, outcome in enumerate(_OUTCOMES):

@@ -1,4 +1,4 @@
-"""The section on the gate: what each leaf was offered, how both models did on validation, what it took and
+"""The section on the gate: each leaf's offer, both models' validation scores, the decision and
 served.
 """
 

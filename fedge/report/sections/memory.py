@@ -1,4 +1,4 @@
-"""The section on memory: what every role held, where the peaks were."""
+"""The section on memory: memory of every role, and the peaks."""
 
 import polars as pl
 
@@ -8,7 +8,7 @@ from fedge.report.html.page import Panel, Section
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import table, text_of
 
-# column → what it is called in sentences, in order of what is said first
+# column → its name in sentences, in order of mention
 _MEASURES = {
     "rss_mib": "resident memory",
     "uss_mib": "memory of its own (USS)",

@@ -21,7 +21,7 @@ def position(run: RunData, rounds: pl.Series) -> pl.Series:
 
 
 def name_axis(run: RunData, axes: Axes) -> None:
-    """Say what the x axis has: virtual seconds, or global rounds, which are whole numbers."""
+    """Label of the x axis: virtual seconds, or global rounds, which are whole numbers."""
     if run.versions.is_empty():
         axes.set_xlabel("global round")
         whole_ticks(axes)

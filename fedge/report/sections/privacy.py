@@ -1,4 +1,4 @@
-"""The section on privacy: what is promised, what was spent by which round, what is not covered."""
+"""The section on privacy: the promise, its cost over rounds, quantities not covered."""
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData

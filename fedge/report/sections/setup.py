@@ -10,7 +10,7 @@ from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
 from fedge.report.html.tables import table
 
-PLACE_KEYS = ("run-name", "runs-dir", "report")  # say what is left behind where, not what is run
+PLACE_KEYS = ("run-name", "runs-dir", "report")  # places of files, which do not change the run
 
 
 def setup_section(run: RunData) -> Section:

@@ -80,6 +80,6 @@ def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spread_of(column: pl.Series, higher_is_better: bool) -> Spread | None:
-    """The spread of what was measured, or None of nothing."""
+    """Spread of the measured values, or None of none."""
     values = column.drop_nulls().to_list()
     return spread(values, higher_is_better) if values else None

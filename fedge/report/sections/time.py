@@ -31,7 +31,7 @@ _MEANING = {
 
 
 def time_section(run: RunData) -> Section:
-    """Seconds per phase, what the workers did meanwhile, and bytes per round."""
+    """Seconds per phase, the workers' work meanwhile, and bytes per round."""
     if run.timing.is_empty():
         return Section("Time", ["No round has ended."])
     panels = [phases_panel(run), *timeline_panels(run), traffic_panel(run)]
@@ -44,7 +44,7 @@ def phases_of(run: RunData) -> list[str]:
 
 
 def _time_sentences(run: RunData) -> list[str]:
-    """Say how long it took and what it waited for."""
+    """A sentence on the run's time and waits."""
     seconds = total(run.timing, "total")
     share = total(run.timing, "wait") / seconds if "wait" in run.timing.columns and seconds else None
     text = f"{counted(len(run.timing), 'round')} took {seconds_text(seconds)}"

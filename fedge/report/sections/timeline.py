@@ -71,7 +71,7 @@ def _timed(run: RunData) -> pl.DataFrame:
 
 
 def bound_sentence(run: RunData) -> str:
-    """Say what bound the run: where its time went, and why the idlest worker was idle."""
+    """A sentence on the run's bound: uses of its time, and reasons of the idlest worker."""
     timing = _timed(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
     timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
@@ -147,7 +147,7 @@ def timelines_panel(run: RunData) -> Panel:
 
 
 def workers_panel(run: RunData) -> Panel:
-    """A table of what each worker did."""
+    """A table of each worker's work."""
     rows = [
         (r["worker"], r["rounds"], r["messages"], r["wait"],
          *(percent(r[part], r["wait"]) for part in _WORDS), percent(r["idle_at_end"], r["wait"]))
@@ -197,7 +197,7 @@ def gantt_panels(run: RunData) -> list[Panel]:
 
 
 def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Panel:
-    """When each worker did what in one round; `special` says what it is known for."""
+    """Each worker's work over time in one round; `special` says why that round is shown."""
     messages = run.messages.filter(pl.col("global_round") == global_round)
     everyone = messages["worker"].unique().sort().to_list()
     workers = everyone[:_LANES_DRAWN]
