@@ -10,7 +10,7 @@ clusters differ for that reason alone. So from then on
 
 until a probe (`cluster.probe-every`) lets all leaves start from one model again: only then can clusters
 merge. Its groups are tried (`fedge.clustering.trial`) and must last (`fedge.clustering.membership`)
-before it counts. Shape letters: S leaf servers, K clients.
+before they count. Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Sequence

@@ -187,7 +187,7 @@ class LiveConsole(Console):
             return 80
 
     def _write(self, text: str) -> None:
-        """Write to the terminal, escaping characters unknown to it; without a terminal, the run goes on unseen."""
+        """Write to the terminal, escaping characters unknown to it; without one, the run goes on unseen."""
         encoding = self._stream.encoding or "ascii"
         try:
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -25,8 +25,8 @@ But clients with impossible statements are left out at once: a mean or deviation
 
 Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
 curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
-deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md has the values of
-real data and skewed labels reach.
+deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md has the values
+that real data and skewed labels reach.
 """
 
 import math

@@ -32,8 +32,8 @@ class Change:
 
     Attributes:
         matrix: (C, C) float32 that mixes the channels at every sample.
-        span: share of a window, around its middle, that is stretched to the whole: 0.5 is the record of a
-            sensor of twice the sampling rate records in as many samples.
+        span: share of a window, around its middle, that is stretched to the whole: 0.5 is the record
+            of a sensor of twice the sampling rate in as many samples.
         labels: (classes,) new label of each class.
         held: (classes,) whether the group holds windows of the class.
     """

@@ -83,7 +83,7 @@ def _given(
     """The split (n,) that the data bring; without "val", that is cut off the training windows.
 
     Test windows stay so; training windows are split as if there were no parts, and those that would be for
-    validation or test is for validation.
+    validation or test are for validation.
     """
     assert windows.part is not None
     split = np.array([_PARTS[str(part)] for part in windows.part[rows]], dtype=np.int64)

@@ -1,7 +1,7 @@
 """MotionSense (Malekzadeh et al. 2018): 24 people, six activities in 15 trials, an iPhone 6s in the pocket.
 
 `A_DeviceMotion_data/dws_1/sub_1.csv` is trial 1 (downstairs) of person 1, a row every 20 ms without a time.
-An accelerometer measures gravity and the user's motion: their sum, in g, is called by other data sets
+An accelerometer measures gravity and the user's motion: their sum, in g, other data sets call
 acceleration. Windows stand in the order of the files' names, as in the file that
 docs/results.md was made with, and a session is one trial of one person.
 """

@@ -10,9 +10,8 @@ is smallest for the model of people like this one. Nothing but the models is nee
 windows leaves its owner. A network without BatchNorm is judged by how unsure it is: the mean entropy
 of its predictions, in nats.
 
-It sees users recorded otherwise (sensors turned, other devices). It cannot see users who mean something else
-by a
-class: such windows are the same. The question is that of Fenoglio et al. 2025, FLUX (arXiv 2511.22305), who
+It sees users recorded otherwise (sensors turned, other devices), not users who mean something else by a
+class: their windows are the same. The question is that of Fenoglio et al. 2025, FLUX (arXiv 2511.22305), who
 compare means and deviations of latent features between a newcomer and the centres of clusters, and are as
 blind to that; here the models' own statistics stand in for those that clients would have to send. Statistics
 of BatchNorm as a description of a domain: Li et al. 2016, Revisiting Batch Normalization For Practical Domain

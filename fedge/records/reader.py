@@ -2,7 +2,7 @@
 
 Reads the files of `fedge.records.recorder` and nothing else, at any moment: of a run that is in progress,
 failed or was killed it returns the rows so far. Omissions (half a line at the end of a table,
-a missing file) is named in `RunData.problems`.
+a missing file) are named in `RunData.problems`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

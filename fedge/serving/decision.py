@@ -3,9 +3,8 @@
 Which of several offers (`fedge.cloud.offers`) is considered, whether the gate (`fedge.serving.gate`) takes
 it, and its effects. With gate.rule = "after-round" the last step comes one global round later:
 
-    round r       the leaf takes the offer tentatively: it becomes its model, and its served model its own
-    line round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the
-    cloud
+    round r       the leaf takes the offer tentatively as its model, and its served model as its own line
+    round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
                   sees the one that began with the offer; the gate compares the two, and the better is served
 
 so that a model trained here is compared with a model trained here. It costs a second training exchange per

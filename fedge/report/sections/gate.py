@@ -1,4 +1,4 @@
-"""The section on the gate: each leaf's offer, both models' validation scores, the decision and
+"""The section on the gate: each leaf's offer, both models' validation scores, the models taken and
 served.
 """
 
