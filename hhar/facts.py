@@ -2,9 +2,9 @@
 
 Sources. Bouts, sampling rates, coverage and gaps of the phones' accelerometers were counted from the
 11,279,275 labelled rows of `Phones_accelerometer.csv` (2,041 uninterrupted segments). Models, sensors and the
-protocol are from Stisen et al. 2015, "Smart Devices are Different", SenSys. What could not be counted is
-inferred and marked so: the watches' coverage from excerpts and row counts, the S3's gyroscope rate from the
-row count of `Phones_gyroscope.csv` (13,932,632 rows although the Samsung Gold has no gyroscope).
+protocol are from Stisen et al. 2015, "Smart Devices are Different", SenSys. Numbers that could not be counted
+are inferred and marked so: the watches' coverage from excerpts and row counts, the S3's gyroscope rate from
+the row count of `Phones_gyroscope.csv` (13,932,632 rows although the Samsung Gold has no gyroscope).
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def device_names(devices: str) -> tuple[str, ...]:
 
 
 def user_name(index: int) -> str:
-    """a … i as in HHAR, j … z, then u026, u027, …: the same name whatever the number of users."""
+    """a … i as in HHAR, j … z, then u026, u027, …: the same name for any number of users."""
     return chr(ord("a") + index) if index < 26 else f"u{index:03d}"
 
 

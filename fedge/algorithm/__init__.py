@@ -1,7 +1,7 @@
 """A client's algorithm: a method's declarations for each tier, and the objects that Fedge gives it.
 
-`algorithm` has what a client does, `leaf_part` what its leaf does beside it, `client` the client's toolbox,
-`descent` the step with what methods change about it, `memory` what a client keeps, `trial` the forms of all
+`algorithm` has the client's part, `leaf_part` its leaf's, `client` the client's toolbox,
+`descent` the step with methods' changes, `memory` a client's memory, `trial` the forms of all
 that a method sends and keeps, found before the first round. Methods stand in `fedge.methods`, or in files of
 the user's own (docs/own-method.md).
 

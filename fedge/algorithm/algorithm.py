@@ -23,7 +23,7 @@ class Sent:
 
     Attributes:
         fit: the model, whole; its loss goes into the tables.
-        only: names of the model's entries that travel; None for all. The others stay what the leaf has.
+        only: names of the model's entries that travel; None for all. The others stay the leaf's.
         weight: in the leaf's means, above 0 and at most the client's windows; None for its windows.
         arrays: further ones by name: arrays, states or numbers, sent as floating point.
     """
@@ -37,11 +37,11 @@ class Sent:
 class Algorithm:
     """A client's algorithm; derive from it and write `train`.
 
-    One object serves all clients of a process, one after the other: what one of them keeps goes into
+    One object serves all clients of a process, one after the other: the state of one of them goes into
     ``client.memory``, never into the object. Its constructor takes the arguments of `train.algorithm-args`.
 
     Attributes:
-        leaf: class of what the leaf does beside it; None for a mean.
+        leaf: class of the leaf part; None for a mean.
         corrected: whether it adds SCAFFOLD's ``client.correction``; else `scaffold.enabled` is refused.
         reads: keys of a strategy's config record that it reads from ``client.config``.
     """

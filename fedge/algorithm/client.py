@@ -41,16 +41,16 @@ class Client:
 
     Attributes:
         received: the leaf's model, name → array; read only.
-        beside: what the leaf part sent beside it, by name.
-        memory: what this client keeps, by name: arrays, states (name → array) and numbers.
+        beside: arrays from the leaf part beside it, by name.
+        memory: of this client, by name: arrays, states (name → array) and numbers.
         x: training windows, (N, …); read only.
         y: their labels, (N, …).
-        network: the network of this worker, a workspace: its weights are whatever was trained last.
+        network: the network of this worker, a workspace: its weights are those trained last.
         settings: of local training in this round, from the section `train` of the configuration.
         global_round: 1, 2, …
         leaf_round: counted through the run.
         correction: SCAFFOLD's c − c_i where `scaffold.enabled`, else None.
-        config: what a leaf's strategy has put into its config record, by key.
+        config: entries of a leaf's strategy in its config record, by key.
     """
 
     received: State
@@ -75,7 +75,7 @@ class Client:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps taken in this leaf round, by whatever was trained."""
+        """Optimiser steps taken in this leaf round, over all models."""
         return self._fitted + sum(trainer.steps for trainer in self._trainers)
 
     @property

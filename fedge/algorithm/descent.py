@@ -32,7 +32,7 @@ class Fit:
 
     Attributes:
         state: the whole model; copies.
-        loss: mean over all windows of all epochs during training, with what a method added to it.
+        loss: mean over all windows of all epochs during training, with a method's additions.
         steps: optimiser steps taken.
     """
 

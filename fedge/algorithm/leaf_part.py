@@ -20,7 +20,7 @@ class Brought:
         client: its partition id.
         state: the model; entries that did not travel are the leaf's.
         weight: in means.
-        arrays: what it sent beside the model, by name; states under "name/entry".
+        arrays: sent beside the model, by name; states under "name/entry".
     """
 
     client: int

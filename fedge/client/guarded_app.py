@@ -44,7 +44,7 @@ class GuardedApp(ClientApp):
 def answered(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
     """The reply of `app` to a message.
 
-    What the client prints and logs meanwhile is bounded (`fedge.process.output`).
+    The client's output and log meanwhile are bounded (`fedge.process.output`).
 
     Raises:
         ClientError: it returned something else, tried to end the process, or raised an endless text.

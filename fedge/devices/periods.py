@@ -119,7 +119,7 @@ def releases(procedure: "Procedure") -> int:
     """Releases of the device that has had the most, by which privacy is counted; 0 without it.
 
     Under a leaf that adds the noise they are those of its buffers. Of a device that adds its own, all that
-    it has sent counts, also what no model was made of.
+    it has sent counts, also without a model made of it.
     """
     kind = procedure.world.config.privacy.kind
     if kind == "local":

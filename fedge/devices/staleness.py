@@ -5,7 +5,7 @@
     hinge        1 if τ ≤ b, else 1 / (1 + a (τ − b))    Xie et al. 2019
     cosine       ½ (1 + cos(π τ / (2 b))), 0 from τ = 2b on
 
-The last one is 1 − β(τ) of FedRevive (Askin et al. 2025), whose s_max is b: what is left of that method when
+The last one is 1 − β(τ) of FedRevive (Askin et al. 2025), whose s_max is b: the rest of that method when
 nothing is distilled, and its own control.
 """
 

@@ -2,7 +2,7 @@
 
 Rules are called as ever, with models of one number that nobody changes, so training costs
 no time here; bytes are those of the real model. Facts of a model's quality (losses for Oort's
-selection, groups that are found) sees clients that are all alike.
+selection, groups that are found) see clients that are all alike.
 """
 
 from collections.abc import Callable, Mapping

@@ -26,8 +26,8 @@ _STARTS = {  # Ray's defaults: half a minute and one
 def keep_no_task_history() -> None:
     """Tell a Ray that starts later not to keep a record of every call for its dashboard, which nobody opens.
 
-    It keeps 100,000 of them, some kilobytes each: its memory would grow through the whole of a long run. Who
-    wants the record sets the variable.
+    It keeps 100,000 of them, some kilobytes each: its memory would grow through the whole of a long run.
+    Users who want the record set the variable.
     """
     os.environ.setdefault(_TASK_HISTORY, "0")
 
@@ -36,7 +36,7 @@ def notice_lost_connections() -> None:
     """Let a Ray that starts later ask a worker that is silent for 30 s whether its connection still holds.
 
     A reply that is lost while a machine is cut off is missed only then, and by default Ray waits five minutes
-    (ray-project/ray, pull request 44612). Who wants another time sets the variables.
+    (ray-project/ray, pull request 44612). For another time, set the variables.
     """
     for name, milliseconds in _PINGS_MS.items():
         os.environ.setdefault(name, str(milliseconds))
@@ -46,7 +46,7 @@ def allow_slow_starts() -> None:
     """Let a Ray that starts later wait ten minutes for its own processes, which a busy machine starts slowly.
 
     By itself it ends when its agent takes more than half a minute, as on a laptop that does much else. How
-    long a run waits says guard.start-timeout. Who wants other times sets the variables.
+    long a run waits says guard.start-timeout. For other times, set the variables.
     """
     for name, time in _STARTS.items():
         os.environ.setdefault(name, str(time))

@@ -80,7 +80,7 @@ def handed_out(message: Message) -> Message:
     """A message as a client in this process gets it: records of its own, arrays copied when looked at.
 
     A read-only view does not do: torch writes through it. Messages to other clients, and the server, share
-    what is in `message`.
+    content of `message`.
     """
     records = {name: _own_record(record, LentArray) for name, record in entries(message.content).items()}
     own: Any = Message  # takes metadata as they are, which its declared signatures leave out

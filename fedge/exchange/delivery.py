@@ -108,7 +108,7 @@ def _pull(
     collected: list[Answer] = []
     deadline = awake() + timeout_s + (RESTART_S if again else 0.0)
     next_check = awake() + _ENGINE_CHECK_S
-    is_awaited = False  # somebody, who has gone and may come back
+    is_awaited = False  # a client that has gone and may come back
     while pending or is_awaited:
         got = _matched(pending, engine.pull_messages(set(pending)))
         if beside is not None:

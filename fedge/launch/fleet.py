@@ -4,7 +4,7 @@ Flower's own command, with the addresses that keep its doors shut: SuperNodes di
 over TLS, and get in by keys that are registered; all else is on the loopback interface, and answers to the
 account alone that started it (`fedge.link.own_account`). Where Flower has one port for all (1.35 and newer),
 SuperNodes dial a filter before it (`fedge.link.fleet_filter`). Facts that the SuperLink needs when it is
-started again (nodes, keys) is in a database in its folder.
+started again (nodes, keys) are in a database in its folder.
 """
 
 import os

@@ -137,7 +137,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
 
     Flower would start the simulation first and show an unknown key as a traceback. Words not understood
-    here is left to Flower.
+    here are left to Flower.
 
     Args:
         words: after ``flwr run``.

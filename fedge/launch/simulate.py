@@ -62,8 +62,8 @@ def simulate(
             (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
         num_supernodes: number of clients; by default one per user, or nine (option `clients`).
         clients: the same; wins.
-        model: class or function of a network, in place of `train.model`; see docs/extend.md for this and what
-            follows, each of which may also be a name.
+        model: class or function of a network, in place of `train.model`; see docs/extend.md for this and
+            options that follows, each of which may also be a name.
         algorithm: subclass of `fedge.algorithm.Algorithm`, in place of `train.algorithm`.
         rule: subclass of Flower's Strategy, or one made of it, in place of `leaf.strategy`.
         cloud_rule: the same in place of `cloud.rule`.

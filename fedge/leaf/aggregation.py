@@ -1,14 +1,14 @@
 """Aggregation of children, one notion for all tiers: a leaf over clients, a region over servers, the cloud.
 
-A server asks its children, some of what they bring counts, it is combined, and the children are told with
-what correction to go on:
+A server asks its children, combines the contributions that count, and tells the children
+the correction to go on with:
 
     question               a leaf, over its clients                   above it, over servers
-    who is asked           a sample (`fedge.rounds.training`)         all, when a round of the server ends
+    children asked         a sample (`fedge.rounds.training`)         all, when a round of the server ends
     which replies count    checks, counting, quorum (`fedge.leaf`)    all: a server has a model at any time
     how they combine       Flower's strategies (`fedge.leaf.rules`)   means: of groups at the cloud
                                                                       (`fedge.cloud.step`), of all in a region
-    with what correction   c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
+    correction             c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
 
 Contributions have one form, so a server's result is its contribution to the server above it. It
 names the version of the model that it started from: here all of a round started from the present one.

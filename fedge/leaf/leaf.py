@@ -371,7 +371,7 @@ class Leaf:
             self.drift.length = float(facts["drift"])
 
     def refuse_other_strategy(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Raise ValueError where the strategy cannot keep what `put_round_states` would give it."""
+        """Raise ValueError where the strategy cannot keep the state of `put_round_states`."""
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
         refuse_other(self._strategy, own, facts["strategy"], self.model)
 

@@ -79,7 +79,7 @@ class SelectiveMultiKrum(MultiKrum):
 
 
 def make_strategy(config: Config, num_training: int) -> Strategy:
-    """A fresh Flower strategy for one leaf; the leaf decides who takes part, so all it sees train.
+    """A fresh Flower strategy for one leaf; the leaf chooses the participants, so all it sees train.
 
     Args:
         config: its `leaf`, `privacy` and `train` sections are read.

@@ -13,8 +13,8 @@ client, never for both (extended key usage). So the key of one machine serves fo
 
 All keys are on NIST's curves (P-256 for TLS, P-384 for nodes, as Flower suggests), unencrypted, and readable
 by their owner alone. Good files stay, so that leaves, nodes and hosts can be added; those that have run
-out, or has less than a third of its days left, is made anew. For anything but a trial use certificates of an
-authority of your own, with these names and uses.
+out, or have less than a third of their days left, are made anew. For anything but a trial use certificates of
+an authority of your own, with these names and uses.
 """
 
 import ipaddress

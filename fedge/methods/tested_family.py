@@ -1,7 +1,7 @@
 """A soft family whose clusters split and merge by a test of whether their leaves differ.
 
 As `soft-family`, but for the moves of clusters: a cluster is cut by the eigenvector of the *smallest*
-eigenvalue of its squared distances, where two groups stand, whatever the dispersions, and only if the deal
+eigenvalue of its squared distances, where two groups stand, for any dispersions, and only if the deal
 test finds that the leaves of the parts differ: p of that very cut, among all cuts of all ways to deal the
 same clients to leaves (`fedge.clustering.deals`), at most `level` times the share of all clients that stand
 under these leaves (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters that the

@@ -2,7 +2,7 @@
 
 `trace` finds an `nn.Module`'s operations, with `operations`; `program` writes them down, `plan` compares it
 with PyTorch, `training` carries it out through `library`. The C++ lies in ``src``, and `build` compiles it.
-What the native step does not know is told in words, and PyTorch computes that.
+Operations unknown to the native step are reported in words, and PyTorch computes them.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them; it needs neither.
 """

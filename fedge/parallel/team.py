@@ -38,8 +38,8 @@ from fedge.training.settings import LocalTraining, check_data
 
 logger = logging.getLogger(__name__)
 
-_OTHERS_S = 2.0  # what the others may take to say that they failed, too
-_LAST_WORDS = 2000  # characters of what a process printed before it died
+_OTHERS_S = 2.0  # for the others to say that they failed, too
+_LAST_WORDS = 2000  # characters of a process's output before it died
 _MOST_PRINTED = 2**20  # bytes of it that are kept from job to job
 _LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
 _ERRORS = {"FloatingPointError": FloatingPointError, "ConfigError": ConfigError, "ValueError": ValueError,
@@ -116,7 +116,7 @@ class Team:
         weakref.finalize(self, self._open.close)
         self._states: Block | None = None
         self._windows: Block | None = None
-        self._dealt: tuple[np.ndarray, np.ndarray, Layout] | None = None  # what the windows' memory holds
+        self._dealt: tuple[np.ndarray, np.ndarray, Layout] | None = None  # the content of the windows' memory
 
     @property
     def pids(self) -> list[int]:
@@ -139,7 +139,7 @@ class Team:
         draws: torch.Generator | None = None,
         timeout_s: float = 1e6,
     ) -> TrainResult:
-        """Do what `fedge.training.local.train` does, each process its share of every batch.
+        """Train as `fedge.training.local.train`, each process on its share of every batch.
 
         Args:
             kind: of the network.
@@ -254,7 +254,7 @@ class Team:
                             deadline = min(deadline, time.monotonic() + _OTHERS_S)
             except ClosedError:
                 raise self._ended(self._death()) from None
-            except BaseException:  # interrupted: what the processes answer now belongs to nothing
+            except BaseException:  # interrupted: later answers of the processes belong to nothing
                 self.close()
                 raise
         for member in self._open.members:
@@ -300,7 +300,7 @@ class Team:
 def _started(
     rank: int, size: int, threads: int, blocks: Sequence[int], meeting: str, descriptors: Sequence[int]
 ) -> _Process:
-    """Start one process, with what it inherits."""
+    """Start one process, with its inherited descriptors."""
     ours, theirs = socket.socketpair()
     printed = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the team
     flags = fcntl.fcntl(printed, fcntl.F_GETFL)
@@ -326,7 +326,7 @@ def _started(
 
 
 def _place(array: object) -> tuple[int, tuple[int, ...], str]:
-    """Where an array lies, and what it is."""
+    """Place, shape and dtype of an array."""
     assert isinstance(array, np.ndarray)
     return array.ctypes.data, array.shape, array.dtype.str
 
@@ -339,7 +339,7 @@ def _signal_name(number: int) -> str:
 
 
 def _forget_much(printed: BinaryIO) -> None:
-    """Empty what a process has printed where it has grown large; only its last words are ever looked at."""
+    """Empty a process's output where it has grown large; only its last words are ever looked at."""
     if os.fstat(printed.fileno()).st_size > _MOST_PRINTED:
         os.ftruncate(printed.fileno(), 0)
 

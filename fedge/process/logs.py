@@ -80,7 +80,7 @@ def _harmless(text: str) -> str:
 def _first_words(text: str) -> str:
     """Message of an error of Flower's engine in one line, from a sentence or a traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
-    if lines[0].startswith("Traceback"):  # its last line is "ValueError: what happened"
+    if lines[0].startswith("Traceback"):  # its last line is "ValueError: message"
         lines = [lines[-1].partition(": ")[2] or lines[-1]]
     return " ".join(" ".join(lines).split()).removeprefix("An exception occured!! ")[:300]
 

@@ -167,9 +167,9 @@ class RoundResult:
         releases: leaf rounds of the run so far, those that fine-tune included; on the virtual clock what the
             updates of the device with the most count as (`fedge.devices.private`).
         models: clients with the models of their algorithm; empty where it has none.
-        epsilon_spent: what clients have spent by then at the configured delta; None where nobody adds it up.
+        epsilon_spent: by clients so far at the configured delta; None where nobody adds it up.
         learned: the task of the run; by its first score models are compared.
-        moment: when it ended on the virtual clock, and what had been made by then; None off that clock.
+        moment: end on the virtual clock, and the versions by then; None off that clock.
     """
 
     global_round: int

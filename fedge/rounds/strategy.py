@@ -9,7 +9,7 @@ One global round (Liu et al. 2020, HierFAVG, for the two levels) is `Hierarchica
     gates         clients evaluate own and offered models, leaves decide fedge.rounds.gates
     fine-tuning   for the clients that a leaf knows                      fedge.rounds.lines
 
-The strategy holds the servers and says what comes after what; what clients do it asks of leaf servers,
+The strategy holds the servers and the order of steps; clients' work it asks of leaf servers,
 through `fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each
 leaf (`fedge.leaf.rules`).
 """

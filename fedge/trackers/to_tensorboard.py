@@ -12,7 +12,7 @@ from torch.utils.tensorboard.summary import hparams
 from fedge.trackers.tracker import TrackedRun
 
 FOLDER = "tensorboard"
-_RESULT = "global/test_accuracy_mean"  # what the HPARAMS page lists runs by
+_RESULT = "global/test_accuracy_mean"  # by which the HPARAMS page lists runs
 
 
 class _TensorBoard:

@@ -1,6 +1,6 @@
 """Weights & Biases: offline, in ``wandb/`` of the run folder, unless WANDB_MODE says otherwise.
 
-``wandb sync runs/NAME/wandb/offline-run-*`` uploads what was recorded offline. The other variables of W&B
+``wandb sync runs/NAME/wandb/offline-run-*`` uploads the offline records. The other variables of W&B
 (WANDB_PROJECT, WANDB_ENTITY, WANDB_DIR, …) hold, too.
 """
 
@@ -20,7 +20,7 @@ class _WeightsAndBiases:
 
     def __init__(self, run: TrackedRun) -> None:
         wandb.setup(wandb.Settings(silent=True))  # or it would ask for a missing key on the terminal
-        # nothing on the terminal, no source code: only what a run gives
+        # nothing on the terminal, no source code: only the run's numbers
         settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "fedge"),

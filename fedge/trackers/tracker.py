@@ -35,7 +35,7 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """One run at one tracker. Whatever a method raises ends the tracking and not the run."""
+    """One run at one tracker. Exceptions of its methods end the tracking and not the run."""
 
     def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
         """Take in the numbers of global rounds, which come in ascending order and each once."""
@@ -58,7 +58,7 @@ def open_tracker(kind: str, run: TrackedRun, arguments: Mapping[str, Any]) -> Tr
     """A tracker that has been told of a run.
 
     Raises:
-        Exception: whatever the tracker's library does.
+        Exception: any of the tracker's library.
     """
     tracker: Tracker = TRACKERS.load(kind)(run, **arguments)
     return tracker

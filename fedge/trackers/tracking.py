@@ -28,7 +28,7 @@ from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 logger = logging.getLogger(__name__)
 
 STATE = "tracker.json"
-FINISH_S = 60.0  # that a tracker may take to write or upload what is left when a run has succeeded
+FINISH_S = 60.0  # for a tracker to write or upload the rest when a run has succeeded
 FINISH_FAILED_S = 5.0  # the same when it has failed or is to end
 _CONSTANT = ("global_round", "evaluation", "leaf", "num_clients", "train_samples")
 _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
@@ -40,7 +40,7 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
     On the virtual clock those of devices/versions.csv, too, as ``devices/<column>``: virtual time, versions,
     updates, staleness and all others.
 
-    Left out are words, what never changes, and what was not measured. The round took `seconds`.
+    Left out are words, constants, and values not measured. The round took `seconds`.
     """
     known = tables_of(result.learned)
     row = known.rounds.row(GlobalRow(result, seconds))
@@ -100,7 +100,7 @@ class Tracking:
         return self._news()
 
     def finish(self, status: str, exit_code: int, within_s: float) -> list[str]:
-        """Tell the tracker how the run ended and let it write what is left; the first call counts.
+        """Tell the tracker the run's end and let it write the rest; the first call counts.
 
         Args:
             status: "completed", "partial" or "failed".
@@ -182,7 +182,7 @@ class _State:
     """
 
     def __init__(self, path: Path, kind: str) -> None:
-        """Read it; what is gone or damaged is begun anew."""
+        """Read it; a missing or damaged one is begun anew."""
         self._path, self._kind = path, kind
         self._all: dict[str, Any] = {}
         self.id, self.global_round, self.is_known = uuid.uuid4().hex, 0, False
@@ -192,6 +192,6 @@ class _State:
             self.id, self.global_round, self.is_known = str(own["id"]), int(own["global_round"]), True
 
     def write(self) -> None:
-        """Write it, beside what is remembered of other trackers."""
+        """Write it, beside the entries of other trackers."""
         self._all[self._kind] = {"id": self.id, "global_round": self.global_round}
         write_whole(self._path, self._all)

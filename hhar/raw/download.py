@@ -1,7 +1,7 @@
 """Fetch HHAR's archive over https, resuming where an earlier try stopped.
 
 Pooch is not used: it begins a broken download anew, and 822 MB over a slow line is where resuming matters.
-What arrives goes to `NAME.part`; its entity tag, kept in `NAME.part.etag`, makes the server say whether the
+Arriving bytes go to `NAME.part`; its entity tag, kept in `NAME.part.etag`, makes the server say whether the
 rest still belongs to the same file. The SHA-256 is checked when one is given and always written beside the
 archive as `NAME.sha256`, in the form that `sha256sum -c` reads.
 """
@@ -43,7 +43,7 @@ def download(
     Args:
         url: https; http is allowed for a loopback address only.
         target: appears only when complete and checked.
-        sha256: expected checksum, 64 hex digits, or None to trust https and record what came.
+        sha256: expected checksum, 64 hex digits, or None to trust https and record that of the file.
         timeout_s: longest silence of the server, in seconds.
         report: told the bytes received.
 
@@ -127,7 +127,7 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
     except (UnicodeError, http.client.InvalidURL) as error:
         raise HharError(f"{url}: must be an address that can be asked for ({error}); mend it") from error
     except (OSError, http.client.HTTPException) as error:
-        if getattr(error, "errno", None) in _OF_THE_DISK:  # what has come stays, too
+        if getattr(error, "errno", None) in _OF_THE_DISK:  # bytes received stay, too
             raise
         reason = getattr(error, "reason", error)
         if isinstance(reason, socket.gaierror):
@@ -158,7 +158,7 @@ def _length(told: str | None, url: str) -> int:
     """How many bytes a server says that it sends; 0 where it does not say.
 
     Raises:
-        HharError: it says what is no number of bytes.
+        HharError: its length is no number of bytes.
     """
     if told is None or not told.strip():
         return 0

@@ -1,6 +1,6 @@
 """Read HHAR's raw CSV files, as published or as found in copies, into recordings.
 
-A file is read in blocks of whole lines, so memory does not grow with the text; what is kept per row is 29
+A file is read in blocks of whole lines, so memory does not grow with the text; each row keeps 29
 bytes. Copies differ: with or without the header line, separated by commas or tabs, `Creation_Time` in full or
 as a rounded number in exponent form, blank lines at the end. Anything else that is not as published is
 refused with its line.

@@ -72,7 +72,7 @@ def unpack(
         raise HharError(f"{source}: archive must exist; fetch it with `hhar download`")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    # all together, however deep: a zip of zips must not multiply what each of them may
+    # all together, however deep: a zip of zips must not multiply the limit of each
     most = min(max_total_bytes, max(source.stat().st_size * MAX_RATIO, TOTAL_FROM_BYTES))
     budget = _Budget(source, target.resolve(), most, MAX_MEMBERS, [], report)
     with source.open("rb") as stream:

@@ -1,6 +1,6 @@
 """A synthetic HHAR: the structure of the real data set, with physics for every activity and device.
 
-`motion` is how people move, `devices` what devices make of it, `generate` the recordings and windows,
+`motion` is people's motion, `devices` their devices' readings, `generate` the recordings and windows,
 `raw_csv` the same as files in UCI's layout.
 
 Imports only `hhar.windows` and rooms below it.

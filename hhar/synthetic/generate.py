@@ -3,7 +3,7 @@
 Two sizes share all code. `synthetic_windows` is small and quick (216 windows per user, three phones, six
 short bouts per activity); `synthetic_recordings` follows the facts in full: bouts, twelve devices, losses,
 gaps and clocks. Both go through `hhar.windows.cut`, the path of real CSV files. User k is drawn from (seed,
-k) alone, so it is the same whatever the number of users. Accuracy on it says nothing about people: report it
+k) alone, so it is the same for any number of users. Accuracy on it says nothing about people: report it
 as synthetic.
 """
 
@@ -42,7 +42,7 @@ MAX_USERS = 100_000
 
 # purposes of random streams: second entry of the spawn key
 _PERSON, _CARRY, _BOUT, _SAMPLE, _PRESENCE, _NULL = range(6)
-_UNIT = 1 << 30  # first entry for what belongs to a device and not to a user
+_UNIT = 1 << 30  # first entry for draws of a device, not a user
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def synthetic_recordings(
         devices: "phones", "watches" or "all".
         sensors: which to record.
         fraction: share of each bout's length to keep, 0 < fraction <= 1 (a bout keeps at least 6 s).
-        with_null: also what lies between bouts, with the activity "null" (only raw files need it).
+        with_null: also the time between bouts, with the activity "null" (only raw files need it).
         spread: how much people and bouts differ.
     """
     if not 0 < fraction <= 1:

@@ -1,7 +1,7 @@
 """Recordings cut into windows, and window files: written, read, checked, thinned, described.
 
 `recordings` are one user's samples, `sessions` their uninterrupted parts, `cut` makes windows of them,
-`window_file` is the format that runs read, `thin` makes it smaller, `info` says what is in it.
+`window_file` is the format that runs read, `thin` makes it smaller, `info` describes its content.
 
 Imports only `hhar.errors`, `hhar.facts`, `hhar.npz` and `hhar.progress`.
 """

@@ -107,7 +107,7 @@ class WindowBuilder:
     samples.
 
     Attributes:
-        spec: what windows are wanted.
+        spec: of the windows.
         classes: names in label order.
         sort: order by user, session, device and time; False keeps the order in which recordings came.
     """

@@ -1,7 +1,7 @@
 """One window file from several: the channels and classes that all have, users named after their source.
 
 Files of one sensor on one scale, cut to equal length at one rate, can be compared. Other rates are refused
-where both files say theirs; units are up to whoever joins (`hhar thin` lowers a rate).
+where both files say theirs; units are up to the user (`hhar thin` lowers a rate).
 Shape letters: N windows, C channels, T samples.
 """
 
@@ -30,8 +30,8 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
     """The windows of all sources that are of a class and of channels which every source has.
 
     Classes have the names of the first source, in its order; activities that go by several names are one.
-    Users become "source/user". Devices and sessions are kept where every source knows them, and of what the
-    files say about themselves what all of them say alike.
+    Users become "source/user". Devices and sessions are kept where every source knows them, and of the files'
+    descriptions of themselves the common part.
 
     Args:
         sources: (name or path, windows) of two or more.

@@ -17,7 +17,7 @@ class Recording:
     """n samples of one sensor between two changes of the label.
 
     Attributes:
-        user: who wore the device.
+        user: wearer of the device.
         device: which one, e.g. "nexus4_1".
         sensor: in HHAR "acc" (m/s²) or "gyro" (rad/s); one of the `WindowSpec`'s.
         activity: a class; "null" only on its way into a raw file, never on the way to windows.

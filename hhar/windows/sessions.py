@@ -65,7 +65,7 @@ def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> 
     """Cut a recording where nothing arrived for more than `silence_s` seconds.
 
     A device that slept through a whole bout has no row between two bouts of equal label; without the cut it
-    would tie them into one. What another device shows to be one bout is one session all the same.
+    would tie them into one. One bout by another device's record is one session all the same.
     """
     cuts = np.flatnonzero(np.diff(recording.arrival_ms) > silence_s * 1000) + 1
     if len(cuts) == 0:

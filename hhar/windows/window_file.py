@@ -2,7 +2,7 @@
 
 Array shapes use N windows, C channels, T samples, U outputs. A window file holds `x` float32 (N, C, T), or
 float32 or uint8 images (N, C, H, W), rows (N, C) or anything else of at least two axes, or tokens int64
-(N, …), which have no channels; `y` int64 (N), or what another task learns: int64 (N, …) or float32 (N) or
+(N, …), which have no channels; `y` int64 (N), or another task's targets: int64 (N, …) or float32 (N) or
 (N, U); `user` str (N), optionally `device` str (N), `session` str (N) and `part` str (N), then `classes` str
 (U) and `channels` str (C), and optionally `about` str (k, 2), pairs of a name and a text, as source, licence,
 citation, units.
@@ -50,14 +50,14 @@ class Windows:
         y: int64 (N), index into `classes`. For other tasks than classification int64 (N, …), an index at
             every position, -1 where there is none, or 0 and 1 for every class; or float32 (N) or (N, U),
             numbers.
-        user: str (N), who wore the sensors.
+        user: str (N), wearer of the sensors.
         device: str (N), which phone or watch, or None where unknown.
         session: str (N), the leak unit: windows of one session must stay on one side of a split. Here one
             activity bout of one user, shared by all devices that recorded it, e.g. "a/bike/01".
         classes: activity names in label order; names of outputs where y are numbers.
         channels: C channel names, e.g. "acc_x"; none for tokens.
-        about: what the data are, by name: source, licence, citation, units, rate_hz; "cast" where arrays of
-            other types were brought in. No part of the contents' fingerprint.
+        about: description of the data, by name: source, licence, citation, units, rate_hz; "cast" where
+            arrays of other types were brought in. No part of the contents' fingerprint.
         part: str (N), "train", "val" or "test" where the data bring a split of their own, or None.
     """
 
@@ -148,7 +148,7 @@ def load_windows(path: str | Path) -> Windows:
 def as_format(windows: Windows) -> Windows:
     """Windows with the types of the format: numbers cast, labels to int64, names to str.
 
-    What was cast is noted in `about["cast"]`; what cannot be cast is left for `check_windows` to refuse.
+    Casts are noted in `about["cast"]`; arrays that cannot be cast are left for `check_windows` to refuse.
     """
     cast: dict[str, NDArray[Any]] = {}
     for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
@@ -171,7 +171,7 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
             return None if array.dtype == np.int64 else array.astype(np.int64)
         if kind not in "fiub" or array.dtype in (np.float32, np.uint8):
             return None
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as that
+        with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused as such
             return array.astype(np.float32)
     if key == "y":
         if kind == "f" and array.dtype != np.float32:
@@ -197,7 +197,7 @@ def fingerprint(path: str | Path) -> str:
 
 
 def fingerprint_windows(windows: Windows) -> str:
-    """SHA-256 (hex) of the arrays: names, dtypes, shapes and values, whatever the file around them."""
+    """SHA-256 (hex) of the arrays: names, dtypes, shapes and values, independent of the file around them."""
     digest = hashlib.sha256()
     for name, array in sorted(_arrays(windows).items()):
         if array.dtype.kind == "U":  # the same text in a wider array is the same content
@@ -393,7 +393,7 @@ def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
 
 
 def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
-    if not os.path.isfile(source):  # false, too, for what can be no path
+    if not os.path.isfile(source):  # false, too, for words that can be no path
         raise WindowFileError(
             f"{source}: window file must exist; make one with `fedge datasets`, `hhar prepare` or "
             "`hhar synthesize`"

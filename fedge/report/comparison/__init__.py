@@ -1,6 +1,6 @@
 """Several runs side by side: groups that differ only in seed, means and intervals, targets, yardsticks.
 
-A part of the room `fedge.report`, and imports what that may.
+A part of the room `fedge.report`, with the same imports allowed.
 """
 
 import lazy_loader as lazy

@@ -1,6 +1,6 @@
 """Parts of all pages: panels and tiles, tables as text, figures as inline SVG.
 
-A part of the room `fedge.report`, and imports what that may.
+A part of the room `fedge.report`, with the same imports allowed.
 """
 
 import lazy_loader as lazy
