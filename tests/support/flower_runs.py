@@ -81,16 +81,21 @@ def without(text, *timed):
 def comparable(folder):
     """Results whose bytes must be equal in equal runs, of a run that is complete."""
     metrics = folder / "metrics"
-    manifest = json.loads((folder / "manifest.json").read_text())
-    log = (folder / "run.log").read_text().splitlines()[-30:] if (folder / "run.log").is_file() else []
-    # Flower's exit code is 0 for a run that failed, too
-    assert manifest["status"] == "completed", "\n".join([str(manifest.get("reason")), *log])
+    confusion = metrics / "confusion.json"
+    assert confusion.is_file(), _why(folder)  # Flower's exit code is 0 for a run that failed, too
     return {
         "global": without((metrics / "global_rounds.csv").read_text(), "seconds"),
         "leaf": (metrics / "leaf_rounds.csv").read_text(),
         "clients": without((metrics / "clients.csv").read_text(), "train_seconds"),
-        "confusion": (metrics / "confusion.json").read_text(),
+        "confusion": confusion.read_text(),
         "partition": (folder / "partition.csv").read_text(),
         "clusters": (folder / "clusters.jsonl").read_text(),
         "models": (folder / "checkpoints" / "final.safetensors").read_bytes(),
     }
+
+
+def _why(folder):
+    """Reason of a run without a round, and the end of its log."""
+    manifest, log = json.loads((folder / "manifest.json").read_text()), folder / "run.log"
+    lines = log.read_text().splitlines()[-30:] if log.is_file() else []
+    return "\n".join([str(manifest.get("reason")), *lines])
