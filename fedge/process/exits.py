@@ -106,11 +106,17 @@ _leaving = threading.Lock()
 
 _at_rest = threading.Event()  # unset while this process has work to finish
 _at_rest.set()
+_unfinished = ""
 
 
 @contextmanager
-def finishing() -> Iterator[None]:
-    """While inside, a patient `leave_within` waits, for `REPORT_S` seconds at most."""
+def finishing(otherwise: str) -> Iterator[None]:
+    """While inside, a patient `leave_within` waits, for `REPORT_S` seconds at most.
+
+    Where that or an impatient one is over before the body, `otherwise` is the process's last line on stderr.
+    """
+    global _unfinished
+    _unfinished = otherwise
     _at_rest.clear()
     try:
         yield
@@ -130,6 +136,9 @@ def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
         if patient and not _at_rest.is_set():
             _at_rest.wait(REPORT_S)
             time.sleep(seconds)
+        if not _at_rest.is_set():
+            with suppress(OSError, ValueError, AttributeError):
+                print(_unfinished, file=sys.stderr)
         leave_now(exit_code)
 
     if _leaving.acquire(blocking=False):

@@ -124,14 +124,13 @@ class _Surroundings:
         """Put the house in order, however the run ended, and write its report."""
         self.clean_up()
         _end_tracking(self.tracking, self.folder)
-        with exits.finishing():
+        command = f"fedge report {short(self.folder)}"
+        with exits.finishing(f"note: the run's report is not written yet; write it with {command}"):
             report = report_at_end(self.folder) if self.config.report else None
         if report:
             self.console.say(f"report: {short(report)}")
         elif self.config.report:
-            self.console.say(
-                f"note: no report could be written, see run.log; fedge report {short(self.folder)}"
-            )
+            self.console.say(f"note: no report could be written, see run.log; {command}")
         stop_logging_to(self._handler)
         self.opened.lock.close()
 

@@ -80,12 +80,12 @@ def test_a_hanging_thread_does_not_hold_up_the_end():
     assert run(code) == (5, "last words")
 
 
-@pytest.mark.parametrize(("patient", "written"), [(True, "report"), (False, "")])
+@pytest.mark.parametrize(("patient", "written"), [(True, "report"), (False, "no report\n")])
 def test_a_report_is_waited_for_where_nobody_asked_to_leave(patient, written):
     code = HANGING + (
         "import sys\nfrom fedge.process import exits\n"
         f"exits.leave_within(0.1, 3, patient={patient})\n"
-        "with exits.finishing():\n    time.sleep(0.6)\n    print('report', end='')\n"
+        "with exits.finishing('no report'):\n    time.sleep(0.6)\n    print('report', end='')\n"
     )
     assert run(code) == (3, written)
 
