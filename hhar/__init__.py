@@ -1,10 +1,8 @@
 """HHAR (Stisen et al., SenSys 2015) as window files: download, prepare, inspect, or synthesize.
 
 Everything that follows works on `Windows`, from a real download or from the synthetic set alike. Rooms:
-`raw`, the data set as UCI has it; `synthetic`, one like it; `windows`, the form of both. Beside them modules
-that all
-use: `errors`, `facts` (of HHAR), `npz` (arrays without pickles), `progress`; and the command,
-`cli`.
+`raw`, the data set as UCI has it; `synthetic`, one like it; `windows`, the form of both. All rooms use
+`errors`, `facts` (of HHAR), `npz` (arrays without pickles) and `progress`; `cli` is the command.
 
 Imports nothing of Fedge.
 """

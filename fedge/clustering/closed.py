@@ -190,7 +190,7 @@ class ClosedTest:
     """The tests of partitions of some leaves."""
 
     def __init__(self, tests: DealTests, leaves: Leaves, level: float | str) -> None:
-        """Keep the hypotheses.
+        """Keep tests, leaves and level.
 
         Args:
             tests: of sets of leaves.

@@ -152,7 +152,7 @@ class Ledger:
         return rows
 
     def begin_period(self) -> None:
-        """Clear the counts of the present evaluation."""
+        """Clear losses and failures of the evaluation period that has ended."""
         self.losses, self.failures = {}, {}
 
     def facts(self) -> dict[str, Any]:

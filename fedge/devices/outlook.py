@@ -34,8 +34,8 @@ def jobs_expected(
 ) -> int:
     """About how many jobs will end in a run without rounds, those that are lost included.
 
-    At `_MOMENTS` of the run `_SAMPLE` devices of each leaf are looked at. Devices that are idle and
-    there begin jobs, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as
+    At `_MOMENTS` of the run `_SAMPLE` devices of each leaf are looked at. Idle devices that are
+    present begin jobs, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as
     many are at work as there are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of
     that when the device drops out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model
     has `model_bytes` bytes, and no more of them end in a second than a leaf's shared link can carry.

@@ -58,7 +58,7 @@ class Answering(Protocol):
         """Hello that is sent when the link is up."""
 
     def welcome(self, packet: Packet) -> None:
-        """Take the cloud's words of that moment."""
+        """Take the cloud's answer to the hello."""
 
     def answer(self, packet: Packet, note: Note) -> Packet:
         """The answer to a question; `note` tells meanwhile how far it is."""

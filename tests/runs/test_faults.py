@@ -641,21 +641,30 @@ def test_a_second_attempt_in_another_worker_releases_the_same(on_ray, tmp_path, 
     assert_one_release(released(tmp_path / "released"))
 
 
-def test_ray_notices_lost_connections_soon_unless_told_otherwise(monkeypatch):
-    pings, patience = "RAY_grpc_client_keepalive_time_ms", "RAY_grpc_client_keepalive_timeout_ms"
-    monkeypatch.delenv(pings, raising=False)
-    monkeypatch.setenv(patience, "5")
-    ray_workers.notice_lost_connections()
-    assert (os.environ[pings], os.environ[patience]) == ("30000", "5")
-
-
-def test_ray_waits_for_its_own_processes_on_a_busy_machine_unless_told_otherwise(monkeypatch):
+@pytest.mark.parametrize(
+    ("tell", "unset", "value", "kept"),
+    [
+        (
+            ray_workers.notice_lost_connections,
+            "RAY_grpc_client_keepalive_time_ms",
+            "30000",
+            "RAY_grpc_client_keepalive_timeout_ms",
+        ),
+        (
+            ray_workers.allow_slow_starts,
+            "RAY_agent_register_timeout_ms",
+            "600000",
+            "RAY_worker_register_timeout_seconds",
+        ),
+    ],
+    ids=["lost connections", "slow starts"],
+)
+def test_ray_is_told_its_times_unless_the_user_has_set_them(tell, unset, value, kept, monkeypatch):
     """Half a minute is too short for an agent's imports beside five other runs."""
-    agent, worker = "RAY_agent_register_timeout_ms", "RAY_worker_register_timeout_seconds"
-    monkeypatch.delenv(agent, raising=False)
-    monkeypatch.setenv(worker, "5")
-    ray_workers.allow_slow_starts()
-    assert (os.environ[agent], os.environ[worker]) == ("600000", "5")
+    monkeypatch.delenv(unset, raising=False)
+    monkeypatch.setenv(kept, "5")
+    tell()
+    assert (os.environ[unset], os.environ[kept]) == (value, "5")
 
 
 def test_the_installed_ray_reads_every_variable_that_is_set_for_it():

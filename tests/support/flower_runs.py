@@ -79,7 +79,7 @@ def without(text, *timed):
 
 
 def comparable(folder):
-    """Results whose bytes must be equal in equal runs, of a run that is complete."""
+    """Results whose bytes must be equal in equal runs, of a run that has ended a round."""
     metrics = folder / "metrics"
     confusion = metrics / "confusion.json"
     assert confusion.is_file(), _why(folder)  # Flower's exit code is 0 for a run that failed, too

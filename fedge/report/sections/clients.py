@@ -60,7 +60,7 @@ def _few(names: Sequence[str | None]) -> str:
 
 
 def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
-    """A sentence on the worst and best client, seen and unseen users apart."""
+    """Sentences on the worst and best client, seen and unseen users apart."""
     users, text, test = users_of(run), [], f"test_{run.score.name}"
     for flag, what in ((0, "client"), (1, "unseen client")):
         mine = last.filter(pl.col("unseen_client").fill_null(0) == flag)

@@ -22,7 +22,7 @@ def windows_section(run: RunData) -> Section:
 
 
 def _sentences(run: RunData) -> list[str]:
-    """A sentence on the data and their split."""
+    """Sentences on the data and their split."""
     data = run.manifest.get("data")
     if not data:
         return ["The run ended before its data were loaded."]

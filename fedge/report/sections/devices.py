@@ -82,7 +82,7 @@ def _rounded(value: float | None) -> str:
 
 
 def _sentences(run: RunData) -> list[str]:
-    """A sentence on the virtual clock's result."""
+    """Sentences on the virtual clock's result."""
     config, last = run.config, run.versions.row(-1, named=True)
     moved = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
     return [
@@ -98,7 +98,7 @@ def _sentences(run: RunData) -> list[str]:
 
 
 def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
-    """A sentence on the tier above leaves, where there is one."""
+    """Sentences on the tier above leaves, where there is one."""
     if not _has_cloud(run) or _known(last, "leaf_versions") is None:
         return []
     return [
@@ -109,7 +109,7 @@ def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(run: RunData) -> list[str]:
-    """A sentence on the run's limits, where it names some."""
+    """Sentences on the run's limits, where it names some."""
     found = run.manifest.get("limits")
     if not found:
         return []

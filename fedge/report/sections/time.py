@@ -44,7 +44,7 @@ def phases_of(run: RunData) -> list[str]:
 
 
 def _time_sentences(run: RunData) -> list[str]:
-    """A sentence on the run's time and waits."""
+    """Sentences on the run's time and waits."""
     seconds = total(run.timing, "total")
     share = total(run.timing, "wait") / seconds if "wait" in run.timing.columns and seconds else None
     text = f"{counted(len(run.timing), 'round')} took {seconds_text(seconds)}"
