@@ -43,10 +43,10 @@ def notice_lost_connections() -> None:
 
 
 def allow_slow_starts() -> None:
-    """Let a Ray that starts later wait ten minutes for its own processes, which a busy machine starts slowly.
+    """Let a Ray that starts later wait ten minutes for its agents and workers, slow on a busy machine.
 
-    By itself it ends when its agent takes more than half a minute, as on a laptop that does much else. How
-    long a run waits says guard.start-timeout. For other times, set the variables.
+    By itself it ends when an agent takes more than half a minute, as on a laptop that does much else. A run
+    waits no longer than guard.start-timeout. For other times, set the variables.
     """
     for name, time in _STARTS.items():
         os.environ.setdefault(name, str(time))

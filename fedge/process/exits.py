@@ -1,5 +1,6 @@
 """How a process ends: exit codes, signals that become exceptions, and an end that nothing can hold up."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -145,6 +146,19 @@ def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
         timer = threading.Timer(seconds, leave)
         timer.daemon = True
         timer.start()
+
+
+@contextmanager
+def leaving_if_stuck(seconds: float) -> Iterator[None]:
+    """End this process, with exit code 1 and all tracebacks, if the body takes more than `seconds` seconds.
+
+    For calls of libraries that hold Python's lock while they wait: no thread of Python's could end them.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def leave_now(exit_code: int) -> NoReturn:

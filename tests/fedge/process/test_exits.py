@@ -102,6 +102,19 @@ def test_a_hanging_thread_does_not_hold_up_an_interrupted_process():
     assert "Interrupted" in output
 
 
+@pytest.mark.parametrize(("waits", "code"), [(0.1, 0), (30.0, 1)])
+def test_a_call_that_holds_pythons_lock_ends_the_process(waits, code):
+    """A library's own wait, during which no thread of Python's runs; one over in time does nothing."""
+    found, output = run(
+        "import ctypes, time\nfrom fedge.process import exits\n"
+        "with exits.leaving_if_stuck(2.0):\n"
+        f"    ctypes.PyDLL(None).usleep({round(waits * 1e6)})\n"
+        "time.sleep(2.5)\nprint('done')\n"
+    )
+    assert found == code
+    assert ("done" in output, "Timeout" in output) == (code == 0, code == 1)
+
+
 def test_a_process_that_ends_by_itself_is_not_waited_for():
     began = time.monotonic()
     assert run("from fedge.process import exits; exits.leave_within(30, 5)")[0] == 0
