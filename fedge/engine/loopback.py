@@ -24,7 +24,7 @@ from fedge.process.reaper import has_reaper, remove_at_end
 
 LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # set to anything: Ray's session folder stays
-START_S = 900.0  # longer than Ray waits for its own processes; then it never starts
+START_S = 900.0  # longer than Ray waits for its own processes, or for a cluster
 _OWN = ("", "local")  # addresses that stand for a Ray of the run's own
 _TABLE = "options.backend.init-args"
 _SIMULATION = "flwr-simulation"  # the program whose process starts Ray, where there is one
@@ -161,9 +161,9 @@ def keep_ray_on_loopback() -> bool:
     @wraps(start)
     def init(*args: Any, **kwargs: Any) -> Any:
         kwargs = {**init_args_told(), **kwargs}
-        if args or attaches(kwargs):  # its first argument is an address
-            return start(*args, **kwargs)
         with leaving_if_stuck(START_S):
+            if args or attaches(kwargs):  # its first argument is an address
+                return start(*args, **kwargs)
             return start(**{**session_folder(), **own_arguments(kwargs)})
 
     setattr(init, _WRAPPED, True)
