@@ -4,13 +4,15 @@ A handler is called with the arguments of the operation and its result. Names ar
 functions and methods, without the underscore of those that work in place; `relu_max_pool2` is Fedge's own
 (`fedge.training.layout`).
 
-Shape letters: N windows, C channels, T samples. Series are (N, C, T), or (N, C, 1, T) as
-`fedge.training.layout` has them; features are (N, F).
+Shape letters: N windows, C channels, T samples, H × W pixels. Series are (N, C, T), or (N, C, 1, T) as
+`fedge.training.layout` has them; images are (N, C, H, W), features (N, F). An image of one line is a series
+wherever taps over lines have nothing to do.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -29,7 +31,7 @@ _MAX_POOL = {
 }  # fmt: skip
 _MEAN_POOL = {
     "input": None, "kernel_size": None, "stride": None, "padding": 0, "ceil_mode": False, "count_include_pad":
-    True,
+    True, "divisor_override": None,
 }  # fmt: skip
 _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
@@ -58,15 +60,64 @@ def _require(holds: bool, what: str) -> None:
 
 
 def _series(recorder: Recorder, tensor: Any) -> int:
-    """The value of a tensor that has channels and time."""
+    """The value of a tensor that has channels and time, or pixels."""
     number = recorder.number(tensor)
     _require(tensor.dim() > 2, "it is not given a series")
     return number
 
 
+@dataclass(frozen=True)
+class _Taps:
+    """Size, stride and padding of taps over lines and over steps."""
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    def over_lines(self, image: Tensor) -> dict[str, Any]:
+        """The fields of a node, for an image (N, C, H, W)."""
+        return {
+            "size": self.size[1], "stride": self.stride[1], "padding": self.padding[1],
+            "lines": (image.shape[2], self.size[0], self.stride[0], self.padding[0]),
+        }  # fmt: skip
+
+    def need_lines(self, image: Tensor) -> bool:
+        """Whether they reach over more than the one line of a series."""
+        alone = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
+        return image.shape[2] > 1 or not alone
+
+
+def _pair(value: Any, what: str) -> tuple[int, int]:
+    """Argument over lines and over steps; one number is both."""
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    _require(len(pair) in (1, 2) and all(isinstance(number, int) for number in pair), f"{what} {value}")
+    return pair[0], pair[-1]
+
+
+def _taps_of(a: dict[str, Any], size: tuple[int, int]) -> _Taps:
+    """Taps of a convolution or a pool over an image.
+
+    Raises:
+        UnknownError: they are dilated, or lie in the padding alone.
+    """
+    _require(_pair(a.get("dilation", 1), "dilation") == (1, 1), "dilation")
+    stride = size if a["stride"] in (None, []) else _pair(a["stride"], "stride")
+    padding = a["padding"]
+    if isinstance(padding, str):
+        _require(padding == "valid" or all(number % 2 for number in size), f"padding {padding}")
+        padding = tuple((number - 1) // 2 if padding == "same" else 0 for number in size)
+    taps = _Taps(size, stride, _pair(padding, "padding"))
+    _require(all(p < s for p, s in zip(taps.padding, size, strict=True)), f"padding {padding}")
+    return taps
+
+
 def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     a = _bound(_CONV, args, kwargs)
     value = _series(recorder, a["input"])
+    if a["input"].dim() == 4 and a["weight"].dim() == 4:
+        taps = _taps_of(a, tuple(a["weight"].shape[2:]))
+        if taps.need_lines(a["input"]):
+            return _image_conv(recorder, a, value, taps, out)
     size = _over_time(tuple(a["weight"].shape[2:]), "size", across=1)
     _require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
     _require(a["groups"] == 1, "groups")
@@ -78,6 +129,19 @@ def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     output = recorder.new_value(out)
     recorder.nodes.append(Node("conv", (value,), output, *names, size=size, stride=stride, padding=padding))
+    return None
+
+
+def _image_conv(recorder: Recorder, a: dict[str, Any], value: int, taps: _Taps, out: Tensor) -> None:
+    """Take down a convolution of an image; one of single pixels is one of a series."""
+    _require(a["groups"] == 1, "groups")
+    names = recorder.name(a["weight"]), recorder.name(a["bias"])
+    output = recorder.new_value(out)
+    if taps == _Taps((1, 1), (1, 1), (0, 0)):
+        recorder.nodes.append(Node("conv", (value,), output, *names, size=1))
+        return
+    fields = taps.over_lines(a["input"])
+    recorder.nodes.append(Node("image_conv", (value,), output, *names, **fields))
 
 
 def _linear(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
@@ -125,7 +189,7 @@ def _drop(whole_channels: bool) -> Handler:
             return recorder.alias(out, a["input"])
         _require(a["p"] < 1, "dropout of everything")
         value = recorder.number(a["input"])
-        _require(not whole_channels or a["input"].dim() == 3, "dropout of channels where there are none")
+        _require(not whole_channels or a["input"].dim() > 2, "dropout of channels where there are none")
         flat = recorder.is_flat(a["input"])
         output = recorder.same_value(out, value)
         recorder.nodes.append(
@@ -145,7 +209,7 @@ def _relu_max_pool2(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str,
 def _max_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     a = _bound(_MAX_POOL, args, kwargs)
     _require(not a["return_indices"] and not a["ceil_mode"], "pooling with indices or a ceiling")
-    _require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
+    _require(_pair(a["dilation"], "dilation") == (1, 1), "dilation")
     _pool(recorder, "max_pool", a, out)
 
 
@@ -153,15 +217,20 @@ def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
     a = _bound(_MEAN_POOL, args, kwargs)
     _require(not a["ceil_mode"], "pooling with a ceiling")
     _require(
-        _over_time(a["padding"], "padding", across=0) == 0 or a["count_include_pad"],
+        _pair(a["padding"], "padding") == (0, 0) or a["count_include_pad"],
         "pooling without padding",
     )
     _pool(recorder, "mean_pool", a, out)
 
 
 def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
-    """Take down pooling over time."""
+    """Take down pooling over time, or over an image."""
     value = _series(recorder, a["input"])
+    _require(a.get("divisor_override") is None, "pooling with a divisor of its own")
+    if a["input"].dim() == 4:
+        taps = _taps_of(a, _pair(a["kernel_size"], "size"))
+        if taps.need_lines(a["input"]):
+            return _image_pool(recorder, kind, value, a["input"], taps, out)
     size = _over_time(a["kernel_size"], "size", across=1)
     stride = size if a["stride"] in (None, []) else _over_time(a["stride"], "stride", across=1)
     padding = _over_time(a["padding"], "padding", across=0)
@@ -171,35 +240,55 @@ def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None
     recorder.nodes.append(
         Node(kind, (value,), output, size=size, stride=stride, padding=padding, numbers=numbers)
     )
+    return None
+
+
+def _image_pool(recorder: Recorder, kind: str, value: int, image: Tensor, taps: _Taps, out: Tensor) -> None:
+    """Take down pooling over lines and steps."""
+    taken = math.prod(taps.size)
+    _require(taken < 255, "a pool of 255 pixels or more")
+    numbers = (1.0 / taken,) if kind == "mean_pool" else ()
+    fields = taps.over_lines(image)
+    recorder.nodes.append(Node(f"image_{kind}", (value,), recorder.new_value(out), numbers=numbers, **fields))
 
 
 def _adaptive_mean(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    value = _series(recorder, args[0] if args else kwargs["input"])
-    _adaptive(recorder, "mean_pool", value, out)
+    given = args[0] if args else kwargs["input"]
+    _adaptive(recorder, "mean_pool", _series(recorder, given), given, out)
 
 
 def _adaptive_max(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     _require(isinstance(out, Tensor), "pooling with indices")
-    _adaptive(recorder, "max_pool", _series(recorder, args[0] if args else kwargs["input"]), out)
+    given = args[0] if args else kwargs["input"]
+    _adaptive(recorder, "max_pool", _series(recorder, given), given, out)
 
 
-def _adaptive(recorder: Recorder, kind: str, value: int, out: Tensor) -> None:
-    """Take down pooling to a number of steps that divides those that there are."""
+def _adaptive(recorder: Recorder, kind: str, value: int, given: Tensor, out: Tensor) -> None:
+    """Take down pooling to a number of steps, or of pixels each way, that divides those that there are."""
     steps, left = recorder.values[value][1], out.shape[-1]
-    _require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
-    size = steps // left
-    if kind == "mean_pool" and left == 1:
+    if kind == "mean_pool" and out.shape[2:].numel() == 1:
         recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(1.0 / steps,)))
         return
+    if given.dim() == 4 and given.shape[2] > 1:
+        here, wanted = tuple(given.shape[2:]), tuple(out.shape[2:])
+        _require(
+            all(n % m == 0 for n, m in zip(here, wanted, strict=True)),
+            f"adaptive pooling of {here} to {wanted}",
+        )
+        size = (here[0] // wanted[0], here[1] // wanted[1])
+        return _image_pool(recorder, kind, value, given, _Taps(size, size, (0, 0)), out)
+    _require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
+    size = steps // left
     _require(size < 255, "a pool of 255 steps or more")
     numbers = (1.0 / size,) if kind == "mean_pool" else ()
     recorder.nodes.append(
         Node(kind, (value,), recorder.new_value(out), size=size, stride=size, numbers=numbers)
     )
+    return None
 
 
 def _reduce(mean: bool) -> Handler:
-    """Take down a mean or sum over all time."""
+    """Take down a mean or sum over all time, or all pixels."""
 
     def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         a = _bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
@@ -260,7 +349,7 @@ def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], ou
         )
         return recorder.alias(out, tensor)
     channels, steps = recorder.values[recorder.number(tensor)]
-    allowed = {(channels, steps), (channels, 1, steps), (channels * steps,)}
+    allowed = {(channels, steps), (channels, 1, steps), (channels * steps,), tuple(tensor.shape[1:])}
     if steps == 1:
         allowed |= {(channels, 1), (channels, 1, 1)}
     _require(out.shape[0] == recorder.batch and tuple(out.shape[1:]) in allowed, f"shape {tuple(out.shape)}")
@@ -282,13 +371,16 @@ HANDLERS: dict[str, Handler] = {
     "gelu": _same_size("gelu"),
     "dropout": _drop(whole_channels=False),
     "dropout1d": _drop(whole_channels=True),
+    "dropout2d": _drop(whole_channels=True),
     "max_pool1d": _max_pool,
     "max_pool2d": _max_pool,
     "relu_max_pool2": _relu_max_pool2,
     "avg_pool1d": _mean_pool,
     "avg_pool2d": _mean_pool,
     "adaptive_avg_pool1d": _adaptive_mean,
+    "adaptive_avg_pool2d": _adaptive_mean,
     "adaptive_max_pool1d": _adaptive_max,
+    "adaptive_max_pool2d": _adaptive_max,
     "mean": _reduce(mean=True),
     "sum": _reduce(mean=False),
     "div": _divide,

@@ -37,9 +37,10 @@ class Plan:
         counters: entries that grow by one with every step.
         training, evaluation: the programs.
         drops: dropouts, in the order in which PyTorch draws.
-        inputs: (channels, steps) of a window.
+        inputs: shape of a window.
         classes: number of logits.
         smallest_batch: windows that a training batch must have: 2 where a BatchNorm would see one number.
+        images: whether it has convolutions over more than time.
     """
 
     kernel: str
@@ -49,9 +50,10 @@ class Plan:
     training: np.ndarray
     evaluation: np.ndarray
     drops: tuple[Drop, ...]
-    inputs: tuple[int, int]
+    inputs: tuple[int, ...]
     classes: int
     smallest_batch: int
+    images: bool
 
     @property
     def mask_bytes(self) -> int:
@@ -69,7 +71,7 @@ def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
 
     Args:
         model: on the CPU; it stays as it is.
-        input_shape: (C, T).
+        input_shape: (C, T) or (C, H, W).
     """
     try:
         kernel = best_kernel()
@@ -106,8 +108,9 @@ def make_plan(
     plan = Plan(
         kernel, weights, buffers, learning.counters,
         encoded(learning, weights, buffers, True), encoded(serving, weights, buffers, False),
-        tuple(drops_of(learning)), (input_shape[0], input_shape[1]),
+        tuple(drops_of(learning)), input_shape,
         serving.values[serving.logits][0], _smallest_batch(learning),
+        any(node.kind == "image_conv" for node in learning.nodes),
     )  # fmt: skip
     _compare(plan, model, library)
     return plan
@@ -155,7 +158,7 @@ class _KeepAll(TorchFunctionMode):
         self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "").rstrip("_") in ("dropout", "dropout1d"):
+        if getattr(func, "__name__", "").rstrip("_") in ("dropout", "dropout1d", "dropout2d"):
             rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
             training = args[2] if len(args) > 2 else kwargs.get("training", True)
             return args[0] / (1.0 - rate) if training else args[0]
@@ -164,12 +167,12 @@ class _KeepAll(TorchFunctionMode):
 
 def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     """Raise UnknownError unless one step and one evaluation agree with PyTorch's."""
-    generator = torch.Generator().manual_seed(0)
-    numbers = _made_up(model, generator)
-    x = torch.randn((_CHECK_WINDOWS, *plan.inputs), generator=generator)
     was_training = model.training
     try:
         with torch.inference_mode(False), torch.enable_grad():  # an evaluation may come before any training
+            generator = torch.Generator().manual_seed(0)
+            numbers = _made_up(model, generator)
+            x = torch.randn((_CHECK_WINDOWS, *plan.inputs), generator=generator)
             classes, gradients, running = _stepped_by_pytorch(model, numbers, x)
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()

@@ -6,6 +6,7 @@ src/program.h.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,17 @@ from fedge.native.trace import Network, Node, UnknownError
 
 _KINDS = (
     "conv", "linear", "norm", "fixed_norm", "relu", "gelu", "max_pool", "mean_pool", "mean_all", "drop",
-    "add",
+    "add", "image_conv", "image_max_pool", "image_mean_pool",
 )  # fmt: skip
 _VECTOR, _CONV, _LINEAR = range(3)
-_TAKE_RELU = ("conv", "linear", "norm", "fixed_norm")  # layers that ReLU after them is joined to
+_TAKE_RELU = (
+    "conv",
+    "linear",
+    "norm",
+    "fixed_norm",
+    "image_conv",
+)  # layers that ReLU after them is joined to
+_TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # that ReLU before them is joined to
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ def joined(network: Network) -> list[Node]:
         if node.kind != "relu":
             continue
         before, after = makers.get(node.inputs[0]), users.get(node.output)
-        if uses[node.output] == 1 and after is not None and nodes[after].kind == "max_pool":
+        if uses[node.output] == 1 and after is not None and nodes[after].kind in _TAKE_RELU_FIRST:
             nodes[after] = replace(nodes[after], inputs=node.inputs, flag=True)
         elif before is not None and uses[node.inputs[0]] == 1 and nodes[before].kind in _TAKE_RELU:
             nodes[before] = replace(nodes[before], output=node.output, flag=True)
@@ -135,7 +143,7 @@ def _parameters(nodes: Sequence[Node]) -> dict[str, int]:
     """Name → kind of every parameter that an operation uses."""
     kinds: dict[str, int] = {}
     for node in nodes:
-        matrix = {"conv": _CONV, "linear": _LINEAR}.get(node.kind, _VECTOR)
+        matrix = {"conv": _CONV, "image_conv": _CONV, "linear": _LINEAR}.get(node.kind, _VECTOR)
         for name, kind in ((node.weight, matrix), (node.bias, _VECTOR)):
             if name in kinds:
                 raise UnknownError(f"parameter {name} (it has two uses)")
@@ -149,7 +157,7 @@ def _sizes(
 ) -> Sequence[int]:
     """The three sizes of a parameter, as `Parameter` of src/program.h has them."""
     if kind == _CONV:
-        return shape[0], shape[1], shape[-1]
+        return shape[0], shape[1], math.prod(shape[2:])
     if kind == _LINEAR:
         (value,) = (node.inputs[0] for node in nodes if node.weight == name)
         channels, steps = network.values[value]
@@ -163,7 +171,7 @@ def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list
     scales = [*node.numbers, 0.0, 0.0][:2]
     if node.kind == "drop":
         scales = [1.0 / (1.0 - node.numbers[0]), 0.0]
-    has_relu = node.flag and node.kind in (*_TAKE_RELU, "max_pool")
+    has_relu = node.flag and node.kind in (*_TAKE_RELU, *_TAKE_RELU_FIRST)
     flag = node.flag and node.kind in ("gelu", "drop")
     buffer = buffers.offsets[node.buffers[0]] if node.buffers else -1
     return [
@@ -171,4 +179,5 @@ def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list
         numbers.get(node.weight, -1), numbers.get(node.bias, -1),
         node.size, node.stride, node.padding, int(has_relu), buffer, int(flag),
         *(struct.unpack("<q", struct.pack("<d", scale))[0] for scale in scales),
+        *(node.lines or (0, 0, 0, 0)),
     ]  # fmt: skip

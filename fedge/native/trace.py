@@ -13,6 +13,7 @@ batch would otherwise be taken for one that knows them.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ _FACTS = frozenset(  # questions to a tensor that do not depend on its numbers
         "is_mps", "is_meta", "is_sparse", "is_quantized", "is_leaf", "is_nested",
     }
 )  # fmt: skip
-_DRAWING = ("dropout", "dropout1d")
+_DRAWING = ("dropout", "dropout1d", "dropout2d")
 
 
 class UnknownError(Exception):
@@ -50,6 +51,7 @@ class Node:
     size: int = 0  # taps over time, as the next two
     stride: int = 1
     padding: int = 0  # steps of zeros in front
+    lines: tuple[int, ...] = ()  # of an image: how many; size, stride and padding of taps over them
     flag: bool = False
     numbers: tuple[float, ...] = ()
 
@@ -59,7 +61,7 @@ class Network:
     """Operations of a model on a window.
 
     Attributes:
-        values: (channels, steps) of each.
+        values: (channels, steps) of each; the steps of an image are those of all its lines.
         nodes: operations, in the order of the calls.
         logits: number of the value that the model returns.
         counters: entries of the state dict that grow by one with every call.
@@ -120,13 +122,11 @@ class Recorder:
             self._numbers[id(tensor)] = self.number(same_as)
 
     def new_value(self, tensor: Tensor) -> int:
-        """The number of a new value, which a tensor (N, C), (N, C, T) or (N, C, 1, T) holds."""
+        """The number of a new value, which a tensor (N, C), (N, C, T) or (N, C, H, W) holds."""
         shape = tuple(tensor.shape)
-        if len(shape) == 4 and shape[2] == 1:
-            shape = (shape[0], shape[1], shape[3])
-        if len(shape) not in (2, 3) or shape[0] != self.batch:
-            raise UnknownError(f"it makes a tensor of shape {tuple(tensor.shape)}")
-        self.values.append((shape[1], shape[2] if len(shape) == 3 else 1))
+        if len(shape) not in (2, 3, 4) or shape[0] != self.batch:
+            raise UnknownError(f"it makes a tensor of shape {shape}")
+        self.values.append((shape[1], math.prod(shape[2:])))
         self._kept.append(tensor)
         self._numbers[id(tensor)] = len(self.values) - 1
         return len(self.values) - 1
@@ -139,7 +139,7 @@ class Recorder:
         return len(self.values) - 1
 
     def is_flat(self, tensor: Tensor) -> bool:
-        """Whether a value stands as features (N, C·T), channel by channel."""
+        """Whether a value stands as features (N, C·T) or (N, C·H·W), channel by channel."""
         return tensor.dim() == 2 and self.values[self.number(tensor)][1] > 1
 
 
@@ -177,15 +177,15 @@ def trace(
 
     Args:
         model: any; its mode is put back.
-        input_shape: (C, T).
+        input_shape: (C, T) or (C, H, W).
         training: whether it is to be called as in training.
         handlers: name of an operation of PyTorch → its handler.
 
     Raises:
         UnknownError: it does something else.
     """
-    if len(input_shape) != 2:
-        raise UnknownError("its inputs are images")
+    if len(input_shape) not in (2, 3):
+        raise UnknownError(f"inputs of shape {input_shape}")
     was_training = model.training
     model.train(training)
     try:

@@ -58,6 +58,8 @@ def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str, pr
     plan = plan_of(model, input_shape)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"
+    if precision == ROUNDED and isinstance(plan, Plan) and plan.images:
+        return "the native step does not round factors of images to bf16"
     if precision == ROUNDED and isinstance(plan, Plan):
         return replace(plan, kernel=plan.kernel + BF16)
     return plan

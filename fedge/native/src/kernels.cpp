@@ -2,6 +2,7 @@
 #include "kernels.h"
 
 #include "descent.h"
+#include "image.h"
 #include "norm.h"
 #include "peak.h"
 #include "pointwise.h"
@@ -23,6 +24,9 @@ extern const Kernels FEDGE_NAMED(kernels_, FEDGE_ISA) = {
     FEDGE_ISA::max_pool_back,  FEDGE_ISA::mean_pool,   FEDGE_ISA::mean_pool_back, FEDGE_ISA::mean_all,
     FEDGE_ISA::norm_statistics, FEDGE_ISA::norm_apply, FEDGE_ISA::norm_sums,  FEDGE_ISA::norm_back,
     FEDGE_ISA::squares,        FEDGE_ISA::descend,     FEDGE_ISA::multiply_add,
+    FEDGE_ISA::image_columns,  FEDGE_ISA::image_add_columns,
+    FEDGE_ISA::image_max_pool, FEDGE_ISA::image_max_pool_back,
+    FEDGE_ISA::image_mean_pool, FEDGE_ISA::image_mean_pool_back,
 };
 
 }  // namespace fedge

@@ -41,6 +41,12 @@ struct Pool {
   bool relu;  // before pooling
 };
 
+// Taps over an image, lines first: of a convolution or a pool. Channels are those of what it reads.
+struct Image {
+  int64_t channels, lines, steps, out_lines, out_steps;
+  int64_t size[2], stride[2], padding[2];
+};
+
 // BatchNorm of one layer; arrays of `channels` numbers.
 struct Norm {
   int64_t channels;
@@ -82,6 +88,13 @@ struct Kernels {
   void (*descend)(const Step&, int64_t n, float clip, const float* g, const float* start, const float* correction,
                   float* velocity, float* w);
   double (*multiply_add)(int64_t rounds, float* sum);
+  // what `lines` output lines are made of, a row for each position, `row` floats apart; and the way back, which adds
+  void (*image_columns)(const Image&, const float* x, int64_t first_line, int64_t lines, int64_t row, float* columns);
+  void (*image_add_columns)(const Image&, const float* columns, int64_t first_line, int64_t lines, int64_t row, float* x);
+  void (*image_max_pool)(const Image&, const float* x, bool relu, float* y, uint8_t* place);
+  void (*image_max_pool_back)(const Image&, const float* g, const uint8_t* place, float* out);
+  void (*image_mean_pool)(const Image&, const float* x, float scale, float* y);
+  void (*image_mean_pool_back)(const Image&, const float* g, float scale, float* out);
 
   // Products whose second factor is packed beforehand; null where there are none. `work` is memory of at least as many
   // floats as the function before it says; a_step must be 1.

@@ -51,6 +51,7 @@ Program::Program(const int64_t* words, int64_t count, const Kernels& chosen, int
   read(words, count);
   check();
   own.resize(operations.size());
+  plan_images();
   plan_places();
   plan_stages();
   plan_stores();
@@ -77,6 +78,7 @@ void Program::read(const int64_t* words, int64_t count) {
     o.size = in.next(), o.stride = in.next(), o.padding = in.next();
     o.relu = in.next(), o.buffer = in.next(), o.flag = in.next();
     o.number = in.number(), o.second_number = in.number();
+    o.lines = in.next(), o.line_size = in.next(), o.line_stride = in.next(), o.line_padding = in.next();
   }
   require(in.done(), "the program is too long");
 }
@@ -89,18 +91,39 @@ void Program::check() const {
   for (const Parameter& p : parameters)
     require(p.offset >= 0 && p.count() > 0 && p.offset + p.count() <= floats, "a parameter lies outside");
   for (const Operation& o : operations) {
-    require(CONV <= o.kind && o.kind <= ADD && is_value(o.in) && is_value(o.out), "an operation is unknown");
+    require(CONV <= o.kind && o.kind <= IMAGE_MEAN_POOL && is_value(o.in) && is_value(o.out), "an operation is unknown");
     require(o.kind != ADD || (is_value(o.second) && o.second != o.in), "a sum must have two branches");
     require(o.kind != (training ? FIXED_NORM : NORM), "a batch norm is not of this kind of program");
-    const bool weighted = o.kind == CONV || o.kind == LINEAR || o.kind == NORM || o.kind == FIXED_NORM;
+    const bool weighted = o.convolves() || o.kind == LINEAR || o.kind == NORM || o.kind == FIXED_NORM;
     require(!weighted || (o.weight >= -1 && o.weight < (int64_t)parameters.size() && o.bias >= -1 &&
                           o.bias < (int64_t)parameters.size()),
             "an operation's parameters are unknown");
-    require((o.kind != CONV && o.kind != LINEAR) || o.weight >= 0, "a layer has no weights");
-    const bool tapped = o.kind == CONV || o.kind == MAX_POOL || o.kind == MEAN_POOL;
+    require((!o.convolves() && o.kind != LINEAR) || o.weight >= 0, "a layer has no weights");
+    const bool tapped = o.kind == CONV || o.kind == MAX_POOL || o.kind == MEAN_POOL || o.on_image();
     require(!tapped || (o.size > 0 && o.stride > 0 && o.padding >= 0), "taps are out of range");
     require(o.kind != MAX_POOL || o.size < 255, "a pool is too wide");
+    if (o.on_image()) check_image(o);
   }
+}
+
+// Taps that all lie in the padding would be none: a position would have no maximum, and no row of columns.
+void Program::check_image(const Operation& o) const {
+  const Value &in = values[o.in], &out = values[o.out];
+  const auto small = [](int64_t n) { return 0 < n && n < 1 << 15; };
+  require(small(o.size) && small(o.stride) && small(o.line_size) && small(o.line_stride), "taps are out of range");
+  require(0 <= o.padding && o.padding < o.size && 0 <= o.line_padding && o.line_padding < o.line_size,
+          "an image has more padding than taps");
+  require(o.lines > 0 && in.steps % o.lines == 0, "an image's lines do not fit");
+  const int64_t down = o.lines + 2 * o.line_padding - o.line_size, along = in.steps / o.lines + 2 * o.padding - o.size;
+  require(down >= 0 && along >= 0 && out.steps == (down / o.line_stride + 1) * (along / o.stride + 1),
+          "an image's lines do not fit");
+  require(o.kind != IMAGE_MAX_POOL || o.size * o.line_size < 255, "a pool is too wide");
+  require(o.kind == IMAGE_CONV || in.channels == out.channels, "a pool changes channels");
+  if (o.kind != IMAGE_CONV) return;
+  const Parameter& weight = parameters[o.weight];
+  require(weight.kind == CONV_WEIGHT && weight.sizes[0] == out.channels && weight.sizes[1] == in.channels &&
+              weight.sizes[2] == o.size * o.line_size,
+          "a layer's weights do not fit");
 }
 
 // Parameters in the order in which they come, those that are trained first.
@@ -126,7 +149,7 @@ void Program::plan_stages() {
     } else if (o.kind == FIXED_NORM) {
       stages.push_back({i, APPLY, false});
     } else {
-      stages.push_back({i, FORWARD, o.takes_batch()});
+      stages.push_back({i, FORWARD, takes_batch(i)});
     }
     const bool weighted = o.weight >= 0 || o.bias >= 0;
     values[o.in].uses++;
@@ -149,7 +172,7 @@ void Program::plan_gradient_stages() {
       stages.push_back({i, COEFFICIENTS, true});
       stages.push_back({i, BACK_APPLY, false, adds});
     } else {
-      stages.push_back({i, BACK, o.takes_batch(), adds, o.kind == ADD && begun[o.second]});
+      stages.push_back({i, BACK, takes_batch(i), adds, o.kind == ADD && begun[o.second]});
     }
     begun[o.in] = true;
     if (o.kind == ADD) begun[o.second] = true;
@@ -176,6 +199,43 @@ void Program::plan_phases(int i) {
   }
   own[i].turned.resize(weight + SLACK);
 }
+
+void Program::plan_images() {
+  for (size_t i = 0; i < operations.size(); i++) {
+    const Operation& o = operations[i];
+    if (!o.on_image()) continue;
+    const Value &in = values[o.in], &out = values[o.out];
+    const int64_t out_lines = (o.lines + 2 * o.line_padding - o.line_size) / o.line_stride + 1;
+    own[i].image = {in.channels, o.lines, in.steps / o.lines, out_lines, out.steps / out_lines,
+                    {o.line_size, o.size}, {o.line_stride, o.stride}, {o.line_padding, o.padding}};
+    if (o.kind == IMAGE_CONV) plan_image_conv((int)i);
+  }
+  if (columns_floats) columns_floats += SLACK;
+}
+
+// Columns of as many lines as stay in the second cache. Where the weights do not stay there, of several windows, so
+// that weights are fetched once for all of these.
+void Program::plan_image_conv(int i) {
+  constexpr int64_t MOST_FLOATS = 1 << 15, MANY_WEIGHTS = 1 << 16, ROWS = 256;
+  const Operation& o = operations[i];
+  Own& at = own[i];
+  const int64_t out = values[o.out].channels, taps = o.line_size * o.size * values[o.in].channels;
+  at.image_row = rounded_up(taps, 16);
+  if (at.image_row % 256 == 0) at.image_row += 16;  // rows share no cache lines' places
+  at.turned.assign(out * at.image_row + SLACK, 0.0f);
+  const int64_t line_floats = at.image_row * at.image.out_steps, positions = values[o.out].steps;
+  if (taps * out > MANY_WEIGHTS && positions < ROWS) {
+    at.image_windows = std::min(batch, (ROWS + positions - 1) / positions);
+    at.image_lines = at.image.out_lines;
+    rows_floats = std::max(rows_floats, at.image_windows * positions * out + SLACK);
+  } else {
+    at.image_lines = std::min(at.image.out_lines, std::max<int64_t>(1, MOST_FLOATS / line_floats));
+  }
+  columns_floats = std::max(columns_floats, at.image_windows * at.image_lines * line_floats);
+}
+
+// Whether an operation is carried out for all windows of a batch in one go.
+bool Program::takes_batch(int i) const { return operations[i].kind == LINEAR || own[i].image_windows > 1; }
 
 void Program::touch(Store& store, int stage) {
   if (store.first_stage < 0) store.first_stage = stage;
@@ -211,8 +271,8 @@ void Program::touch_all(int s) {
       break;
     case BACK:
       touch(out.gradient, s);
-      if (o.kind == CONV || o.kind == LINEAR || o.kind == GELU) touch(in.forward, s);
-      if (o.kind == RELU || ((o.kind == CONV || o.kind == LINEAR) && o.relu)) touch(out.forward, s);
+      if (o.convolves() || o.kind == LINEAR || o.kind == GELU) touch(in.forward, s);
+      if (o.kind == RELU || ((o.convolves() || o.kind == LINEAR) && o.relu)) touch(out.forward, s);
       break;
     default:
       break;
@@ -294,7 +354,7 @@ void Program::make_own() {
       for (double** array : {&norm.sum_mean, &norm.sum_m2, &norm.sum_g, &norm.sum_gx}) *array = d, d += width;
       norm.channels = in.channels;
       norm.relu = o.relu != 0;
-    } else if (o.kind == MAX_POOL) {
+    } else if (o.kind == MAX_POOL || o.kind == IMAGE_MAX_POOL) {
       own[i].places.assign((training ? batch : 1) * out.steps * out.channels + SLACK, 0);
     } else if (o.kind == LINEAR) {
       const int64_t row = rounded_up(batch, 16);

@@ -1,6 +1,6 @@
 // A network as a list of operations on values, and where each value is kept.
 //
-// A value is, per window, `steps` rows of `channels` floats. Operations come in an order in which each finds its
+// A value is, per window, `steps` rows of `channels` floats; of an image, those of all lines, one after another. Operations come in an order in which each finds its
 // inputs; fedge/native/program.py writes them, as whole numbers, in the order in which `Program::read` takes them.
 #pragma once
 #include <cstdint>
@@ -25,7 +25,8 @@ struct OnLines {
 };
 using Floats = std::vector<float, OnLines<float>>;
 
-enum Kind : int64_t { CONV, LINEAR, NORM, FIXED_NORM, RELU, GELU, MAX_POOL, MEAN_POOL, MEAN_ALL, DROP, ADD };
+enum Kind : int64_t { CONV, LINEAR, NORM, FIXED_NORM, RELU, GELU, MAX_POOL, MEAN_POOL, MEAN_ALL, DROP, ADD,
+                      IMAGE_CONV, IMAGE_MAX_POOL, IMAGE_MEAN_POOL };
 
 // Meaning of the numbers of an operation, by kind; -1 where there is none.
 struct Operation {
@@ -36,14 +37,17 @@ struct Operation {
   int64_t buffer;                 // of NORM: running mean, then running variance
   int64_t flag;                   // GELU: 1 for tanh; DROP: 1 for whole channels
   double number, second_number;   // NORM: eps and momentum; MEAN_*: scale; DROP: scale of what is kept
+  int64_t lines, line_size, line_stride, line_padding;  // IMAGE_*: lines of the input, and taps over them
 
-  bool takes_batch() const { return kind == LINEAR; }
+  bool on_image() const { return kind >= IMAGE_CONV; }
+  bool convolves() const { return kind == CONV || kind == IMAGE_CONV; }
 };
 
 enum ParameterKind : int64_t { VECTOR, CONV_WEIGHT, LINEAR_WEIGHT };
 
-// In the network's memory: conv (out, in, size), linear (out, channels * steps of its input). Here: conv
-// (size, in, out), linear (out, steps * channels), each from `place` on, which is the start of a cache line.
+// In the network's memory: conv (out, in, size), the taps of an image line by line; linear (out, channels * steps of
+// its input). Here: conv (size, in, out), linear (out, steps * channels), each from `place` on, which is the start of
+// a cache line.
 struct Parameter {
   int64_t kind, offset, sizes[3];
   int64_t place = 0;
@@ -93,14 +97,17 @@ struct Phase {
 struct Own {
   Floats channel;                        // NORM: arrays of channels, see `norm_of`
   std::vector<double> sums;
-  std::vector<uint8_t> places;            // MAX_POOL: of all windows in training
-  Floats turned, result;                  // LINEAR: transposed input and output; CONV: transposed weights
+  std::vector<uint8_t> places;            // MAX_POOL, IMAGE_MAX_POOL: of all windows in training
+  Floats turned, result;                  // LINEAR: transposed input and output; convolutions: transposed weights
   Floats packed;                          // CONV: weights, then turned weights of each phase, for packed products
   Floats tap_work;                        // CONV: windows whose part of the weights' gradient is to come
   int64_t tap_slots = 1;
   std::vector<Phase> phases;
   int64_t mask = 0;                       // DROP: where its masks begin in those of a window
   Norm norm = {};
+  Image image = {};                       // IMAGE_*
+  // IMAGE_CONV: floats of a row of columns; lines, or whole windows, of which they are made in one go
+  int64_t image_row = 0, image_lines = 0, image_windows = 1;
 };
 
 class Program {
@@ -113,6 +120,7 @@ class Program {
   bool training;
   int64_t classes, input, logits;
   int64_t trainable, floats, buffer_floats, mask_bytes;
+  int64_t columns_floats = 0, rows_floats = 0;  // memory for columns of images, and for rows of several windows
   int64_t places = 0, trained_places = 0;  // numbers from the first parameter to the last, and to the last that is trained
   std::vector<Value> values;
   std::vector<Parameter> parameters;
@@ -123,10 +131,14 @@ class Program {
  private:
   void read(const int64_t* words, int64_t count);
   void check() const;
+  void check_image(const Operation& o) const;
   void plan_places();
   void plan_stages();
   void plan_gradient_stages();
   void plan_phases(int operation);
+  void plan_images();
+  void plan_image_conv(int operation);
+  bool takes_batch(int operation) const;
   void plan_stores();
   void touch(Store& store, int stage);
   void touch_all(int stage);

@@ -28,6 +28,8 @@ Session::Session(const int64_t* words, int64_t count, const Kernels& kernels, in
   int64_t largest = 0;
   for (const Value& value : program_.values) largest = std::max(largest, value.channels * value.steps);
   aside_.assign(largest + SLACK, 0.0f);
+  columns_.assign(program_.columns_floats, 0.0f);
+  rows_.assign(program_.rows_floats, 0.0f);
   for (size_t i = 0; i < program_.operations.size(); i++)
     if (packs(program_.operations[i])) plan_packed((int)i);
 }
@@ -111,6 +113,7 @@ void Session::carry_out(const Batch& batch) {
       if (o.bias >= 0) std::fill_n(gradient(o.bias), program_.parameters[o.bias].count(), 0.0f);
       if (o.kind == NORM) norm_begin((int)i);
       if (!program_.own[i].phases.empty()) turn_weights((int)i);
+      if (o.kind == IMAGE_CONV && program_.values[o.in].needs_gradient) turn_image_weights((int)i);
       if (packs(o)) pack_weights((int)i);
     }
   }
@@ -181,10 +184,16 @@ void Session::batch_stage(const Stage& stage, const Batch& batch) {
       norm_coefficients(i, batch.windows * program_.values[program_.operations[i].in].steps);
       break;
     case FORWARD:
-      linear(i, batch.windows);
+      if (program_.operations[i].kind == LINEAR)
+        linear(i, batch.windows);
+      else
+        image_conv(i, 0, batch.windows);
       break;
     default:
-      linear_back(i, stage.adds, batch.windows);
+      if (program_.operations[i].kind == LINEAR)
+        linear_back(i, stage.adds, batch.windows);
+      else
+        image_conv_back(i, stage.adds, 0, batch.windows);
   }
 }
 
@@ -220,6 +229,18 @@ void Session::forward(int i, const Batch& batch, int64_t window) {
     case MEAN_ALL:
       k_.mean_all(x, in.steps, in.channels, (float)o.number, y);
       break;
+    case IMAGE_CONV:
+      image_conv(i, window, 1);
+      break;
+    case IMAGE_MAX_POOL: {
+      const int64_t floats_out = out.steps * out.channels;
+      k_.image_max_pool(program_.own[i].image, x, o.relu != 0, y,
+                        program_.own[i].places.data() + (program_.training ? window * floats_out : 0));
+      break;
+    }
+    case IMAGE_MEAN_POOL:
+      k_.image_mean_pool(program_.own[i].image, x, (float)o.number, y);
+      break;
     case DROP:
       k_.drop(x, batch.masks + window * program_.mask_bytes + program_.own[i].mask, in.steps, in.channels, o.flag != 0,
               (float)o.number, y);
@@ -244,6 +265,7 @@ void Session::back(const Stage& stage, const Batch& batch, int64_t window) {
   const Operation& o = program_.operations[i];
   Value &in = program_.values[o.in], &out = program_.values[o.out];
   if (o.kind == CONV) return conv_back(i, stage.adds, window, batch.windows);
+  if (o.kind == IMAGE_CONV) return image_conv_back(i, stage.adds, window, 1);
   const float* g = out.gradient.of(window);
   const int64_t floats = in.steps * in.channels;
   if (o.kind == ADD) {
@@ -266,6 +288,13 @@ void Session::back(const Stage& stage, const Batch& batch, int64_t window) {
       break;
     case MEAN_POOL:
       k_.mean_pool_back(pool_of(o), g, (float)o.number, to);
+      break;
+    case IMAGE_MAX_POOL:
+      k_.image_max_pool_back(program_.own[i].image, g, program_.own[i].places.data() + window * out.steps * out.channels,
+                             to);
+      break;
+    case IMAGE_MEAN_POOL:
+      k_.image_mean_pool_back(program_.own[i].image, g, (float)o.number, to);
       break;
     case MEAN_ALL:
       for (int64_t t = 0; t < in.gradient.rows; t++)

@@ -52,6 +52,13 @@ class Session {
   Product input_gradient(int i, const Phase& phase, bool adds, int64_t window);
   TapGradient tap_gradient(int i, int64_t window, int64_t windows);
   void multiply(const Product& p, int i, int64_t packed);
+  struct Part;
+  template <class Work>
+  void each_part(int i, int64_t window, int64_t windows, const Work& work);
+  void make_columns(int i, const Part& part);
+  void image_conv(int i, int64_t window, int64_t windows);
+  void image_conv_back(int i, bool adds, int64_t window, int64_t windows);
+  void turn_image_weights(int i);
   void linear(int i, int64_t windows);
   void linear_back(int i, bool adds, int64_t windows);
   void mask_by_relu(const Operation& o, int64_t window);
@@ -70,7 +77,7 @@ class Session {
   Program program_;
   const Kernels& k_;
   Settings settings_ = {};
-  Floats w_, g_, velocity_, start_, correction_, buffers_, aside_, work_;
+  Floats w_, g_, velocity_, start_, correction_, buffers_, aside_, work_, columns_, rows_;
 };
 
 }  // namespace fedge

@@ -106,7 +106,14 @@ def test_what_depends_on_the_number_of_windows_is_not_known():
         trace(Written(words), (3, 16), True, HANDLERS)
 
 
-def test_images_are_not_known():
+def test_images_are_known_and_single_pixels_are_a_series():
     model = build_model("cnn2d", (1, 8, 8), 4, torch.Generator())
-    with pytest.raises(UnknownError, match="images"):
-        trace(model, (1, 8, 8), True, HANDLERS)
+    assert kinds(model, shape=(1, 8, 8))[:2] == ["image_conv", "relu"]
+    pixels = nn.Sequential(nn.Conv2d(1, 3, 1), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 64, 4))
+    assert kinds(pixels, shape=(1, 8, 8)) == ["conv", "relu", "linear"]
+
+
+def test_inputs_of_other_ranks_are_not_known():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+    with pytest.raises(UnknownError, match=r"inputs of shape \(1, 2, 2, 4\)"):
+        trace(model, (1, 2, 2, 4), True, HANDLERS)

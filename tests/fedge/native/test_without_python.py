@@ -5,6 +5,7 @@ sanitizers need g++ with its libraries. For NEON, `FEDGE_CROSS` names an aarch64
 options, and `FEDGE_EMULATOR` what runs its programs, as qemu-aarch64-static.
 """
 
+import math
 import os
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from any_networks import kernels, learnable, random_network
+from image_networks import image_case
 from odd_networks import WINDOWS as ODD_WINDOWS
 from odd_networks import odd_case, odd_terms, odd_windows
 
@@ -56,7 +58,7 @@ def case_of(model, shape, x, y, terms, batch, seed):
     buffers = entries_of({}, {name: tuple(numbers[name].shape) for name in pairs})
     programs = [encoded(net, weights, buffers, mode) for net, mode in ((learning, True), (serving, False))]
     masks = rng.integers(0, 2, windows * sum(d.mask_bytes for d in drops_of(learning))).astype(np.uint8)
-    per_window, held = shape[0] * shape[1], (weights.floats, buffers.floats)
+    per_window, held = math.prod(shape), (weights.floats, buffers.floats)
     sizes = [batch, len(programs[0]), *held, windows, per_window, EPOCHS, len(masks)]
     order = np.concatenate([rng.permutation(windows) for _ in range(EPOCHS)])
     parts = [
@@ -116,12 +118,12 @@ def strict(tmp_path_factory):
     return build(tmp_path_factory.mktemp("strict") / "program", ["g++"], (*flags, "-pthread"), main=MAIN)
 
 
-def odd_cases(path, seeds):
+def odd_cases(path, seeds, draw):
     """Write all odd windows of all odd networks, with odd terms of a step; returns their names."""
     names = []
     with path.open("wb") as file:
         for seed in seeds:
-            case = odd_case(seed)
+            case = draw(seed)
             for kind in ODD_WINDOWS:
                 x, y = odd_windows(kind, case, seed)
                 terms = list(odd_terms(seed).values())
@@ -136,9 +138,10 @@ def odd_cases(path, seeds):
      pytest.param(range(150), marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
     ids=["sample", "all"],
 )  # fmt: skip
-def test_sanitizers_find_nothing_in_odd_networks(strict, tmp_path, seeds):
+@pytest.mark.parametrize("draw", [odd_case, image_case], ids=["series", "images"])
+def test_sanitizers_find_nothing_in_odd_networks(strict, tmp_path, seeds, draw):
     """Every kernel that this processor has, factors rounded and not, on every kind of odd windows."""
-    names = odd_cases(tmp_path / "cases", seeds)
+    names = odd_cases(tmp_path / "cases", seeds, draw)
     kernels_here = [name for kernel in HERE for name in (kernel, f"{kernel}_bf16")]
     for kernel in kernels_here:
         done = subprocess.run(
