@@ -270,13 +270,8 @@ def _adaptive(recorder: Recorder, kind: str, value: int, given: Tensor, out: Ten
         recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(1.0 / steps,)))
         return
     if given.dim() == 4 and given.shape[2] > 1:
-        here, wanted = tuple(given.shape[2:]), tuple(out.shape[2:])
-        _require(
-            all(n % m == 0 for n, m in zip(here, wanted, strict=True)),
-            f"adaptive pooling of {here} to {wanted}",
-        )
-        size = (here[0] // wanted[0], here[1] // wanted[1])
-        return _image_pool(recorder, kind, value, given, _Taps(size, size, (0, 0)), out)
+        _image_pool(recorder, kind, value, given, _adaptive_taps(given, out), out)
+        return
     _require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
     size = steps // left
     _require(size < 255, "a pool of 255 steps or more")
@@ -284,7 +279,17 @@ def _adaptive(recorder: Recorder, kind: str, value: int, given: Tensor, out: Ten
     recorder.nodes.append(
         Node(kind, (value,), recorder.new_value(out), size=size, stride=size, numbers=numbers)
     )
-    return None
+
+
+def _adaptive_taps(given: Tensor, out: Tensor) -> _Taps:
+    """Taps that lie side by side, as many as make an image of another one."""
+    (height, width), (down, along) = given.shape[2:], out.shape[2:]
+    _require(
+        height % down == 0 and width % along == 0,
+        f"adaptive pooling of {height} × {width} pixels to {down} × {along}",
+    )
+    size = (height // down, width // along)
+    return _Taps(size, size, (0, 0))
 
 
 def _reduce(mean: bool) -> Handler:
