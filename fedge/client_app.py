@@ -15,6 +15,7 @@ from fedge.algorithm.client import Client as AlgorithmClient
 from fedge.algorithm.client import Place
 from fedge.algorithm.making import algorithm_of
 from fedge.algorithm.taking_part import own_models, plain_training, take_part
+from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.memory import keep_memory, memory_in
 from fedge.client.privacy import private_state
@@ -156,8 +157,9 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     round_context, config, data, client = _open(message, context)
     model = _model(config.train, data)
     clock.lap(LOAD)
-    start = arrays_of(message, ARRAYS)
-    assert start is not None
+    received = arrays_of(message, ARRAYS)
+    assert received is not None
+    start = whole_model(received, model, config.train, data, round_context.seed)
     added = _correction(message)
     clock.lap(DESERIALISE)
     draws = _draws(config.train, round_context, client)
@@ -187,9 +189,10 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     place = memory_place(message)
     part = take_part(algorithm_of(config.train), stands, memory_in(place, client))
     clock.lap(TRAIN)
-    sent_of = start if len(part.sent) == len(start) else {name: start[name] for name in part.sent}
+    sent = {name: array for name, array in part.sent.items() if name in received}
+    sent_of = received if len(sent) == len(received) else {name: received[name] for name in sent}
     state, clipped = private_state(
-        config.privacy, clip_norm_of(message), sent_of, dict(part.sent),
+        config.privacy, clip_norm_of(message), sent_of, sent,
         (round_context.seed, *round_context.stream_of(client)),
         secret_of(context) if config.privacy.noise_source == SYSTEM else b"",
     )  # fmt: skip
@@ -248,11 +251,12 @@ def _models(
     message: Message, context: Context, model: torch.nn.Module, clock: WorkClock
 ) -> Iterator[tuple[str, State]]:
     """Yield (role, model) to evaluate; in place of the role of an algorithm's models, all of these."""
-    for role, state in models_to_evaluate(message):
+    round_context, config, data, client = _open(message, context)
+    for role, received in models_to_evaluate(message):
+        state = whole_model(received, model, config.train, data, round_context.seed)
         if role != OWN_MODELS:
             yield role, state
             continue
-        round_context, config, data, client = _open(message, context)
         _forget(model)
         (x, y), draws = data.train, _draws(config.train, round_context, client)
         stands = AlgorithmClient(

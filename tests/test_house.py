@@ -169,6 +169,10 @@ ELSEWHERE = (
         # entry points and what only a whole run shows
         "fedge/devices/world.py": "fedge/devices/test_procedure.py",
         "fedge/client/together.py": "runs/test_processes.py",
+        "fedge/client/frozen.py": "runs/test_exchange.py",
+        "fedge/training/frozen.py": "runs/test_exchange.py",
+        "fedge/training/start.py": "runs/test_exchange.py",
+        "fedge/run/starts.py": "runs/test_exchange.py",
         "fedge/server_app.py": "runs/test_flower.py",
         # words of the command line, called as a user calls them
         "fedge/commands/arguments.py": "fedge/test_cli.py",

@@ -106,7 +106,7 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
             f"train.kernel native needs a train.task whose loss it knows, but it is {config.train.task}; set "
             f"train.kernel=torch"
         )
-    if optimizer == "sgd":
+    if optimizer == parts.SGD:
         return
     if config.scaffold.enabled:
         raise ConfigError(
@@ -188,6 +188,8 @@ _LEAST_LR = 2.0**-126  # the smallest normal float32: with less no weight moves,
 def _refuse_steps_of_nothing(config: "Config") -> None:
     """Raise ConfigError when the step size decays to nothing before the last round."""
     lr, decay, rounds = config.train.lr, config.train.lr_decay, config.num_server_rounds
+    if config.train.schedule not in parts.SCHEDULES.reading("train.lr-decay"):
+        decay = 1.0
     if lr < _LEAST_LR:
         raise ConfigError(
             f"train.lr must be at least {_LEAST_LR:.2g}, because with less no weight moves, but is {lr:g}; "

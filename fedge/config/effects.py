@@ -161,8 +161,14 @@ EFFECTS: dict[str, Effect] = {
     "train.local-epochs": Effect(
         'train.local-steps 0 or "auto"', lambda config: config.train.local_steps in (0, "auto")
     ),
-    "train.momentum": Effect("train.optimizer sgd", lambda config: config.train.optimizer == "sgd"),
-    "train.lr-decay": Effect("num-server-rounds of at least 2", lambda config: config.num_server_rounds > 1),
+    "train.momentum": Effect("train.optimizer sgd", lambda config: config.train.optimizer == parts.SGD),
+    "train.lr-decay": Effect(
+        "num-server-rounds of at least 2 and train.schedule exponential",
+        lambda config: (
+            config.num_server_rounds > 1
+            and config.train.schedule in parts.SCHEDULES.reading("train.lr-decay")
+        ),
+    ),
     "train.precision": Effect(
         'train.device "auto" or "cuda" for tf32, train.kernel "auto" or "native" for bf16',
         lambda config: (

@@ -93,6 +93,27 @@ LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "the task's o
 METRICS = Register("train.metrics", "fedge.metrics")
 
 
+_MOVES, _TORCH = "fedge.training.optimizers", "torch.optim"
+SGD = "sgd"
+OPTIMIZERS = Register(
+    "train.optimizer",
+    "fedge.optimizers",
+    Entry(SGD, "heavy-ball SGD", f"{_MOVES}:HeavyBall", reads=("train.momentum",)),
+    Entry("adam", "Adam (Kingma and Ba 2015)", f"{_MOVES}:Adam"),
+    Entry("adamw", "Adam with decoupled weight decay (Loshchilov and Hutter 2019)", f"{_TORCH}:AdamW"),
+    Entry("rmsprop", "steps by the root of a mean square (Tieleman and Hinton 2012)", f"{_TORCH}:RMSprop"),
+    Entry("adagrad", "steps by the root of a sum of squares (Duchi et al. 2011)", f"{_TORCH}:Adagrad"),
+)
+_SIZES = "fedge.training.step_sizes"
+SCHEDULES = Register(
+    "train.schedule",
+    "fedge.schedules",
+    Entry("exponential", "train.lr-decay per round", f"{_SIZES}:exponential", reads=("train.lr-decay",)),
+    Entry("constant", "the same in all rounds", f"{_SIZES}:constant"),
+    Entry("cosine", "half a cosine over a number of rounds", f"{_SIZES}:cosine"),
+    Entry("steps", "a factor at given rounds", f"{_SIZES}:steps"),
+)
+
 ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *methods_of("class"))
 
 _FLWR = "flwr.serverapp.strategy"

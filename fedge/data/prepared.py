@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from fedge.config.traits import FILES
 from fedge.data.partition import Partition
 from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of
 from fedge.data.scenario import Change
+from fedge.states.averaging import State
+from fedge.states.files import map_state, write_state
 from hhar import synthetic_windows
 from hhar.windows.join import join, source_names
 from hhar.windows.window_file import (
@@ -40,7 +42,7 @@ from hhar.windows.window_file import (
 )
 
 PREPARED = Path("data/hhar-windows.npz")
-_INDEX = "index.json"
+_INDEX, _FROZEN = "index.json", "frozen.safetensors"
 _NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # of a data set, and no path
 _HHAR_USERS = 9
 _KEPT_BYTES = 64 * 2**20
@@ -177,6 +179,7 @@ class ClientData:
         num_val: how many of the held-out windows are for validation.
         classes: number of classes of the whole data set.
         look_in: folders in which the server found code of the user's.
+        frozen: entries of the model that no message carries; empty where there are none, or not here.
     """
 
     train: tuple[np.ndarray, np.ndarray]
@@ -184,6 +187,7 @@ class ClientData:
     num_val: int
     classes: int
     look_in: tuple[str, ...] = ()
+    frozen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def thinned(self, most: int) -> "ClientData":
         """The same with at most so many training windows, at equal distances in their order."""
@@ -385,7 +389,7 @@ def open_client(folder: str, partition_id: int, global_round: int = 1) -> Client
         IndexError: there is no such client.
     """
     x, y, index = _open_folder(folder)
-    return client_in(AllWindows(x, y, index), partition_id, global_round)
+    return client_in(AllWindows(x, y, index, _frozen_in(Path(folder))), partition_id, global_round)
 
 
 @dataclass(frozen=True)
@@ -396,17 +400,32 @@ class AllWindows:
         x: (N, C, …) float32, scaled; or (N, …) int64.
         y: (N, …) int64 or float32.
         index: the folder's index: bounds, stretches of rounds, facts.
+        frozen: entries of the model that no message carries.
     """
 
     x: np.ndarray
     y: np.ndarray
     index: Mapping[str, Any]
+    frozen: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def write_frozen(folder: Path, frozen: State) -> State:
+    """Put entries of a model that never travel beside the windows of a data folder; returns them mapped."""
+    if not frozen:
+        return frozen
+    write_state(folder / _FROZEN, frozen)
+    return map_state(folder / _FROZEN)
+
+
+def _frozen_in(folder: Path) -> State:
+    """Frozen entries in a data folder, as `write_frozen` puts them there; empty without any."""
+    return map_state(folder / _FROZEN) if (folder / _FROZEN).is_file() else {}
 
 
 def all_windows(folder: Path) -> AllWindows:
     """Map the windows in a data folder, to hand them to other machines."""
     x, y, index = _open_folder(str(folder))
-    return AllWindows(x, y, index)
+    return AllWindows(x, y, index, _frozen_in(folder))
 
 
 def client_in(windows: AllWindows, partition_id: int, global_round: int = 1) -> ClientData:
@@ -427,4 +446,5 @@ def client_in(windows: AllWindows, partition_id: int, global_round: int = 1) -> 
         b.test - b.val,
         index["classes"],
         tuple(index["look_in"]),
+        windows.frozen,
     )

@@ -1,6 +1,6 @@
 """Facts of the model for a server's rule: the network, and the classes of each device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ class ModelFacts:
             partition id, or per leaf.
         seed: root of streams.
         server: number of the leaf; the cloud's is that of leaves.
+        frozen: entries of the network that are in no vector.
     """
 
     build: "Callable[[], nn.Module]"
@@ -33,6 +34,7 @@ class ModelFacts:
     shares: np.ndarray
     seed: int
     server: int
+    frozen: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     _networks: "dict[int, nn.Module]" = field(default_factory=dict, repr=False)
 
     @property
@@ -60,5 +62,5 @@ class ModelFacts:
         if number not in self._networks:
             self._networks[number] = self.build().eval().requires_grad_(False)
         network = self._networks[number]
-        load_state(network, self.layout.state(vector, self.version.counters))
+        load_state(network, {**self.frozen, **self.layout.state(vector, self.version.counters)})
         return network

@@ -20,7 +20,7 @@ def hand_out(folder: Path) -> str:
     import ray
 
     windows = all_windows(folder)
-    reference = ray.put((windows.x, windows.y, dict(windows.index)))
+    reference = ray.put((windows.x, windows.y, dict(windows.index), dict(windows.frozen)))
     text = base64.b64encode(ray.cloudpickle.dumps(reference)).decode()
     _held.clear()
     _held[text] = reference

@@ -23,6 +23,7 @@ from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, form_of, packed, unpacked
+from fedge.training.frozen import frozen_names, parted, whole
 from fedge.training.module_state import get_state, tensor_of
 from fedge.training.schedule import local_training
 
@@ -99,7 +100,8 @@ class _Trial:
         self._settings = replace(
             local_training(config.train, 1), batch_size=2, epochs=min(config.train.local_epochs, 2)
         )
-        self._model: State = get_state(network)
+        self._model: State
+        self._model, self._frozen = parted(get_state(network), frozen_names(network, config.train))
         self._names = [name for name, p in network.named_parameters() if p.requires_grad]
         self.memories: list[Memory | None] = [None, None]
         self.leaf: LeafAlgorithm | None = None
@@ -115,7 +117,7 @@ class _Trial:
             parts = []
             for client, memory in enumerate(self.memories):
                 stands = self._client(client, leaf_round, self.beside)
-                parts.append(take_part(self._algorithm, stands, memory))
+                parts.append(self._travelling(take_part(self._algorithm, stands, memory)))
                 self.memories[client] = unpacked(parts[-1].memory)
             forms = [ReplyForm(tuple(p.sent), form_of(p.arrays), bool(p.memory)) for p in parts]
             found = found or forms[0]
@@ -134,10 +136,24 @@ class _Trial:
         x, y = (tensor_of(a) for a in self._windows[client])
         draws = torch.Generator()
         return Client(
-            received=self._model, x=x, y=y, network=self._network, settings=self._settings,
+            received=self._whole(), x=x, y=y, network=self._network, settings=self._settings,
             place=Place(0, (leaf_round, client), evaluates), plain=plain_training(self._network, x, y, draws),
             global_round=leaf_round, leaf_round=leaf_round, beside=unpacked(beside), draws=draws,
         )  # fmt: skip
+
+    def _whole(self) -> State:
+        """The model as clients train it."""
+        return dict(whole(self._model, self._frozen, self._network))
+
+    def _travelling(self, part: TakenPart) -> TakenPart:
+        """A client's part without frozen entries, none of which may have changed."""
+        for name in self._frozen.keys() & part.sent.keys():
+            if not np.array_equal(part.sent[name], self._frozen[name]):
+                raise ValueError(
+                    f"train must leave frozen parameters as they are with train.exchange "
+                    f"{self._config.train.exchange}, but changes {name!r}"
+                )
+        return replace(part, sent={n: a for n, a in part.sent.items() if n not in self._frozen})
 
     def _combined(self, leaf: LeafAlgorithm, parts: list[TakenPart]) -> State:
         """Combine both messages, as `fedge.leaf` does."""

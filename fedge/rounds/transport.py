@@ -41,6 +41,7 @@ class Facilities:
         shared: keeps large states in files.
         hooks: receive events.
         behind: may be at work until the server takes in the clients' answers.
+        once_bytes: of the frozen entries of the model, which every client gets once, in the first round.
     """
 
     clients: Clients
@@ -49,6 +50,7 @@ class Facilities:
     shared: SharedStates
     hooks: Hooks = field(default_factory=Hooks)
     behind: Behind = field(default_factory=Behind)
+    once_bytes: int = 0
 
 
 class Transport:
@@ -94,6 +96,8 @@ class Transport:
     def begin_round(self, global_round: int) -> None:
         """Open the book of a global round."""
         self.book = RoundBook(global_round, began=self._clock.began, branch_of=self._branch_of)
+        if global_round == 1:
+            self.book.downlink_bytes += self._facilities.once_bytes * len(self.clients)
 
     def context(self, leaf_round: int, line: Line = LEAF, global_round: int | None = None) -> RoundContext:
         """Context of an exchange for clients.

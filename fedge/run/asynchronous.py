@@ -43,7 +43,7 @@ from fedge.process.watchdog import note_progress
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
-from fedge.run.build import Plan, network_of, round_contexts
+from fedge.run.build import Plan, network_of, round_contexts, start_of
 from fedge.run.carry_out import Steps
 from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
@@ -51,7 +51,6 @@ from fedge.seeding import Purpose, numpy_stream
 from fedge.states.checkpoint import FOLDER, odd_content, prune, write_checkpoint
 from fedge.tasks.chosen import task_of
 from fedge.training.models import parameter_names, variance_names
-from fedge.training.module_state import get_state
 
 _GIVEN_AWAY = (
     "{option} {name}: the server looks at each model by itself, knows the share of each class that its owner "
@@ -132,7 +131,7 @@ class AsynchronousSteps(Steps):
         assert isinstance(self._recorder, DeviceRecorder)
         assert self._card is not None
         card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
-        self._recorder.write_models([top.version.state for top in procedure.tops], card=card)
+        self._recorder.write_models([self._whole(top.version.state) for top in procedure.tops], card=card)
         ledger, now_us = procedure.ledger, procedure.clock.now_us
         self._recorder.write_totals(
             ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
@@ -146,7 +145,7 @@ class AsynchronousSteps(Steps):
         network = network_of(plan, shape)
         variances = variance_names(network)
         assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
-        initial = version_of(get_state(network), variances)
+        initial = version_of(start_of(plan, network)[0], variances)
         aside = self._aside(engine, initial)
         initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
@@ -224,6 +223,7 @@ class AsynchronousSteps(Steps):
             self._shares,
             self._plan.seed,
             0,
+            self._frozen,
         )
 
     def _cloud(self, who: Population, facts: ModelFacts, groups: Groups | None) -> Cloud | None:

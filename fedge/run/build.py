@@ -17,7 +17,7 @@ from fedge.clustering.updates import even_windows
 from fedge.config.choices import BY_TEST
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import OF_THE_TASK, TASKS
+from fedge.config.parts import OF_THE_TASK, SGD, TASKS
 from fedge.config.traits import NATIVE
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
@@ -38,18 +38,16 @@ from fedge.rounds.port import PortMaker
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
 from fedge.rounds.transport import Facilities
-from fedge.seeding import Purpose, torch_stream
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
-from fedge.training.fitting import fit_of
+from fedge.training.frozen import frozen_names, parted
 from fedge.training.kernels import TORCH, Kernel, kernel_of
-from fedge.training.models import build_model, layer_names, parameter_names, variance_names
-from fedge.training.module_state import get_state
-from fedge.training.optimizers import SGD
+from fedge.training.models import layer_names, parameter_names, variance_names
+from fedge.training.start import drawn_network, first_state
 
 _NOBODY = Hooks()
 AlgorithmMaker = Callable[[State, Sequence[str]], "LeafAlgorithm | None"]
@@ -115,7 +113,7 @@ def build_strategy(
     """
     config = plan.config
     model = network_of(plan, shape)
-    state, trainable = get_state(model), parameter_names(model)
+    (state, frozen), trainable = start_of(plan, model), parameter_names(model)
     leaves = make_leaves(
         config, dealt, clients_per_leaf, state, trainable, variance_names(model), algorithm_maker(plan)
     )
@@ -128,11 +126,13 @@ def build_strategy(
             tuple(trainable), plan.seed, truth, plan.shared.keep, *evidence_asked(config, leaves),
             rule=cloud_rule(config, trainable),
         ),
-        lambda number: get_state(network_of(plan, shape, number)) if number else state,
+        lambda number: start_of(plan, network_of(plan, shape, number))[0] if number else state,
     )  # fmt: skip
-    own_layers = layer_names(model, config.personal.kept)
+    own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
-    facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind)
+    facilities = Facilities(
+        clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen)
+    )
     strategy = HierarchicalStrategy(
         task, make_branches(config, leaves), cloud, facilities, on_round, make_port
     )
@@ -153,16 +153,26 @@ def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:
 
 def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
     """A network with initial weights: number 0 for all leaves, others where there are several."""
-    generator = torch_stream(plan.seed, Purpose.MODEL, *([number] if number else []))
-    train = plan.config.train
     try:
-        fit = fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens)
-        arguments = train.arguments("model")
-        return build_model(train.model, shape.input_shape, shape.classes, generator, arguments, fit)
+        return drawn_network(
+            plan.config.train, plan.seed, shape.input_shape, shape.classes, shape.y_shape,
+            tokens=shape.tokens, number=number,
+        )  # fmt: skip
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"train.model: {error}") from error
+
+
+def start_of(plan: Plan, network: nn.Module) -> tuple[State, State]:
+    """A run's first model as it travels, and its frozen entries, from a network of `network_of`."""
+    train = plan.config.train
+    return parted(first_state(network, train), frozen_names(network, train))
+
+
+def frozen_of(plan: Plan, shape: DataShape) -> State:
+    """The entries of a run's models that no message carries."""
+    return {} if plan.config.train.exchange == "all" else start_of(plan, network_of(plan, shape))[1]
 
 
 def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -> Kernel:

@@ -6,13 +6,15 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
+import numpy as np
+
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.config.flat import to_run_config
 from fedge.console.lines import Console
 from fedge.data.own import Told
 from fedge.data.partition import Partition
-from fedge.data.prepared import DataShape, forget_source, write_client_data
+from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.roll import Question
@@ -27,12 +29,14 @@ from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.algorithms import form_of_algorithm, refuse_where_it_cannot_be
 from fedge.run.announce import Announcer
-from fedge.run.build import Plan, build_strategy, kernel_of_run
+from fedge.run.build import Plan, build_strategy, frozen_of, kernel_of_run
 from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.opening import Opened
 from fedge.run.prepare import Deal, Prepared, deal_data
 from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
+from fedge.run.starts import refuse_start_that_owners_do_not_have
+from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, prune
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoryKeeper
@@ -75,6 +79,7 @@ class Steps:
         self._callbacks: Callbacks | None = None
         self._fingerprint = ""  # of the data
         self._card: Card | None = None  # the models' description of themselves
+        self._frozen: Mapping[str, np.ndarray] = {}  # entries of all models that never travel
         self._global_round = 0  # the last one that is done
 
     def carry_out(self) -> None:
@@ -171,7 +176,14 @@ class Steps:
         leaves, unseen = strategy.leaves, strategy.unseen_models()
         assert self._card is not None
         card = with_served(self._card, leaves, unseen)
-        self._recorder.write_models([leaf.models.served for leaf in leaves], unseen, card)
+        served = [self._whole(leaf.models.served) for leaf in leaves]
+        self._recorder.write_models(
+            served, {leaf: self._whole(model) for leaf, model in unseen.items()}, card
+        )
+
+    def _whole(self, model: State) -> State:
+        """A model with its frozen entries."""
+        return {**self._frozen, **model} if self._frozen else model
 
     def _end_callbacks(self, status: str, reason: str) -> None:
         """Tell the callbacks how the run has ended, if there are any yet."""
@@ -220,10 +232,12 @@ class Steps:
         self._note_deal(deal)
         self._fingerprint = deal.source.fingerprint
         shape = write_client_data(plan.data_folder, deal.windows, deal.partition, plan.config.data.normalize)
+        self._frozen = write_frozen(plan.data_folder, frozen_of(plan, shape))
         handed_out = self._grid.hand_out(plan.data_folder)
         self._plan = replace(plan, handed_out=handed_out, form=deal.form)
         if isinstance(self._grid, LeafEngine):
             refuse_where_it_cannot_be(plan.config, deal.form, "leaf servers")
+            refuse_start_that_owners_do_not_have(plan.config)
         elif handed_out:
             refuse_where_it_cannot_be(plan.config, deal.form, "cluster")
         facts = facts_of_deal(plan.config, deal)
@@ -241,7 +255,9 @@ class Steps:
         refuse_where_it_cannot_be(
             plan.config, form, "leaf servers" if isinstance(self._grid, LeafEngine) else "owners"
         )
+        refuse_start_that_owners_do_not_have(plan.config)
         self._plan = replace(plan, owners_scale=data.scale, form=form)
+        self._frozen = frozen_of(plan, data.shape)
         self._card = card_of(plan.config, data.facts, data.shape)
         note_progress()
         self._announcer.data(data.facts, self._prepared.seed_source)

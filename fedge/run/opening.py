@@ -15,6 +15,7 @@ from fedge.records.recorder import utc_now
 from fedge.run.parts import changed_parts, described_parts, own_parts
 from fedge.run.prepare import Prepared
 from fedge.run.resume import Resumption, find_resumption, is_as_found
+from fedge.run.starts import described_start
 from fedge.tasks.chosen import described
 
 
@@ -80,9 +81,10 @@ def first_manifest(
         engine: name of the clients' engine.
         federation: its facts.
     """
+    config = prepared.config
     if opened.resumption is not None:
-        manifest = opened.resumption.manifest_to_go_on(prepared.config, engine, versions(), utc_now())
-        if changed := changed_parts(manifest.get("parts", {}), described_parts(prepared.config)):
+        manifest = opened.resumption.manifest_to_go_on(config, engine, versions(), utc_now())
+        if changed := changed_parts(manifest.get("parts", {}), described_parts(config)):
             manifest["resumed"][-1]["code_changed"] = changed
         return manifest
     return {
@@ -91,9 +93,10 @@ def first_manifest(
         "seed_source": prepared.seed_source,
         "engine": engine,
         "federation": dict(federation),
-        "config": without_places(to_run_config(prepared.config)),
+        "config": without_places(to_run_config(config)),
         "versions": versions(),
-        "parts": described_parts(prepared.config),
-        "task": described(prepared.config.train),
+        "parts": described_parts(config),
+        "task": described(config.train),
+        **({"start": start} if (start := described_start(config.train)) else {}),
         "started": utc_now(),
     }

@@ -21,11 +21,14 @@ from fedge.config.parts import (
     LOSSES,
     METRICS,
     MODELS,
+    OPTIMIZERS,
     PARTITIONS,
     RULES,
     SCENARIOS,
+    SCHEDULES,
     SELECTIONS,
     SERVER_RULES,
+    SGD,
     TASKS,
     TRACKERS,
     callback_arguments,
@@ -53,6 +56,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "train.model": (MODELS, config.train.model),
         "train.task": (TASKS, config.train.task),
         "train.loss": (LOSSES, config.train.loss),
+        "train.optimizer": (OPTIMIZERS, config.train.optimizer),
+        "train.schedule": (SCHEDULES, config.train.schedule),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
         "cloud.rule": (CLOUD, config.cloud.rule),
@@ -105,6 +110,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_arguments_of_what_takes_none(config)
     _refuse_callbacks_that_cannot_be(config)
     _refuse_kernel_that_is_not_there(config)
+    _refuse_steps_that_cannot_be(config)
     refuse_algorithm(config)
     if config.asynchrony.is_on:
         _refuse_clock_parts_that_do_not_fit(config)
@@ -115,6 +121,20 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         make_strategy(config, 1)
         if RULES.is_own(config.leaf.strategy):
             refuse_unread(config)
+
+
+def _refuse_steps_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for an optimiser that takes no step, or a schedule without a size for one."""
+    train = config.train
+    SCHEDULES.refuse_wrong_arguments(train.schedule, train.arguments("schedule"), "global_round")
+    if train.schedule != SCHEDULES.names[0] or train.schedule_args:
+        from fedge.training.step_sizes import refuse_schedule
+
+        refuse_schedule(train, config.num_server_rounds)
+    if train.optimizer != SGD or train.optimizer_args:
+        from fedge.training.optimizers import refuse_optimizer  # and PyTorch, which few runs need here
+
+        refuse_optimizer(train)
 
 
 def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
@@ -234,14 +254,17 @@ def refuse_model_that_does_not_fit(
     name = config.train.model
     refuse_input_shape(name, shape.input_shape)
     is_plain = is_default(config.train)
+    train = config.train
     if not is_plain and shape.y_dtype == "int64" and not shape.y_shape:
         refuse_task_that_fails(config.train, shape.classes)
     elif not is_plain:
         refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows)[1])
-    if not MODELS.is_own(name) and not config.train.model_args and not shape.tokens and is_plain:
+    is_drawn = not train.start and train.exchange == "all"
+    if not MODELS.is_own(name) and not train.model_args and not shape.tokens and is_plain and is_drawn:
         return
     from torch import Generator, from_numpy  # and PyTorch neither
 
+    from fedge.run.starts import refuse_start
     from fedge.training.fitting import fit_of
     from fedge.training.models import build_model, layer_names
     from fedge.training.own_models import refuse_a_step_that_fails
@@ -259,6 +282,7 @@ def refuse_model_that_does_not_fit(
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"train.model {name}: {error}; change train.model-args") from error
+    refuse_start(train, model)
     if "batch-norm" in config.personal.kept and not own_norms:
         raise ConfigError(
             f"personal.layers {config.personal.layers} needs a model with BatchNorm, but {name} has none; "

@@ -21,12 +21,13 @@ from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
 from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
 from fedge.records.private import places_of
+from fedge.run.starts import described_start
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
 
 # Options that may differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
-# by the seed in force, the clients of each leaf and the data's fingerprint
-_COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path"})
+# by the seed in force, the clients of each leaf, the fingerprints of data and first weights
+_COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path", "train.start"})
 _TUNING = frozenset(
     {
         "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.return-timeout",
@@ -114,6 +115,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     """
     found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
     _refuse_other_config(found, config, seed)
+    _refuse_other_start(found, config)
     _refuse_other_noise(found, config)
     _refuse_noise_of_the_system(found, config)
     done = found.checkpoint.global_round
@@ -250,6 +252,15 @@ def _refuse_other_noise(found: Resumption, config: Config) -> None:
         raise ConfigError(
             f"resume must go on with the noise that a run began with, but {short(found.folder)} is of an "
             f"earlier Fedge, whose noise was another; start a new run"
+        )
+
+
+def _refuse_other_start(found: Resumption, config: Config) -> None:
+    """Raise ConfigError where the file of first weights is not the one that the run began with."""
+    if described_start(config.train) != found.run.get("start", ""):
+        raise ConfigError(
+            f"train.start must be the file that {short(found.folder)} began with, but is "
+            f"{shown(config.train.start)} with other content; put that file back, or start a new run"
         )
 
 

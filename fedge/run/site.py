@@ -6,14 +6,16 @@ It deals the data as the cloud does, from its own copy of the data set, and take
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedge.config.config import Config
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.option import ConfigError
 from fedge.config.topology import clients_per_leaf, leaf_of_clients
 from fedge.data.partition import Partition
-from fedge.data.prepared import DataShape, forget_source, write_client_data
+from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
 from fedge.edge.host import Site
 from fedge.edge.store import KeptStates
 from fedge.exchange.clients import Clients
@@ -22,7 +24,15 @@ from fedge.leaf.leaf import Leaf
 from fedge.records.folder import remove_client_data
 from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities
-from fedge.run.build import Plan, make_leaves, network_of, round_contexts, windows_of_splits
+from fedge.run.build import (
+    Plan,
+    frozen_of,
+    make_leaves,
+    network_of,
+    round_contexts,
+    start_of,
+    windows_of_splits,
+)
 from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.own_files import with_own_files
 from fedge.run.prepare import deal_data
@@ -30,7 +40,6 @@ from fedge.states.averaging import State
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.models import parameter_names, variance_names
-from fedge.training.module_state import get_state
 
 
 class LeafEngine(Engine, Protocol):
@@ -68,7 +77,8 @@ def open_site(
         ConfigError: the run cannot be here: other data, another number of leaves, code or a file without a
             yes.
     """
-    config, seed, total = from_run_config(facts["config"]), int(facts["seed"]), int(facts["clients"])
+    config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
+    total = int(facts["clients"])
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code)
     if facts.get("scale") is not None:
@@ -81,6 +91,7 @@ def open_site(
         )
     plan = plan_of(folder, facts)
     shape = write_client_data(plan.data_folder, deal.windows, deal.partition, config.data.normalize)
+    write_frozen(plan.data_folder, frozen_of(plan, shape))
     forget_source(deal.windows)
     mine = clients_of_leaf(deal.clients_per_leaf, leaf)
     entered = make_engine(to_run_config(config), total, mine)
@@ -103,11 +114,16 @@ def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
     """Plan of a run's parts at a leaf server, with a folder of the run's own."""
     own = folder / f"run-{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)
-    config, seed = from_run_config(facts["config"]), int(facts["seed"])
+    config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
     steps = int(facts.get("local_steps", 0))
     return Plan(
         config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock(), local_steps=steps
     )
+
+
+def without_start(config: Config) -> Config:
+    """Options without `train.start`: weights come from the cloud, which names no file of this machine."""
+    return replace(config, train=replace(config.train, start=""))
 
 
 def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
@@ -129,7 +145,7 @@ def site_of(
         close: lets them go.
     """
     config, network = plan.config, network_of(plan, shape)
-    model, trainable = get_state(network), tuple(parameter_names(network))
+    (model, _), trainable = start_of(plan, network), tuple(parameter_names(network))
     sizes = clients_per_leaf(config.hierarchy, len(dealt.clients))
 
     def make_leaf(start: State) -> Leaf:

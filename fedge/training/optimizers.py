@@ -1,20 +1,23 @@
-"""How a step moves the weights once its gradient is known: SGD with momentum, or Adam.
+"""How a step moves the weights once its gradient is known: SGD with momentum, Adam, or any of `torch.optim`.
 
-Both call the kernels behind `torch.optim` themselves, since its bookkeeping takes 50 us a step. What an
-optimiser remembers begins anew in every call of `train`: clients keep nothing between rounds.
+The first two call the kernels behind `torch.optim` themselves, since its bookkeeping takes 50 us a step. What
+an optimiser remembers begins anew in every call of `train`: clients keep nothing between rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import inspect
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedge.training.settings import LocalTraining
+from fedge.config.option import ConfigError
+from fedge.config.parts import OPTIMIZERS
+from fedge.config.sections.train import TrainConfig
+from fedge.training.settings import LocalTraining, optimizer_arguments
 
-SGD, ADAM = "sgd", "adam"
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma and Ba's, and PyTorch's
 
 
@@ -22,10 +25,10 @@ class Optimizer(Protocol):
     """Optimiser of the weights.
 
     Attributes:
-        memory: tensors that it keeps between steps and changes in place.
+        memory: tensors that it keeps between steps and changes in place; None where they are not known.
     """
 
-    memory: list[Tensor]
+    memory: list[Tensor] | None
 
     def move(self, gradients: Sequence[Tensor]) -> None:
         """Move the weights by one step; gradients have their order, shapes, dtype and device."""
@@ -95,4 +98,71 @@ class Adam:
         )
 
 
-OPTIMIZERS: Mapping[str, type[HeavyBall] | type[Adam]] = {SGD: HeavyBall, ADAM: Adam}
+class OfTorch:
+    """An optimiser of PyTorch's, or one that is made and called as these are.
+
+    It is made of the parameters, `lr`, and `weight_decay` where it takes that; where not, weight decay joins
+    the gradient. Every further argument is the options'.
+    """
+
+    memory: list[Tensor] | None = None
+
+    def __init__(self, weights: Sequence[Tensor], settings: LocalTraining) -> None:
+        """Begin; `weights` are float32 of any shape, and are changed in place."""
+        self._weights = [nn.Parameter(w, requires_grad=True) for w in weights]  # on the same memory
+        make, arguments = OPTIMIZERS.load(settings.optimizer), dict(settings.optimizer_args)
+        takes_decay = "weight_decay" in inspect.signature(make).parameters
+        if takes_decay:
+            arguments = {"weight_decay": settings.weight_decay, **arguments}
+        self._decay = 0.0 if takes_decay else settings.weight_decay
+        self._optimizer: Any = make(self._weights, lr=settings.lr, **arguments)
+
+    def move(self, gradients: Sequence[Tensor]) -> None:
+        """Move the weights by one step; gradients have their order and shapes."""
+        for weight, gradient in zip(self._weights, gradients, strict=True):
+            weight.grad = gradient if not self._decay else gradient.add(weight.detach(), alpha=self._decay)
+        with torch.no_grad():
+            self._optimizer.step()
+
+
+def optimizer_of(weights: Sequence[Tensor], settings: LocalTraining) -> Optimizer:
+    """The optimiser of settings for some weights: float32 of any shape, changed in place."""
+    code = OPTIMIZERS.load(settings.optimizer)
+    made: Optimizer = (code if code in (HeavyBall, Adam) else OfTorch)(weights, settings)
+    return made
+
+
+def refuse_optimizer(config: TrainConfig) -> None:
+    """Raise ConfigError for an optimiser that cannot be made, or not take a step by gradients alone.
+
+    Args:
+        config: of the run.
+    """
+    what, given = f"train.optimizer {config.optimizer}", optimizer_arguments(config)
+    code = OPTIMIZERS.load(config.optimizer)
+    if code in (HeavyBall, Adam):
+        if given:
+            raise ConfigError(
+                f"{what} takes no train.optimizer-args, but they are {config.optimizer_args}; remove them, "
+                f'or name one of PyTorch\'s, as "torch.optim:Adam"'
+            )
+        return
+    weight = torch.ones(2, 2)
+    settings = LocalTraining(
+        lr=min(config.lr, 1.0), weight_decay=config.weight_decay, optimizer=config.optimizer,
+        optimizer_args=given,
+    )  # fmt: skip
+    try:
+        optimizer = optimizer_of([weight], settings)
+        optimizer.move([torch.full((2, 2), 0.5)])
+        optimizer.move([torch.full((2, 2), 0.25)])
+    except Exception as error:
+        raise ConfigError(
+            f"{what} cannot take a step: {type(error).__name__}: {' '.join(str(error).split())}; mend it, or "
+            f"change train.optimizer-args"
+        ) from error
+    if weight.eq(1).all() or not weight.isfinite().all():
+        raise ConfigError(
+            f"{what} must move weights to finite ones in a step, but 1 becomes {weight[0, 0].item():g} by "
+            f"two gradients; it must change the parameters' memory in place"
+        )

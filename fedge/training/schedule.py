@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 
+from fedge.config.parts import SGD
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import task_of
-from fedge.training.optimizers import SGD
 from fedge.training.passes import mean_steps
-from fedge.training.settings import LocalTraining
+from fedge.training.settings import LocalTraining, optimizer_arguments
+from fedge.training.step_sizes import step_size
 
 
 def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> LocalTraining:
-    """The settings of local training in a global round (1, 2, …); lr decays by a factor per round.
-
-    η_r = η · γ^(r − 1), r the global round.
+    """The settings of local training in a global round (1, 2, …), with the step size of that round.
 
     Args:
         config: of the run.
@@ -24,7 +23,7 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> Lo
     [0.1, 0.05, 0.025]
     """
     return LocalTraining(
-        lr=config.lr * config.lr_decay ** (global_round - 1),
+        lr=step_size(config, global_round),
         momentum=config.momentum,
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
@@ -38,6 +37,7 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> Lo
         precision=config.precision,
         cuda_graph=config.cuda_graph == "auto",
         optimizer=config.optimizer,
+        optimizer_args=optimizer_arguments(config),
         task=task_of(config),
     )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.training.passes import steps_of_passes
@@ -30,7 +32,8 @@ class LocalTraining:
     kernel: str = "torch"  # of the steps; others than "torch" where a model is known to `fedge.native`
     precision: str = "float32"  # "bf16": the native step rounds factors of products; others do nothing here
     cuda_graph: bool = True  # on a GPU, record the step once and replay it
-    optimizer: str = "sgd"  # or "adam", see `fedge.training.optimizers`
+    optimizer: str = "sgd"  # see `fedge.training.optimizers`
+    optimizer_args: tuple[tuple[str, Any], ...] = ()  # keyword arguments of one of PyTorch's
     task: Task = CLASSIFICATION  # whose loss is minimised
 
     def __post_init__(self) -> None:
@@ -47,6 +50,11 @@ class LocalTraining:
     def passes(self, windows: int) -> list[int]:
         """Steps in each pass over a number of windows, see `fedge.training.passes`."""
         return steps_of_passes(windows, self.batch_size, self.epochs, self.steps)
+
+
+def optimizer_arguments(config: TrainConfig) -> tuple[tuple[str, Any], ...]:
+    """Keyword arguments of `train.optimizer`, as Python spells them."""
+    return tuple((key.replace("-", "_"), value) for key, value in config.arguments("optimizer").items())
 
 
 def check_data(x: Tensor, y: Tensor) -> None:

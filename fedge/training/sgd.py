@@ -10,7 +10,7 @@ One step, in this order, for the trainable parameters w (w₀ at the start of th
     v ← momentum v + g                   v = 0 at the start of the call
     w ← w − lr v
 
-With `optimizer` "adam" the last three lines are `fedge.training.optimizers.Adam`'s.
+With another `optimizer` the last three lines are its own (`fedge.training.optimizers`).
 
 Clipping tames the noise of a batch gradient. The proximal term and weight decay are exact parts of the local
 objective and are never clipped. The correction comes after the clip: Algorithm 1 says
@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.training.cuda_graph import Step, graphed_or_plain
-from fedge.training.optimizers import OPTIMIZERS, Optimizer
+from fedge.training.optimizers import Optimizer, optimizer_of
 from fedge.training.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
 
@@ -62,7 +62,7 @@ class Sgd:
         self.settings = settings
         self.start = [w.clone() for w in self.weights] if settings.prox_mu else None
         self.correction = None if correction is None else correction_tensors(named, correction)
-        self.optimizer: Optimizer = OPTIMIZERS[settings.optimizer](self.weights, settings)
+        self.optimizer: Optimizer = optimizer_of(self.weights, settings)
         self.steps = 0
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
@@ -152,9 +152,10 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     """
     settings = sgd.settings
     full_batches = len(y) // settings.batch_size * (settings.epochs if not settings.steps else 1)
-    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM:
+    memory = sgd.optimizer.memory
+    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM or memory is None:
         return sgd.step
-    state = [*sgd.weights, *sgd.optimizer.memory, *model.buffers()]
+    state = [*sgd.weights, *memory, *model.buffers()]
     return recorded_when_known(sgd, lambda *batch: graphed_or_plain(sgd.step, state, *batch))
 
 

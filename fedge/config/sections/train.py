@@ -30,12 +30,30 @@ class TrainConfig(Section):
         register=parts.ALGORITHMS,
     )
     algorithm_args: str = option("", "keyword arguments of a method, as a table", table=True)
+    start: str = option(
+        "",
+        "safetensors file whose entries are the model's first weights; what it lacks is drawn from the seed",
+    )
+    exchange: str = option(
+        "all",
+        "entries of the model that are sent every round: all; or trainable: frozen parameters are sent once",
+        choices=("all", "trainable"),
+    )
     optimizer: str = option(
         "sgd",
-        "what moves the weights by a gradient; begins anew in every leaf round",
-        choices=("sgd", "adam"),
+        "what moves the weights by a gradient; begins anew in every leaf round; any of PyTorch's as "
+        '"torch.optim:NAdam"',
+        register=parts.OPTIMIZERS,
+    )
+    optimizer_args: str = option(
+        "", "keyword arguments of an optimiser beside lr and weight-decay, as a table", table=True
     )
     lr: float = option(0.05, "step size in global round 1", above=0.0, maximum=1e6)
+    schedule: str = option(
+        "exponential", "step size from round to round, as a factor on lr; see docs/extend.md",
+        register=parts.SCHEDULES,
+    )  # fmt: skip
+    schedule_args: str = option("", "keyword arguments of a schedule, as a table", table=True)
     lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
     weight_decay: float = option(1e-4, "L2 penalty, added to the gradient", minimum=0.0, maximum=1e6)

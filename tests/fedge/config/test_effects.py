@@ -166,6 +166,7 @@ ALWAYS = {
     "train.model": "mlp-tiny", "train.algorithm": "feddyn",
     "train.lr": 0.01, "train.optimizer": "adam", "train.weight-decay": 0.1,
     "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-steps": 2, "train.batch-size": 4,
+    "train.schedule": "constant",
     "train.prox-mu": 1.0, "scaffold.enabled": False, "cluster.enabled": False, "cluster.start-round": 2,
     "cluster.every": 2, "gate.enabled": False, "personal.leaf-rounds": 1, "privacy.kind": "server-fixed",
     "asynchrony.rule": "fedasync", "evaluate.every": 2,
@@ -185,6 +186,7 @@ NO_RESULT = {
     "guard.retries", "guard.min-clients",
     "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
     "callbacks",
+    "train.start", "train.exchange",  # a file, a model with frozen parts: tests/runs/test_exchange.py
     "hierarchy.names",  # of tiers, in tables
     "train.task", "train.loss", "train.metrics",  # other data, or code of one's own: tests/fedge/tasks
 }  # fmt: skip

@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.training.optimizers import ADAM, BETAS, EPSILON, OPTIMIZERS, SGD
+from fedge.config.option import ConfigError
+from fedge.config.parts import SGD
+from fedge.config.sections.train import TrainConfig
+from fedge.training.optimizers import BETAS, EPSILON, optimizer_of, refuse_optimizer
 from fedge.training.settings import LocalTraining
+
+ADAM = "adam"
 
 
 def path_of(name: str, gradients: list[float], start: float = 0.0, **settings) -> list[float]:
     """Where one weight is after each step."""
     weights = [torch.full((1, 1), start)]
-    optimizer = OPTIMIZERS[name](weights, LocalTraining(optimizer=name, **settings))
+    optimizer = optimizer_of(weights, LocalTraining(optimizer=name, **settings))
     places = []
     for gradient in gradients:
         optimizer.move([torch.full((1, 1), gradient)])
@@ -52,9 +57,9 @@ def test_adams_decay_joins_the_gradient():
 def test_what_an_optimizer_remembers_is_what_it_says():
     """A recorded step puts back what `memory` names: nothing else may change."""
     weight = torch.zeros(3)
-    assert not OPTIMIZERS[SGD]([weight], LocalTraining()).memory
-    for name, settings in ((SGD, LocalTraining(momentum=0.9)), (ADAM, LocalTraining(optimizer=ADAM))):
-        optimizer = OPTIMIZERS[name]([weight], settings)
+    assert not optimizer_of([weight], LocalTraining()).memory
+    for settings in (LocalTraining(momentum=0.9), LocalTraining(optimizer=ADAM)):
+        optimizer = optimizer_of([weight], settings)
         kept = [m.clone() for m in (weight, *optimizer.memory)]
         optimizer.move([torch.ones(3)])
         once = weight.clone()
@@ -62,3 +67,76 @@ def test_what_an_optimizer_remembers_is_what_it_says():
             tensor.copy_(before)
         optimizer.move([torch.ones(3)])
         assert torch.equal(weight, once)
+
+
+def test_adamw_shortens_beside_the_step():
+    """w = 2 (1 − 0.1 · ½) = 1.9, and the first step of Adam is lr · sign g: 1.8."""
+    assert path_of("adamw", [3.0], start=2.0, lr=0.1, weight_decay=0.5) == pytest.approx([1.8])
+
+
+def test_rmsprop_by_hand():
+    """s = 0.01 · 4, so the first step is lr · 2 / 0.2 = 10 lr; with α = ½ it is lr · 2 / √2."""
+    assert path_of("rmsprop", [2.0], lr=0.1) == pytest.approx([-1.0])
+    given = path_of("rmsprop", [2.0], lr=0.1, optimizer_args=(("alpha", 0.5),))
+    assert given == pytest.approx([-0.1 * 2**0.5])
+
+
+def test_pytorchs_sgd_is_ours():
+    """Any of PyTorch's by its place; momentum is an argument of its own then."""
+    given = {"lr": 0.1, "weight_decay": 0.25}
+    ours = path_of(SGD, [1.0, -2.0, 0.5], momentum=0.5, **given)
+    theirs = path_of("torch.optim:SGD", [1.0, -2.0, 0.5], optimizer_args=(("momentum", 0.5),), **given)
+    assert theirs == pytest.approx(ours)
+
+
+class Signs:
+    """Moves by the sign alone; knows no weight decay."""
+
+    def __init__(self, parameters, lr, scale=1.0):
+        self.parameters, self.lr = parameters, lr * scale
+
+    def step(self):
+        for p in self.parameters:
+            p.sub_(p.grad.sign(), alpha=self.lr)
+
+
+class Still(Signs):
+    """Moves nothing."""
+
+    def step(self):
+        """Do nothing."""
+
+
+def test_decay_joins_the_gradient_of_who_knows_none():
+    """g = −1 + ½ · 4 = 1, so the weight falls; without decay it would rise."""
+    name = f"{__name__}:Signs"
+    assert path_of(name, [-1.0], start=4.0, lr=0.1, weight_decay=0.5) == pytest.approx([3.9])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "torch.optim:LBFGS"}, "cannot take a step: TypeError: .*closure"),
+        ({"optimizer": "adamw", "optimizer_args": '{"beta": 1}'}, "unexpected keyword argument 'beta'"),
+        ({"optimizer": "rmsprop", "optimizer_args": '{"alpha": -1}'}, "cannot take a step: ValueError"),
+        ({"optimizer": "sgd", "optimizer_args": '{"nesterov": true}'}, "sgd takes no train.optimizer-args"),
+        ({"optimizer": f"{__name__}:Still"}, "must move weights"),
+        (
+            {
+                "optimizer": f"{__name__}:Signs",
+                "lr": 1.0,
+                "weight_decay": 0.0,
+                "optimizer_args": '{"scale": 3e38}',
+            },
+            "finite ones",
+        ),
+    ],
+)
+def test_what_takes_no_step_is_refused_in_one_line(options, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        refuse_optimizer(TrainConfig(**options))
+    assert "\n" not in str(refused.value)
+
+
+def test_dashes_are_as_good_as_underscores():
+    refuse_optimizer(TrainConfig(optimizer="adamw", optimizer_args='{"weight-decay": 0.5}'))

@@ -1,0 +1,94 @@
+"""Schedules: the step size of every global round as a factor on `train.lr`.
+
+A schedule is called with the global round r (1, 2, …) and its arguments, and knows nothing else, so that a
+run that goes on for more rounds than it was to have begins no other one. One of a user's own is a function
+of the same form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import SCHEDULES
+from fedge.config.sections.train import TrainConfig
+
+_LEAST = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
+
+
+def constant(global_round: int, warmup: int = 0) -> float:
+    """min(1, r / w): the same in all rounds, after a linear rise over the first w = `warmup` of them.
+
+    >>> [constant(r, warmup=4) for r in (1, 2, 4, 9)]
+    [0.25, 0.5, 1.0, 1.0]
+    """
+    return min(1.0, global_round / warmup) if warmup else 1.0
+
+
+def exponential(global_round: int, decay: float = 0.99, warmup: int = 0) -> float:
+    """γ^(r − 1), γ = `decay`, which options say as `train.lr-decay`.
+
+    >>> [exponential(r, decay=0.5) for r in (1, 2, 3)]
+    [1.0, 0.5, 0.25]
+    """
+    return float(decay ** (global_round - 1) * constant(global_round, warmup))
+
+
+def cosine(global_round: int, rounds: int, last: float = 0.01, warmup: int = 0) -> float:
+    """l + (1 − l) (1 + cos(π (r − 1) / (R − 1))) / 2 to round R = `rounds`, then l = `last`.
+
+    Source: Loshchilov and Hutter 2017, SGDR, equation 5, without restarts.
+
+    >>> [round(cosine(r, rounds=3, last=0.2), 2) for r in (1, 2, 3, 4)]
+    [1.0, 0.6, 0.2, 0.2]
+    """
+    share = min(1.0, (global_round - 1) / max(1, rounds - 1))
+    return (last + (1 - last) * (1 + math.cos(math.pi * share)) / 2) * constant(global_round, warmup)
+
+
+def steps(global_round: int, at: Sequence[int] | str, factor: float = 0.1, warmup: int = 0) -> float:
+    """f^n, n the number of rounds in `at` that have begun, f = `factor`; `at` as "30,60" or [30, 60].
+
+    >>> [round(steps(r, at="3,5"), 3) for r in (1, 2, 3, 4, 5)]
+    [1.0, 1.0, 0.1, 0.1, 0.01]
+    """
+    rounds = at.split(",") if isinstance(at, str) else at
+    return float(factor ** sum(global_round >= int(first) for first in rounds)) * constant(
+        global_round, warmup
+    )
+
+
+def step_size(config: TrainConfig, global_round: int) -> float:
+    """η_r = η · the schedule's factor in a global round (1, 2, …).
+
+    >>> [round(step_size(TrainConfig(lr=0.1, lr_decay=0.5), r), 4) for r in (1, 2, 3)]
+    [0.1, 0.05, 0.025]
+    """
+    arguments = config.arguments("schedule")
+    if config.schedule in SCHEDULES.reading("train.lr-decay"):
+        arguments = {"decay": config.lr_decay, **arguments}
+    return float(config.lr * SCHEDULES.load(config.schedule)(global_round, **arguments))
+
+
+def refuse_schedule(config: TrainConfig, rounds: int) -> None:
+    """Raise ConfigError for a schedule that fails, or under which no weight would move in some round.
+
+    Args:
+        config: of the run.
+        rounds: global rounds of the run.
+    """
+    what = f"train.schedule {config.schedule}"
+    for global_round in range(1, rounds + 1):
+        try:
+            found = step_size(config, global_round)
+        except Exception as error:
+            raise ConfigError(
+                f"{what} fails in global round {global_round}: {type(error).__name__}: "
+                f"{' '.join(str(error).split())}; mend it, or change train.schedule-args"
+            ) from error
+        if not _LEAST <= found < math.inf:
+            raise ConfigError(
+                f"{what} must leave a step size of at least {_LEAST:.2g} in every round, but in round "
+                f"{global_round} it is {shown(found)}; change train.schedule-args"
+            )
