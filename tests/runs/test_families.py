@@ -17,7 +17,7 @@ from fedge.config.option import ConfigError
 from fedge.config.traits import BY_TIME
 
 pytestmark = pytest.mark.whole_runs
-PARTS = ["phefl", "clustered-edges", "soft-family", "tested-family"]
+PARTS = ["phefl", "clustered-edges", "soft-family", "tested-family", "esperhfl"]
 ARGUMENTS = {
     "clustered-edges": '{"clusters": 2, "warmup": 2}',
     "soft-family": '{"dial": 1.0, "warmup": 1}',

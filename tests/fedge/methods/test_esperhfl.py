@@ -1,0 +1,62 @@
+"""ESPerHFL, as the public code of the comparison computes it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedge.clustering.evidence import Evidence
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.methods.esperhfl import EsperHfl, EsperHflCloud, EsperHflLeaf
+from tests.support.edges import Edges, flat
+
+METHOD = json.loads((Path(__file__).parent / "witness_hierarchy.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("run", ["two_edge_rounds_no_clip", "one_edge_round_clipped"])
+def test_three_rounds(run):
+    method = METHOD["methods"]["esperhfl"]
+    problem, found = METHOD["problems"][method["problem"]], method["runs"][run]
+    edges = Edges(problem, found["hyperparameters"], EsperHfl, ClusterConfig(method="esperhfl"), EsperHflLeaf)
+    for wanted in found["rounds"]:
+        edges.round()
+        for key, states in (
+            ("edge_W_before_cloud", edges.brought),
+            ("cloud_W_by_edge", [leaf.model for leaf in edges.leaves]),
+            ("edge_V", [leaf.memory["v"] for leaf in edges.leaves]),
+        ):
+            np.testing.assert_allclose([flat(s) for s in states], wanted[key], rtol=1e-5, atol=1e-5)
+        of_leaves = [leaf.memory["m"] for leaf in edges.leaves]
+        np.testing.assert_allclose(of_leaves, wanted["edge_m"], rtol=1e-5, atol=1e-5)
+
+
+def cloud_of(*vectors):
+    models = [{"w": np.array(vector, dtype=np.float64)} for vector in vectors]
+    return Evidence(models, None, [1] * len(models), ("w",))
+
+
+def test_shares_by_hand():
+    """Likeness of (1, 0) to itself turned over is 0, to (1, 1) it is 1 / (1 + 2 − 1) = ½."""
+    found = EsperHflCloud(share=0.5, sharpness=2.0).group(cloud_of([1, 0], [0, 1], [1, 1])).memberships
+    near = np.e / (1 + np.e)
+    np.testing.assert_allclose(found[0], [0.5, 0.5 * (1 - near), 0.5 * near])
+    np.testing.assert_allclose(found[2], [0.25, 0.25, 0.5])
+
+
+def test_a_leaf_alone_and_leaves_of_zeros():
+    assert EsperHflCloud().group(cloud_of([1, 2])).memberships.tolist() == [[1.0]]
+    zeros = EsperHflCloud().group(cloud_of([0, 0], [0, 0], [0, 0])).memberships
+    np.testing.assert_allclose(zeros, [[0.3, 0.35, 0.35], [0.35, 0.3, 0.35], [0.35, 0.35, 0.3]])
+
+
+def test_the_mixture_is_evaluated():
+    """m v + (1 − m) w, with the model that the client is served."""
+    method = METHOD["methods"]["esperhfl"]
+    problem, found = METHOD["problems"][method["problem"]], method["runs"]["two_edge_rounds_no_clip"]
+    edges = Edges(problem, found["hyperparameters"], EsperHfl, ClusterConfig(method="esperhfl"), EsperHflLeaf)
+    edges.round()
+    leaf = edges.leaves[0]
+    mixed, memory = leaf.models(0)["mixed"], leaf.memories[0]
+    wanted = memory["m"] * flat(memory["v"]) + (1 - memory["m"]) * flat(leaf.model)
+    np.testing.assert_allclose(flat(mixed), wanted, rtol=1e-6)
