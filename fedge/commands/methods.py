@@ -50,13 +50,15 @@ def _told(name: str) -> Iterator[str]:
     Raises:
         ConfigError: there is none of that name, or it cannot be used.
     """
-    register = _register_of(name)
-    entry = register.entry(name)
+    first = _register_of(name)
+    entry = first.entry(name)
     yield f"{name}: {entry.doc}" if entry.doc else name
-    yield f'  {register.option}="{name}"'
-    if arguments := _arguments(register.load(name)):
-        yield f"  {register.option}-args: {arguments}"
-    yield from _client_method(name) if register is ALGORITHMS else _cloud_method(name)
+    also = [GROUPINGS] if first is ALGORITHMS and name in GROUPINGS.names else []
+    for register in [first, *also]:
+        yield f'  {register.option}="{name}"'
+        if arguments := _arguments(register.load(name)):
+            yield f"  {register.option}-args: {arguments}"
+        yield from _client_method(name) if register is ALGORITHMS else _cloud_method(name)
 
 
 def _register_of(name: str) -> Register:
@@ -86,7 +88,8 @@ def _client_method(name: str) -> Iterator[str]:
     if len(tiers.form.entries) < len(tiers.model):
         model = f"{len(tiers.form.entries)} of the model's {len(tiers.model)} entries"
     yield f"  client  keeps {_words(tiers.client_keeps, tiers)}"
-    yield f"          sends {' and '.join([model, *tiers.form.arrays])}"
+    arrays = dict.fromkeys(array.partition("/")[0] for array in tiers.form.arrays)
+    yield f"          sends {' and '.join([model, *arrays])}"
     if tiers.form.models:
         unseen = ", unseen clients too" if tiers.form.unseen else ""
         yield f"          is tested with the model {' and '.join(tiers.form.models)} of its own{unseen}"

@@ -81,3 +81,11 @@ def test_methods_of_a_user_are_told_as_well(capsys, tmp_path, monkeypatch):
 def test_an_unknown_method_is_refused_with_the_names(capsys):
     assert main(["methods", "ditho"]) == 4
     assert "did you mean ditto?" in capsys.readouterr().err
+
+
+def test_a_method_of_several_tiers_is_told_whole(capsys):
+    out = told(capsys, "esperhfl")
+    assert 'train.algorithm="esperhfl"' in out
+    assert "sends the model and v and m" in out
+    assert 'cluster.method="esperhfl"' in out
+    assert out.index("cloud") > out.index("leaf    keeps v (a model), m")
