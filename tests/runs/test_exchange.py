@@ -1,6 +1,7 @@
 """Runs in which only what trains travels, or whose first weights come from a file."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ BYTES = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink
 
 
 def tables(found):
-    """What a run computed without its bytes on the way."""
+    """Results of a run without its bytes on the way."""
     rows = [{k: v for k, v in row.items() if k not in BYTES} for row in of_rounds(found)]
     return {**found, "global": rows}
 
@@ -40,7 +41,7 @@ def of_rounds(found):
 
 
 def both(folder, **changes):
-    """Return what a run computes when everything travels, and when only what trains does."""
+    """Results of two runs: everything travels, or only trainable entries."""
     config = small_config(folder) | HALF | changes
     return carry_out(config, "all"), carry_out({**config, "train.exchange": "trainable"}, "trainable")
 
@@ -99,12 +100,13 @@ def test_privacy_and_the_virtual_clock_take_part(tmp_path):
 
 
 @pytest.mark.extended
-def test_ray_and_leaf_servers_compute_the_same_bits(tmp_path, certificates, address):
+def test_ray_and_leaf_servers_compute_the_same_bits(tmp_path, certificates, address, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
     config = small_config(tmp_path) | HALF | {"train.exchange": "trainable", "partition.unseen-clients": 1}
     wanted = carry_out(config, "here")
-    done = flwr_run(tmp_path, {**config, "run-name": "ray"}).communicate(timeout=300)
+    done = flwr_run(tmp_path, {**config, "run-name": "ray"})
     found = comparable(tmp_path / "runs" / "ray")
-    assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == [], done
+    assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == [], done.stderr
     with in_threads(address, certificates, tmp_path):
         outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
     found = comparable(outcome.folder)
