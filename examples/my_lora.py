@@ -30,23 +30,23 @@ class Adapted(nn.Module):
 class Transformer(nn.Module):
     """Samples of a window are tokens; a block of attention and two layers; the mean says the class."""
 
-    def __init__(self, input_shape: tuple[int, ...], classes: int, width: int = 64, rank: int = 4):
+    def __init__(self, input_shape: tuple[int, ...], classes: int, hidden: int = 64, rank: int = 4):
         """Take windows of `input_shape` (C, T); rank 0 trains everything."""
         super().__init__()
         channels, samples = input_shape
-        self.place = nn.Parameter(torch.randn(samples, width) / 10)
-        self.embed, self.qkv = nn.Linear(channels, width), nn.Linear(width, 3 * width)
+        self.place = nn.Parameter(torch.randn(samples, hidden) / 10)
+        self.embed, self.qkv = nn.Linear(channels, hidden), nn.Linear(hidden, 3 * hidden)
         self.out, self.up, self.down = (
-            nn.Linear(width, width),
-            nn.Linear(width, 4 * width),
-            nn.Linear(4 * width, width),
+            nn.Linear(hidden, hidden),
+            nn.Linear(hidden, 4 * hidden),
+            nn.Linear(4 * hidden, hidden),
         )
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
         if rank:
             self.requires_grad_(False)
             for name in ("qkv", "out", "up", "down"):
                 setattr(self, name, Adapted(getattr(self, name), rank, alpha=2 * rank))
-        self.head = nn.Linear(width, classes)
+        self.head = nn.Linear(hidden, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, T) → (N, classes)."""

@@ -24,7 +24,7 @@ FENCED = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = {
     "my_model": {"train.model": "my_model:Gru", "train.model-args.hidden": 4},
-    "my_lora": {"train.model": "my_lora:Transformer", "train.model-args.width": 8},
+    "my_lora": {"train.model": "my_lora:Transformer", "train.model-args.hidden": 8},
     "my_data": {"data.path": "my_data:rows_of_digits", "data.path-args.writers": 4},
     "my_rule": {"leaf.strategy": "my_rule:GeometricMedian", "scaffold.enabled": False},
     "my_grouping": {"cluster.method": "my_grouping:largest_gap"},

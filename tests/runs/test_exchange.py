@@ -104,7 +104,7 @@ def test_ray_and_leaf_servers_compute_the_same_bits(tmp_path, certificates, addr
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
     config = small_config(tmp_path) | HALF | {"train.exchange": "trainable", "partition.unseen-clients": 1}
     wanted = carry_out(config, "here")
-    done = flwr_run(tmp_path, {**config, "run-name": "ray"})
+    done = flwr_run(tmp_path, {**config, "run-name": "ray"}, seed="3")
     found = comparable(tmp_path / "runs" / "ray")
     assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == [], done.stderr
     with in_threads(address, certificates, tmp_path):
