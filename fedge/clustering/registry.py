@@ -49,14 +49,14 @@ NEEDS: Mapping[Need, Meaning] = {
     "one-start": Meaning("one model with which all leaves began the round"),
     "cluster-start": Meaning("one model with which all leaves of a cluster began the round"),
     "cross-losses": Meaning(
-        "losses at each other's clients", {"losses and accuracies of the leaves' models": LOSSES}
+        "losses at each other's clients", {"losses and scores of the leaves' models": LOSSES}
     ),
-    "pool": Meaning("models of the cloud's own", {"losses and accuracies of the cloud's models": LOSSES}),
+    "pool": Meaning("models of the cloud's own", {"losses and scores of the cloud's models": LOSSES}),
     "updates": Meaning(
         "clients' updates of one model",
         {
             "updates of single clients, without the leaf's noise": SINGLE_MODELS,
-            "losses and accuracies of models on trial": LOSSES,
+            "losses and scores of models on trial": LOSSES,
         },
     ),
     "description": Meaning(

@@ -238,12 +238,16 @@ SCENARIOS = Register(
     ),
 )
 
+_EXAMPLES = "fedge.data.examples"
 DATASETS = Register(
     "data.path",
     "fedge.datasets",
     Entry("auto", "data/hhar-windows.npz if it is there, else synthetic"),
     Entry("synthetic", "made up in the form of HHAR", "hhar:synthetic_windows"),
     Entry("digits", "1,797 images of handwritten digits (scikit-learn's)", "fedge.data.digits:digits"),
+    Entry("diabetes", "numbers to learn, 442 patients (scikit-learn's)", f"{_EXAMPLES}.diabetes:diabetes"),
+    Entry("notes", "made recordings in which several of six notes sound", f"{_EXAMPLES}.notes:notes"),
+    Entry("sonnets", "twelve of Shakespeare, to learn the next character", f"{_EXAMPLES}.sonnets:sonnets"),
 )
 
 _SERVERS = "fedge.devices.rules"

@@ -146,14 +146,14 @@ def _bar(board: Board, width: int, marks: Marks) -> Text:
 _Row = dict[str, Text]
 # Columns from the richest to the poorest table; the first that fits is shown.
 _LAYOUTS = (
-    ("leaf", "cluster", "accuracy", "trend", "worst", "decision", "clients"),
-    ("leaf", "cluster", "accuracy", "trend", "worst", "gate", "clients"),
-    ("leaf", "cluster", "accuracy", "worst", "gate", "clients"),
-    ("leaf", "cluster", "accuracy", "gate", "clients"),
-    ("leaf", "cluster", "accuracy", "gate"),
-    ("leaf", "accuracy"),
+    ("leaf", "cluster", "score", "trend", "worst", "decision", "clients"),
+    ("leaf", "cluster", "score", "trend", "worst", "gate", "clients"),
+    ("leaf", "cluster", "score", "worst", "gate", "clients"),
+    ("leaf", "cluster", "score", "gate", "clients"),
+    ("leaf", "cluster", "score", "gate"),
+    ("leaf", "score"),
 )
-_RIGHT = ("leaf", "accuracy")
+_RIGHT = ("leaf", "score")
 
 
 def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
@@ -163,6 +163,8 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
     rows = [_leaf_row(board, leaf, marks) for leaf in range(shown)]
     rows.append(_all_row(board))
     header = {name: Text(name, style="dim") for name in (*_LAYOUTS[0], "gate")}
+    if board.result is not None:
+        header["score"] = Text(board.result.learned.scores[0].said, style="dim")
     header["decision"] = Text(f"gate     own {marks.to} offered", style="dim")
     widths, spare = _fitting([header, *rows], width, with_trend=bool(marks.levels))
     if "trend" in widths:
@@ -213,7 +215,7 @@ def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
     short, long = _gate(result, marks)
     return row | {
         "cluster": Text.assemble((marks.cluster, colour(result.cluster)), f" {result.cluster}"),
-        "accuracy": Text(_score(result.test_score), style="bold"),
+        "score": Text(_score(result.test_score), style="bold"),
         "worst": _worst(board.result, leaf),
         "gate": short,
         "decision": long,
@@ -228,7 +230,7 @@ def _all_row(board: Board) -> _Row:
     seen = board.result.over_clients("test_score")
     return row | {
         "cluster": Text(str(len({leaf.cluster for leaf in board.result.leaves}))),
-        "accuracy": Text(_score(seen.mean if seen else None), style="bold"),
+        "score": Text(_score(seen.mean if seen else None), style="bold"),
         "worst": _worst(board.result, None),
     }
 

@@ -39,7 +39,7 @@ class TimeOrder:
             f"the data have lost their time order: neighbouring windows are no more alike than random ones "
             f"(runs of one class have {self.mean_run:.1f} windows, {self.random_run:.1f} in random "
             f"order), so blocks of "
-            f"time are random windows, and accuracy on known users is too good by an unknown amount"
+            f"time are random windows, and scores of known users are too good by an unknown amount"
         )
 
 

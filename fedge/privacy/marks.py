@@ -64,7 +64,7 @@ WINDOWS = Quantity("numbers of windows")
 WEIGHTS = Quantity("weights that clients give themselves")
 CHECKSUMS = Quantity("checksums of what clients keep")
 LOSSES = Quantity("losses")
-ACCURACIES = Quantity("accuracies")
+ACCURACIES = Quantity("scores")
 SPREADS = Quantity("how far the models of a leaf's clients lie apart", frozenset({"local"}))
 DESCRIPTIONS = Quantity("class-wise means and deviations of features")
 WHO_FAILED = Quantity("who failed")
@@ -83,7 +83,7 @@ def quantity_of(entry: str, leaving: Leaving) -> Quantity:
         UnmarkedError: nobody has marked it.
 
     >>> quantity_of("own/val/sums/anything", {"sums/*": ACCURACIES}).words
-    'accuracies'
+    'scores'
     """
     folder, _, last = entry.rpartition("/")
     for name in (entry, last, f"{folder.rpartition('/')[2]}/*"):

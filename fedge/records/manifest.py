@@ -128,8 +128,15 @@ def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     )
 
 
+_BOUNDS = ("lowest", "highest")
 _IS_SCORE = _with(name=_is_text, higher_is_better=_is_bool, unit=_is_text, words=_is_text)
 _IS_TASK = _with(name=_is_text, scores=_list_of(_IS_SCORE), loss_unit=_is_text)
+
+
+def _has_bounds(task: Mapping[str, Any]) -> bool:
+    """Whether the bounds of a task's loss and scores are numbers, where they are told."""
+    bounds = [task.get("least_loss"), *(each.get(name) for each in task["scores"] for name in _BOUNDS)]
+    return all(bound is None or _is_number(bound) for bound in bounds)
 
 
 def _are_names(value: Any) -> bool:
@@ -169,7 +176,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "stopped": _with(by=_is_text, after_round=_is_count, reason=_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),
     "outputs": _table_of(_is_text),
-    "task": lambda value: value is None or (_IS_TASK(value) and bool(value["scores"])),
+    "task": lambda value: value is None or (_IS_TASK(value) and bool(value["scores"]) and _has_bounds(value)),
     "process": lambda value: isinstance(value, dict),
 }  # fmt: skip
 

@@ -33,7 +33,7 @@ from fedge.records.server_table import SERVERS
 from fedge.records.shown import run_html
 from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
-from fedge.tasks.chosen import scores_of
+from fedge.tasks.chosen import least_loss_of, scores_of
 from fedge.tasks.task import Score
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ class RunData:
     """Results of a run so far.
 
     A row per global round, or per leaf, client, process or cloud step in it; a cell is null where nothing was
-    measured. Accuracies are shares, 0..1, of the served model on test windows, unless the name says "val",
-    "shared" or "tuned": the model before and after a round's fine-tuning, whichever is served.
+    measured. Scores are in their unit (accuracy: a share, 0..1), of the served model on test windows, unless
+    the name says "val", "shared" or "tuned": the model before and after a round's fine-tuning, whichever is
+    served.
 
     Attributes:
         folder: where it was read.
@@ -161,8 +162,13 @@ class RunData:
 
     @property
     def score(self) -> Score:
-        """The score by which the run's models are compared, of classification accuracy."""
+        """The score by which the run's models are compared, the first; accuracy where classes are learnt."""
         return self.scores[0]
+
+    @property
+    def least_loss(self) -> float:
+        """The smallest loss that can be of the run's task."""
+        return least_loss_of(self.manifest.get("task"))
 
     @property
     def has_classes(self) -> bool:

@@ -21,14 +21,16 @@ class Listed:
 
     Attributes:
         rounds: "30/30": done and planned.
-        accuracy: mean over clients of the served models' test accuracy in the newest round.
-        worst: the lowest of a client.
+        said: score by which its models are compared.
+        score: mean over clients of the served models' test score in the newest round.
+        worst: that of the client with the worst.
         unseen: mean over unseen clients, on users unseen in training.
     """
 
     name: str
     status: str
-    accuracy: str
+    said: str
+    score: str
     worst: str
     unseen: str
     rounds: str
@@ -80,7 +82,7 @@ def _listed_sweep(folder: Path) -> Listed:
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)
-    nothing = dict.fromkeys(("accuracy", "worst", "unseen", "rounds", "seed"), _NOTHING)
+    nothing = dict.fromkeys(("said", "score", "worst", "unseen", "rounds", "seed"), _NOTHING)
     return Listed(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **nothing)
 
 
@@ -89,14 +91,16 @@ def listed(folder: Path) -> Listed:
     try:
         manifest = read_manifest(folder)
     except RunFolderError:
-        return Listed(folder.name, "unreadable", *[_NOTHING] * 6)
+        return Listed(folder.name, "unreadable", *[_NOTHING] * 7)
     final = _last_row(folder / "metrics" / "global_rounds.csv")
     config: dict[str, Any] = manifest.get("config", {})
-    score = scores_of(manifest.get("task"))[0][0].name
+    first = scores_of(manifest.get("task"))[0][0]
+    score = first.name
     return Listed(
         name=folder.name,
         status=manifest["status"],
-        accuracy=_score(final.get(f"test_{score}_mean")),
+        said=first.said,
+        score=_score(final.get(f"test_{score}_mean")),
         worst=_score(final.get(f"test_{score}_worst")),
         unseen=_score(final.get(f"unseen_{score}_mean")),
         rounds=f"{final.get('global_round', 0)}/{config.get('num-server-rounds', '?')}",
@@ -114,7 +118,7 @@ def _last_row(path: Path) -> dict[str, str]:
 
 
 def _score(cell: str | None) -> str:
-    """An accuracy with four digits."""
+    """A score with four digits."""
     try:
         return f"{float(cell or ''):.4f}"
     except ValueError:
@@ -122,9 +126,13 @@ def _score(cell: str | None) -> str:
 
 
 def lines(runs: Sequence[Listed]) -> Iterator[str]:
-    """Yield the list as aligned text, with a header."""
-    rows = [("run", "status", "accuracy", "worst", "unseen", "rounds", "seed", "started (UTC)")]
-    rows += [(r.name, r.status, r.accuracy, r.worst, r.unseen, r.rounds, r.seed, r.started) for r in runs]
+    """Yield the list as aligned text, with a header; where scores differ, each stands beside its number."""
+    names = {run.said for run in runs if run.said != _NOTHING}
+    head = "score" if len(names) > 1 else next(iter(names), "score")
+    rows = [("run", "status", head, "worst", "unseen", "rounds", "seed", "started (UTC)")]
+    for run in runs:
+        score = f"{run.said} {run.score}" if len(names) > 1 and run.score != _NOTHING else run.score
+        rows.append((run.name, run.status, score, run.worst, run.unseen, run.rounds, run.seed, run.started))
     yield from aligned(rows)
 
 

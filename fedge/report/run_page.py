@@ -117,7 +117,7 @@ def notices(run: RunData) -> list[Notice]:
     if run.status == "failed":
         found.append(Notice("error", f"The run failed: {manifest.get('reason', 'see run.log')}"))
     if manifest.get("data", {}).get("synthetic"):
-        found.append(Notice("warning", "The data are synthetic: accuracies say nothing about people."))
+        found.append(Notice("warning", "The data are synthetic: scores say nothing about people."))
     if run.status == "running":
         found.append(
             Notice(
@@ -170,7 +170,7 @@ def _spread(std: float | None) -> str:
 
 
 def _unseen_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
-    """The accuracy on users unseen in training, if there are unseen clients."""
+    """The score on users unseen in training, if there are unseen clients."""
     unseen = f"unseen_{run.score.name}"
     if final[f"{unseen}_mean"] is None:
         return []

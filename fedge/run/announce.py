@@ -40,9 +40,7 @@ from fedge.training.kernels import ROUNDED, TORCH, Kernel
 
 logger = logging.getLogger(__name__)
 
-_SYNTHETIC = (
-    "synthetic data: accuracies say nothing about people; set data.path to a window file for real ones"
-)
+_SYNTHETIC = "synthetic data: scores say nothing about people; set data.path to a window file for real ones"
 
 
 class Announcer:

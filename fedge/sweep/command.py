@@ -270,9 +270,10 @@ class _Counter:
         self._pace.observe(run.label, ended.seconds, ended.rounds)
         left_s = seconds_left(self._pace, pool.at_work(), pool.to_come(), pool.jobs)
         at_end = listed(run.folder)
+        scores = at_end.said, at_end.score, at_end.worst
         return run_line(
-            self.done, self.total, run.name, self._width, ended.status, (at_end.accuracy, at_end.worst),
-            ended.seconds, left_s,
+            self.done, self.total, run.name, self._width, ended.status, scores, ended.seconds,
+            left_s,
         )  # fmt: skip
 
 

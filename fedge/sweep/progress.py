@@ -65,9 +65,11 @@ def run_line(
 ) -> str:  # fmt: skip
     """The line of one run that ended; `number` runs of `total` are done.
 
-    It took `seconds`; in `left_s` seconds all are done, None where that is not known.
+    Its `scores` are the score's name, the mean and the worst. It took `seconds`; in `left_s` seconds all are
+    done, None where that is not known.
     """
-    score = f"accuracy {scores[0]}  worst {scores[1]}"
+    said, mean, worst = scores
+    score = f"{said} {mean}  worst {worst}"
     left = "" if left_s is None else f"  left {seconds_text(left_s)}"
     count = f"{number:>{len(str(total))}}/{total}"
     return f"{count}  {name:<{width}}  {status:<9}  {score}  {seconds_text(seconds)}{left}"

@@ -13,7 +13,7 @@ from fedge.records.manifest import RunFolderError
 from fedge.records.reader import RunData, load_run
 from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, final_lines, finals
 from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
-from fedge.report.comparison.metrics import METRICS
+from fedge.report.comparison.metrics import Metric, metrics_of
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
@@ -21,7 +21,7 @@ from fedge.report.html.tables import counted
 from fedge.sweep.plan import Sweep
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"
-_ON_TERMINAL = tuple(METRICS)[:2]
+_ON_TERMINAL = 2  # metrics
 
 
 def write_summary(sweep: Sweep) -> list[str]:
@@ -98,7 +98,8 @@ def _lines(found: Sequence[Comparison]) -> Iterator[str]:
     for comparison in found:
         if comparison.title:
             yield f"{comparison.title}:"
-        yield from final_lines(comparison.rows, _ON_TERMINAL)
+        metrics = list(dict.fromkeys(row.metric for row in comparison.rows))
+        yield from final_lines(comparison.rows, metrics[:_ON_TERMINAL])
 
 
 def _write_finals(sweep: Sweep, found: Sequence[Comparison]) -> None:
@@ -111,14 +112,20 @@ def _write_finals(sweep: Sweep, found: Sequence[Comparison]) -> None:
 def _write_runs(sweep: Sweep, runs: Mapping[str, RunData]) -> None:
     """Write `RUNS`; a run that did not reach its last round has no numbers."""
     rows = []
+    metrics = {name: read for run in runs.values() for name, read in _always(run).items()}
     for planned in sweep.runs:
         run = runs.get(planned.name)
         numbers = (
-            [read(run) for read in METRICS.values()] if run and reached_end(run) else [None] * len(METRICS)
+            [read(run) for read in metrics.values()] if run and reached_end(run) else [None] * len(metrics)
         )
         status = run.status if run else "missing"
         rows.append([planned.name, *planned.point.values(), planned.seed, status, *numbers])
-    _write_csv(sweep.folder / RUNS, ["run", *(a.name for a in sweep.axes), "seed", "status", *METRICS], rows)
+    _write_csv(sweep.folder / RUNS, ["run", *(a.name for a in sweep.axes), "seed", "status", *metrics], rows)
+
+
+def _always(run: RunData) -> dict[str, Metric]:
+    """The metrics that every run of its task has, by name."""
+    return {name: metric for name, metric in metrics_of(run.scores).items() if metric.always}
 
 
 def _write_csv(path: Path, header: Sequence[object], rows: Sequence[Sequence[object]]) -> None:

@@ -292,8 +292,23 @@ def described(config: TrainConfig) -> dict[str, Any]:
     """Entry of a task in a run's manifest: name, scores, unit of the loss."""
     task = task_of(config)
     names = ("name", "unit", "words", "higher_is_better")
-    scores = [{name: getattr(score, name) for name in names} for score in task.scores]
-    return {"name": config.task, "scores": scores, "loss_unit": task.loss_unit}
+    scores = [
+        {name: getattr(score, name) for name in names}
+        | {name: _told(getattr(score, name)) for name in ("lowest", "highest")}
+        for score in task.scores
+    ]
+    found = {"name": config.task, "scores": scores, "loss_unit": task.loss_unit}
+    return found | {"least_loss": _told(task.least_loss)}
+
+
+def _told(bound: float) -> float | None:
+    """A bound as a manifest has it, which knows no infinity."""
+    return bound if math.isfinite(bound) else None
+
+
+def _bound(told: Any, otherwise: float) -> float:
+    """A bound of a manifest."""
+    return otherwise if told is None else float(told)
 
 
 def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], str]:
@@ -305,10 +320,18 @@ def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], s
     if not described:
         return tuple(CLASSIFICATION.scores), CLASSIFICATION.loss_unit
     scores = tuple(
-        Score(str(s["name"]), _not_here, bool(s["higher_is_better"]), str(s["unit"]), str(s["words"]))
+        Score(
+            str(s["name"]), _not_here, bool(s["higher_is_better"]), str(s["unit"]), str(s["words"]),
+            _bound(s.get("lowest"), -math.inf), _bound(s.get("highest"), math.inf),
+        )
         for s in described["scores"]
-    )
+    )  # fmt: skip
     return scores, str(described["loss_unit"])
+
+
+def least_loss_of(described: Mapping[str, Any] | None) -> float:
+    """The smallest loss that can be of a run's task, as its manifest has it; see `scores_of`."""
+    return _bound(described.get("least_loss"), -math.inf) if described else CLASSIFICATION.least_loss
 
 
 def _not_here(sums: Sums) -> float:

@@ -12,7 +12,6 @@ from torch.utils.tensorboard.summary import hparams
 from fedge.trackers.tracker import TrackedRun
 
 FOLDER = "tensorboard"
-_RESULT = "global/test_accuracy_mean"  # by which the HPARAMS page lists runs
 
 
 class _TensorBoard:
@@ -20,7 +19,9 @@ class _TensorBoard:
 
     def __init__(self, run: TrackedRun) -> None:
         self._writer = SummaryWriter(str(run.folder / FOLDER))
-        experiment, session, self._session_end = hparams(dict(run.params), {_RESULT: None})
+        experiment, session, self._session_end = hparams(
+            dict(run.params), {run.result: None}
+        )  # what its page lists runs by
         if not run.resumed:
             self._add_summary(experiment)
             self._add_summary(session)

@@ -23,6 +23,7 @@ from fedge.records.device_tables import growing
 from fedge.records.folder import write_whole
 from fedge.records.round_tables import GlobalRow, LeafRow, tables_of
 from fedge.rounds.results import RoundResult
+from fedge.tasks.chosen import scores_of
 from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,11 @@ def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
     }
 
 
+def result_of(manifest: Mapping[str, Any]) -> str:
+    """The number of `numbers_of` by which runs are told apart: a mean of their task's first score."""
+    return f"global/test_{scores_of(manifest.get('task'))[0][0].name}_mean"
+
+
 class Tracking:
     """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
 
@@ -89,7 +95,10 @@ class Tracking:
         """Tell the tracker of the run, new or going on."""
         if self._kind != NONE:
             self._thread = threading.Thread(
-                target=self._work, args=(params_of(manifest),), name="tracker", daemon=True
+                target=self._work,
+                args=(params_of(manifest), result_of(manifest)),
+                name="tracker",
+                daemon=True,
             )
             self._thread.start()
 
@@ -130,11 +139,11 @@ class Tracking:
         self._thread = None
         return [f"tracker {self._kind} failed and the run goes on without it: {problem}; see run.log"]
 
-    def _work(self, params: Mapping[str, Scalar]) -> None:
+    def _work(self, params: Mapping[str, Scalar], result: str) -> None:
         """Do the tracker's work, in its own thread."""
         try:
             state = _State(self._folder / STATE, self._kind)
-            run = TrackedRun(self._folder, self._folder.name, state.id, params, state.is_known)
+            run = TrackedRun(self._folder, self._folder.name, state.id, params, state.is_known, result)
             state.write()
             tracker = open_tracker(self._kind, run, self._arguments)
             end = None

@@ -60,7 +60,7 @@ def project(tmp_path, monkeypatch):
 
 def test_each_is_short():
     files = list(EXAMPLES.glob("my_*.py"))
-    assert {file.stem for file in files} == set(PARTS)
+    assert {file.stem for file in files} == {*PARTS, "my_characters"}  # which test_tasks.py carries out
     assert all(len(file.read_text().splitlines()) < 60 for file in files)
 
 

@@ -60,7 +60,7 @@ def test_a_run_says_what_it_spent_and_what_is_not_covered(tmp_path):
     (last,) = (line for line in lines if line.startswith("note: privacy: "))
     for line in (first, last):
         assert "mean and std of raw windows (data.normalize)" in line
-        assert "accuracies by which gates decide (gate.enabled)" in line
+        assert "scores by which gates decide (gate.enabled)" in line
     assert f"epsilon {SPENT.spent(6):.4g} at delta 1e-05 was spent in 6 leaf rounds" in last
     manifest = json.loads((run.folder / "manifest.json").read_text())
     assert last.removeprefix("note: ") in manifest["remarks"]
@@ -87,7 +87,7 @@ def test_rounds_that_fine_tune_are_counted(tmp_path):
     """Two leaf rounds a global round, and three more in the last."""
     run, said = carry_out(tmp_path, **{"personal.leaf-rounds": 3})
     assert spent(run) == [SPENT.spent(2), SPENT.spent(4), SPENT.spent(9)]
-    assert "accuracies by which fine-tuned models are served (personal.leaf-rounds)" in said
+    assert "scores by which fine-tuned models are served (personal.leaf-rounds)" in said
 
 
 def test_without_privacy_nothing_is_said_or_counted(tmp_path):

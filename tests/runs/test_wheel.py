@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from user_tasks import FILES, FIRST_SCORES, OPTIONS
 
 from fedge import load_run
 
@@ -157,6 +158,30 @@ def test_a_newcomer_gets_along(tmp_path):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "agree in every bit" in ended.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", FILES)
+def test_projects_of_other_tasks_have_the_same_bits_on_both_engines(name, shell, tmp_path):
+    """Regression; next character by a GRU; a task with a loss and scores of one's own: run, report, compare."""
+    for file, text in FILES[name].items():
+        (tmp_path / file).write_text(text)
+    packaged = "import fedge, pathlib; print(pathlib.Path(fedge.__file__).parent / 'packaged' / 'examples')"
+    shutil.copy(Path(shell("python", "-c", packaged).strip()) / "my_characters.py", tmp_path)
+    options = {**OPTIONS[name], "federation": "local"}
+    said = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
+    runs = {}
+    for engine in ("inprocess", "flower"):
+        shell("fedge", "run", "--engine", engine, *said, "-c", f'run-name="{engine}"')
+        runs[engine] = load_run(tmp_path / "runs" / engine)
+    here, there = runs.values()
+    models = [run.folder / "checkpoints" / "final.safetensors" for run in (here, there)]
+    assert models[0].read_bytes() == models[1].read_bytes()
+    measured = [column for column in here.rounds.columns if "seconds" in column]
+    assert here.rounds.drop(measured).equals(there.rounds.drop(measured))
+    assert here.score.name == FIRST_SCORES[name]
+    said = shell("fedge", "compare", "inprocess", "flower")
+    assert f"mean test {here.score.said}" in said
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")

@@ -18,11 +18,14 @@ class DataConfig(Section):
     SECTION = "data"
     path: str = option(
         "auto",
-        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; or "auto": '
-        "data/hhar-windows.npz if it is there, else synthetic",
+        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; "diabetes", numbers to '
+        'learn; "notes", several classes; "sonnets", characters; or "auto": data/hhar-windows.npz if it is '
+        "there, else synthetic",
     )
     path_args: str = option(
-        "", "keyword arguments of digits or a data set of one's own, as a table", table=True
+        "",
+        "keyword arguments of digits, diabetes, notes, sonnets or a data set of one's own, as a table",
+        table=True,
     )
     split: str = option(
         "auto",
@@ -34,7 +37,7 @@ class DataConfig(Section):
         0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8
     )
     test_fraction: float = option(
-        0.2, "share of the windows for test (the reported accuracy)", above=0.0, maximum=0.8
+        0.2, "share of the windows for test (the reported score)", above=0.0, maximum=0.8
     )
     guard_windows: int = option(
         1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0

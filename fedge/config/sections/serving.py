@@ -14,7 +14,7 @@ class GateConfig(Section):
     SECTION = "gate"
     enabled: bool = option(True, "false: every offer is taken")
     min_gain: float = option(
-        0.0, "validation accuracy (0..1) an offer must add to be taken", minimum=-1.0, maximum=1.0
+        0.0, "validation score, in its unit, that an offer must add to be taken", minimum=-1.0, maximum=1.0
     )
     rule: str = option(
         "published",

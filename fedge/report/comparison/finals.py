@@ -8,15 +8,13 @@ from pathlib import Path
 
 from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
-from fedge.report.comparison.metrics import METRICS, OPTIONAL, Metric, cost, share
+from fedge.report.comparison.metrics import Metric, cost, metrics_of, share
 from fedge.report.comparison.statistics import Estimate, estimate, paired
 from fedge.report.comparison.targets import VIRTUAL, costs_to, default_target, virtual_seconds_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
 
-_SEEN, _UNSEEN = "test_accuracy_mean", "unseen_accuracy_mean"
-_SHARED = "shared_accuracy_mean"  # of seen users, where leaves fine-tune their served models
 CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
@@ -31,6 +29,8 @@ class Final:
         over_seeds: None when no run of the group reached its last round.
         difference: to the reference group, over common seeds; None for the reference itself.
         is_best: no other group's mean is better; never where there is one group, or no better.
+        is_always: every comparison has this metric.
+        headline: its place in a summary, from 1; 0: a summary has no room for it.
     """
 
     metric: str
@@ -40,20 +40,24 @@ class Final:
     reference: str
     difference: Estimate | None
     is_best: bool = False
+    is_always: bool = False
+    headline: int = 0
 
 
 def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
     """Every metric of every group; the first group is the reference.
 
     Args:
-        groups: to compare.
-        target: accuracy (0..1) to which rounds, bytes and seconds are counted; by default 95 % of the
-            reference's final one, of seen and of unseen users.
+        groups: to compare, by the scores of the first one's task.
+        target: score to which rounds, bytes and seconds are counted; by default 95 % of the reference's
+            final one, of seen and of unseen users.
     """
     found = []
-    for name, metric in {**METRICS, **OPTIONAL, **_to_target(groups, target), **_relative(groups)}.items():
+    first = groups[0].runs[0]
+    known = metrics_of(first.scores, first.least_loss)
+    for name, metric in {**known, **_to_target(groups, target), **_relative(groups)}.items():
         per_group = [_values(group, metric) for group in groups]
-        if name in METRICS or any(per_group):
+        if metric.always or any(per_group):
             found += _rows(name, metric, groups, per_group)
     return found
 
@@ -77,6 +81,8 @@ def _rows(
             groups[0].label,
             None if group is groups[0] else paired(values, per_group[0], -width, width),
             found is not None and found.mean == best,
+            metric.always,
+            metric.headline,
         )
         for group, values, found in zip(groups, per_group, estimates, strict=True)
     ]
@@ -93,11 +99,12 @@ def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
 def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metric]:
     """The costs until the target is reached, on seen and on unseen users."""
     metrics: dict[str, Metric] = {}
-    for users, column in (("seen users", _SEEN), ("unseen users", _UNSEEN)):
+    name = groups[0].score.name
+    for users, column in (("seen users", f"test_{name}_mean"), ("unseen users", f"unseen_{name}_mean")):
         goal = default_target(groups[0], column) if target is None else target
         if goal is not None:
             reads = {**costs_to(column, goal), **virtual_seconds_to(column, goal)}
-            metrics |= {f"{name}, {users}": cost(read) for name, read in reads.items()}
+            metrics |= {f"{cost_name}, {users}": cost(read) for cost_name, read in reads.items()}
     return metrics
 
 
@@ -111,8 +118,10 @@ def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
         )
         metrics[f"share of {who} worse off than global"] = share(by.worse_off("global", unseen_clients))
     recovered = "recovered share of the gap to the oracle"  # outside 0 to 1 where groups do worse, or better
-    metrics[f"{recovered}, seen users"] = Metric(by.recovered(_SHARED, _SEEN), 1)
-    metrics[f"{recovered}, unseen users"] = Metric(by.recovered(_UNSEEN), 1)
+    name = groups[0].score.name
+    shared, seen = f"shared_{name}_mean", f"test_{name}_mean"  # of seen users, where leaves fine-tune
+    metrics[f"{recovered}, seen users"] = Metric(by.recovered(shared, seen), 1)
+    metrics[f"{recovered}, unseen users"] = Metric(by.recovered(f"unseen_{name}_mean"), 1)
     return metrics
 
 
@@ -147,13 +156,19 @@ def csv_cells(row: Final) -> list[object]:
     return [*_estimate_cells(row), *_difference_cells(row)]
 
 
-def final_lines(rows: Sequence[Final], metrics: Collection[str] = tuple(METRICS)) -> Iterator[str]:
-    """Yield the final numbers of some metrics as aligned text, with a header; virtual seconds where known."""
+def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -> Iterator[str]:
+    """Yield the final numbers of some metrics as aligned text, with a header; virtual seconds where known.
+
+    Args:
+        rows: of all metrics.
+        metrics: those that are wanted; None: those that every comparison has.
+    """
     header = ("metric", "group", "n", "mean ± std", f"minus {rows[0].reference}", "95 % interval")
     body = [
         (r.metric, r.group, str(len(r.seeds)), estimate_text(r.over_seeds), estimate_text(r.difference),
          interval_text(r.difference))
-        for r in rows if r.metric in metrics or r.metric.startswith(VIRTUAL)
+        for r in rows
+        if (r.is_always if metrics is None else r.metric in metrics) or r.metric.startswith(VIRTUAL)
     ]  # fmt: skip
     yield from aligned([header, *body])
 

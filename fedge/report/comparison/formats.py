@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedge.report.comparison.finals import Final
-from fedge.report.comparison.metrics import HEADLINES
 from fedge.report.comparison.targets import VIRTUAL
 from fedge.report.html.tables import NOTHING, text_of
 
@@ -17,9 +16,10 @@ _MARKDOWN = re.compile(r"([\\|*_`<\[])")
 
 def headlines(rows: Sequence[Final]) -> list[str]:
     """The metrics of a summary that any group has a number of."""
-    known = {row.metric for row in rows if row.over_seeds}
-    times = [row.metric for row in rows if row.metric.startswith(VIRTUAL) and row.metric in known]
-    return [*(metric for metric in HEADLINES if metric in known), *dict.fromkeys(times)] or [rows[0].metric]
+    known = {row.metric: row.headline for row in rows if row.over_seeds}
+    times = [metric for metric in known if metric.startswith(VIRTUAL)]
+    places = {metric: place for metric, place in known.items() if place}
+    return [*sorted(places, key=places.__getitem__), *times] or [rows[0].metric]
 
 
 def value_text(row: Final) -> str:

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedge.config.option import ConfigError
 from fedge.records.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
+from fedge.tasks.task import Score
 
 _SEED_TAIL = re.compile(r"[-_. ]?(seed|s)?[-_. ]?\d+$")
 
@@ -24,6 +26,11 @@ class Group:
     label: str
     runs: Sequence[RunData]
     settings: Mapping[str, Any]
+
+    @property
+    def score(self) -> Score:
+        """The score by which its runs are compared: the first of their task."""
+        return self.runs[0].score
 
     @property
     def finished(self) -> dict[int, RunData]:
@@ -49,6 +56,11 @@ def is_on_clock(group: Group) -> bool:
     return not any(run.versions.is_empty() for run in group.runs)
 
 
+def scored_alike(groups: Sequence[Group]) -> list[Group]:
+    """The groups with the first one's score; those of a sweep over tasks may have others."""
+    return [group for group in groups if group.score.name == groups[0].score.name]
+
+
 def settings_of(run: RunData) -> dict[str, Any]:
     """Settings of a run, apart from its seed."""
     settings = {k: v for k, v in run.config.items() if k not in (*PLACE_KEYS, "seed")}
@@ -61,7 +73,15 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
-    """The groups in the order of their first runs, and runs left out, a line each."""
+    """The groups in the order of their first runs, and runs left out, a line each.
+
+    Raises:
+        ConfigError: the runs are not scored alike.
+    """
+    scored = {run.score.name: run for run in reversed(runs)}
+    if len(scored) > 1:
+        found = " and ".join(f"{run.name} has {run.score.said}" for run in reversed(scored.values()))
+        raise ConfigError(f"runs that are compared must have one score, but {found}; compare those of a task")
     groups: dict[str, list[RunData]] = {}
     left_out = []
     for run in runs:

@@ -1,15 +1,20 @@
-"""Measures that compare runs at their end: reader, better direction, bound."""
+"""Measures that compare runs at their end: reader, better direction, bound.
+
+They are named by the scores of the runs' task, the first of which decides.
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from fedge.records.reader import RunData
 from fedge.report.comparison.targets import BYTES, megabytes
 from fedge.report.html.tables import last, total
 from fedge.report.sections.spread import leaf_spread
+from fedge.tasks.task import Score
 
 Read = Callable[[RunData], float | None]
+_MEGABYTES, _RAND = "megabytes up and down", "adjusted Rand index"
 
 
 @dataclass(frozen=True)
@@ -20,19 +25,28 @@ class Metric:
         read: gives it.
         better: 1 if more is better, -1 if less is, 0 if neither.
         low, high: bounds of values, and so of their mean.
+        always: whether it has a row also where no run has one.
+        headline: its place in a summary, from 1; 0: a summary has no room for it.
     """
 
     read: Read
     better: int = 0
     low: float = -math.inf
     high: float = math.inf
+    always: bool = False
+    headline: int = 0
 
     def __call__(self, run: RunData) -> float | None:
         """The number of a run."""
         return self.read(run)
 
 
-def score(read: Read) -> Metric:
+def of_score(score: Score, read: Read) -> Metric:
+    """A metric in the range of a score of the task, in its direction."""
+    return Metric(read, 1 if score.higher_is_better else -1, score.lowest, score.highest)
+
+
+def evenness(read: Read) -> Metric:
     """A metric between 0 and 1 of which more is better."""
     return Metric(read, 1, 0.0, 1.0)
 
@@ -56,45 +70,74 @@ def _over_leaves(column: str) -> Read:
     """Reader of the mean over leaves of a column of leaf_rounds.csv in the last round."""
 
     def read(run: RunData) -> float | None:
-        found = leaf_spread(run, column)
+        found = leaf_spread(run, column) if column in run.leaves.columns else None
         return found.mean if found else None
 
     return read
 
 
-METRICS: dict[str, Metric] = {
-    "mean test accuracy": score(_last("test_accuracy_mean")),
-    "worst client's test accuracy": score(_last("test_accuracy_worst")),
-    "10th percentile of test accuracy": score(_last("test_accuracy_p10")),
-    "std of test accuracy over clients": cost(_last("test_accuracy_std")),
-    "Jain index of test accuracy": score(_last("test_accuracy_jain")),
-    "mean test accuracy over leaves": score(_over_leaves("test_accuracy")),
-    "mean macro-F1": score(_last("macro_f1_mean")),
-    "mean test loss": cost(_last("test_loss_mean")),
-    "seconds of all rounds": cost(lambda run: total(run.rounds, "seconds")),
-    "megabytes up and down": cost(lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6),
-    "megabytes of leaves and cloud": cost(lambda run: megabytes(run.rounds, BYTES[2:])),
-}
-# left out where no run has them
-OPTIONAL: dict[str, Metric] = {
-    "seen users: mean accuracy before fine-tuning": score(_last("shared_accuracy_mean")),
-    "seen users: mean accuracy after fine-tuning": score(_last("tuned_accuracy_mean")),
-    "unseen users: mean accuracy": score(_last("unseen_accuracy_mean")),
-    "unseen users: worst accuracy": score(_last("unseen_accuracy_worst")),
-    "unseen users: 10th percentile": score(_last("unseen_accuracy_p10")),
-    "unseen users: std over unseen clients": cost(_last("unseen_accuracy_std")),
-    "unseen users: Jain index": score(_last("unseen_accuracy_jain")),
-    "unseen users: mean over leaves": score(_over_leaves("unseen_accuracy")),
-    "unseen users: mean macro-F1": score(_last("unseen_macro_f1_mean")),
-    "adjusted Rand index": Metric(_last("ari"), 1, -1.0, 1.0),
-    "mean churn": Metric(lambda run: run.rounds["churn"].mean(), 0, 0.0),  # type: ignore[arg-type,return-value]
-}
-# as many as a summary has room for
-HEADLINES = (
-    "mean test accuracy",
-    "worst client's test accuracy",
-    "mean macro-F1",
-    "unseen users: mean accuracy",
-    "adjusted Rand index",
-    "megabytes up and down",
-)
+def metrics_of(scores: Sequence[Score], least_loss: float = 0.0) -> dict[str, Metric]:
+    """The metrics of runs that are compared by the scores of their task, by name.
+
+    Args:
+        scores: of the task; the first decides.
+        least_loss: the smallest loss that can be.
+    """
+    found = {**_always(scores, least_loss), **_where_known(scores)}
+    summary = (
+        f"mean test {scores[0].said}",
+        f"worst client's test {scores[0].said}",
+        *(f"mean {each.said}" for each in scores[1:2]),
+        f"unseen users: mean {scores[0].said}",
+        _RAND,
+        _MEGABYTES,
+    )
+    return found | {name: replace(found[name], headline=at) for at, name in enumerate(summary, start=1)}
+
+
+def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
+    """The metrics that every comparison has."""
+    first, *further = scores
+    said, test = first.said, f"test_{first.name}"
+    found = {
+        f"mean test {said}": of_score(first, _last(f"{test}_mean")),
+        f"worst client's test {said}": of_score(first, _last(f"{test}_worst")),
+        f"10th percentile of test {said}": of_score(first, _last(f"{test}_p10")),
+        f"std of test {said} over clients": cost(_last(f"{test}_std")),
+        f"Jain index of test {said}": evenness(_last(f"{test}_jain")),
+        f"mean test {said} over leaves": of_score(first, _over_leaves(test)),
+        **{f"mean {each.said}": of_score(each, _last(f"{each.name}_mean")) for each in further},
+        "mean test loss": Metric(_last("test_loss_mean"), -1, least_loss),
+        "seconds of all rounds": cost(lambda run: total(run.rounds, "seconds")),
+        _MEGABYTES: cost(lambda run: total(run.rounds, "uplink_bytes", "downlink_bytes") / 1e6),
+        "megabytes of leaves and cloud": cost(lambda run: megabytes(run.rounds, BYTES[2:])),
+    }
+    return {name: replace(metric, always=True) for name, metric in found.items()}
+
+
+def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
+    """The metrics that are left out where no run has them."""
+    first, *further = scores
+    said, name = first.said, first.name
+    unseen = f"unseen_{name}"
+    return {
+        f"seen users: mean {said} before fine-tuning": of_score(first, _last(f"shared_{name}_mean")),
+        f"seen users: mean {said} after fine-tuning": of_score(first, _last(f"tuned_{name}_mean")),
+        f"unseen users: mean {said}": of_score(first, _last(f"{unseen}_mean")),
+        f"unseen users: worst {said}": of_score(first, _last(f"{unseen}_worst")),
+        "unseen users: 10th percentile": of_score(first, _last(f"{unseen}_p10")),
+        "unseen users: std over unseen clients": cost(_last(f"{unseen}_std")),
+        "unseen users: Jain index": evenness(_last(f"{unseen}_jain")),
+        "unseen users: mean over leaves": of_score(first, _over_leaves(unseen)),
+        **{
+            f"unseen users: mean {each.said}": of_score(each, _last(f"unseen_{each.name}_mean"))
+            for each in further
+        },
+        _RAND: Metric(_last("ari"), 1, -1.0, 1.0),
+        "mean churn": Metric(_churn, 0, 0.0),
+    }
+
+
+def _churn(run: RunData) -> float | None:
+    """Mean over rounds of the share of leaves that changed their cluster."""
+    return run.rounds["churn"].mean()  # type: ignore[return-value]

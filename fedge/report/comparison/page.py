@@ -3,71 +3,51 @@
 import json
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from matplotlib.axes import Axes
 
-from fedge.console.palette import colour, dashes
+from fedge.console.palette import colour
 from fedge.records.outputs import damaged_tables
 from fedge.records.reader import RunData
+from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import Final, estimate_text, finals, interval_text
 from fedge.report.comparison.formats import FORMATS, headlines, value_text
-from fedge.report.comparison.groups import Group, differences, group_runs, is_on_clock, reached_end, seed_of
+from fedge.report.comparison.groups import (
+    Group,
+    differences,
+    group_runs,
+    is_on_clock,
+    reached_end,
+    scored_alike,
+    seed_of,
+)
 from fedge.report.comparison.statistics import estimate
 from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
 from fedge.report.html.page import Notice, Page, Panel, Section, write_page
 from fedge.report.html.points import Points, Series
-from fedge.report.html.svg import figure_style, new_figure, whole_ticks
-from fedge.report.html.tables import NOTHING, counted, ranges, table, text_of
+from fedge.report.html.svg import figure_style, new_figure
+from fedge.report.html.tables import counted, ranges, table, text_of
+from fedge.tasks.task import Score
 
-Position = Callable[[RunData], pl.Series]
-
-_AXES: dict[str, tuple[str, Position]] = {
-    "rounds": ("global round", lambda run: run.rounds["global_round"]),
-    "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
-    "bytes": (
-        "MB up and down so far",
-        lambda run: (run.rounds["uplink_bytes"] + run.rounds["downlink_bytes"]).cum_sum() / 1e6,
-    ),
-}
-_VIRTUAL = "virtual seconds"  # of groups on the virtual clock, whether or not they have rounds
-
-
-def _virtual_seconds(run: RunData) -> pl.Series:
-    """The virtual time of every round."""
-    return run.versions["virtual_s"].head(len(run.rounds))
-
-
-_HOW_TO_READ = (
-    "Thick: mean over seeds; thin: each seed. Point at a figure, or go through it with ← and →, for its "
-    "values."
-)
-_UNITS = {"seconds": "s", "bytes": "MB", "virtual seconds": "virtual s"}
-_SEED_COLUMNS = ("test_accuracy_mean", "test_accuracy_worst", "unseen_accuracy_mean", "ari")
-_OPTIONAL_CURVES = {  # where any run has them
-    "unseen_accuracy_mean": "mean test accuracy on unseen users",
-    "ari": "adjusted Rand index of the clusters",
-}
 _STATISTICS = (
     "Mean ± sample standard deviation over seeds, after the last round. Intervals are 95 % t-intervals over "
     "seeds, never over leaves or clients, whose results depend on each other. A difference is paired: the "
     "same seed in both groups. Each interval stands for itself; of many, one in twenty misses by chance. "
-    "Intervals end where the numbers that they are of do: an accuracy at 1."
+    "Intervals end where the numbers that they are of do"
 )
 _MOST_IN_TITLE = 4  # groups
 _MOST_OPEN_ROWS = 60
-_TALL = 26  # characters beside a figure
 _LABEL_WIDTH = 58  # characters of a line within a figure
 
 
 def write_comparison(runs: Sequence[RunData], path: Path, target: float | None = None) -> list[Final]:
     """Write the comparison of `runs` to `path`; returns the final numbers.
 
-    `target` is the accuracy to which costs are counted, see `fedge.report.comparison.finals.finals`.
+    `target` is the score to which costs are counted, see `fedge.report.comparison.finals.finals`.
 
     Raises:
         OSError: the file cannot be written.
@@ -120,7 +100,13 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     ]
     found += [Notice("warning", f"{run.name}: {problem}.") for run in runs for problem in problems_of(run)]
     if any(run.manifest.get("data", {}).get("synthetic") for run in runs):
-        found.append(Notice("warning", "Synthetic data: accuracies say nothing about people."))
+        found.append(Notice("warning", "Synthetic data: scores say nothing about people."))
+    others = [group for group in groups if group not in scored_alike(groups)]
+    found += [
+        Notice("warning", f"{group.label} is scored by {group.score.said}, not by {groups[0].score.said}: it "
+               "has none of these numbers.")
+        for group in others
+    ]  # fmt: skip
     on_clock = [group for group in groups if is_on_clock(group)]
     found += [
         Notice("warning", f"{group.label} is not on the virtual clock, so it has no virtual seconds; rounds "
@@ -150,13 +136,20 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
 def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
     """The final numbers."""
     reference = groups[0].label
-    text = [_STATISTICS]
+    text = [_STATISTICS + _end_of(groups[0].score)]
     if len(groups) > 1:
         text.append(f"Differences are to {reference}, the first group.")
     text += yardstick_sentences(groups)
     panels = [headline_panel(groups, rows), seeds_panel(groups), final_panel(rows, reference)]
     copies = [(f"As {words}, to copy", make(rows)) for words, make in FORMATS.values()]
     return Section("Final numbers", text, panels, copies=copies)
+
+
+def _end_of(score: Score) -> str:
+    """Say at which number intervals of a score end."""
+    ends = [end for end in (score.highest, score.lowest) if math.isfinite(end)]
+    best_first = ends if score.higher_is_better else ends[::-1]
+    return f": {score.said} at {best_first[0]:g}." if ends else "."
 
 
 def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
@@ -184,15 +177,20 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     if not roles:
         return []
     named = ", ".join(f"{label} ({role})" for label, role in roles.items())
+    score = groups[0].score
+    is_bounded = math.isfinite(score.highest - score.lowest)
+    least = f"{100 * SMALLEST_GAP:g} {'point' if score.unit == 'share' else 'percent'}"
+    of = "" if score.unit == "share" else " of its range" if is_bounded else " of the oracle's"
     sentences = [
         f"Others are measured by {named}, seed by seed, where all clients have the same test windows. Worse "
-        f"off: a lower test accuracy. Recovered: 0 is the global model's accuracy, 1 the oracle's; a seed in "
-        f"which these are less than {100 * SMALLEST_GAP:g} point apart has nothing to recover."
+        f"off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}. Recovered: 0 is the "
+        f"global model's {score.said}, 1 the oracle's; a seed in "
+        f"which these are less than {least}{of} apart has nothing to recover."
     ]
     if any(is_fine_tuned(group.runs[0]) for group in groups):
         sentences.append(
             "Fine-tuned runs measure only those fine-tuned alike. Worse off compares what is served; what is "
-            "recovered of seen users' accuracy, the models before fine-tuning."
+            f"recovered of seen users' {score.said}, the models before fine-tuning."
         )
     return sentences
 
@@ -234,7 +232,10 @@ def _unbroken(text: str) -> str:
 
 
 def seeds_panel(groups: Sequence[Group]) -> Panel:
-    """Every seed's final accuracy, with mean and interval of each group."""
+    """Every seed's final score, with mean and interval of each group."""
+    score, groups = groups[0].score, scored_alike(groups)
+    mean, unseen = f"test_{score.name}_mean", f"unseen_{score.name}_mean"
+    columns = (mean, f"test_{score.name}_worst", unseen, "ari")
     labels = [textwrap.wrap(group.label, _LABEL_WIDTH) or [""] for group in groups]
     tall = [0.26 + 0.17 * len(lines) for lines in labels]
     figure, axes = new_figure(0.7 + max(sum(tall), 0.8))
@@ -248,19 +249,18 @@ def seeds_panel(groups: Sequence[Group]) -> Panel:
         )  # fmt: skip
         down += tall[index]
         finished = group.finished
-        scores = {seed: run.rounds["test_accuracy_mean"][-1] for seed, run in finished.items()}
-        known = {seed: score for seed, score in scores.items() if score is not None}
-        points = _draw_seeds(axes, index, group.label, down - 0.14, known)
+        known = {seed: at for seed, run in finished.items() if (at := run.rounds[mean][-1]) is not None}
+        points = _draw_seeds(axes, index, group, down - 0.14, known)
         series.append(Series(group.label, colour(index), "solid", points, ""))
         rows += [
-            (group.label, seed, run.name, *(run.rounds[column][-1] for column in _SEED_COLUMNS))
+            (group.label, seed, run.name, *(run.rounds[column][-1] for column in columns))
             for seed, run in finished.items()
         ]
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set_ylim(down + 0.05, -0.05)
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel("final test accuracy, mean over clients")
+    axes.set_xlabel(f"final test {score.said}, mean over clients")
     headers = ("group", "seed", "run", "mean over clients", "worst client", "unseen users", "ARI")
     caption = "A dot per run that reached its last round; the bar is the mean and its 95 % interval."
     drawn = [one for one in series if one.points]
@@ -274,106 +274,22 @@ def seeds_panel(groups: Sequence[Group]) -> Panel:
 
 
 def _draw_seeds(
-    axes: Axes, index: int, label: str, height: float, scores: Mapping[int, float]
+    axes: Axes, index: int, group: Group, height: float, scores: Mapping[int, float]
 ) -> list[tuple[float, float, str, str]]:
     """Draw the dots of a group, seed → score, over a bar; returns them as points."""
     if not scores:
         axes.text(0.5, height, "no run reached its end", transform=axes.get_yaxis_transform(), fontsize=9)
         return []
-    found = estimate(list(scores.values()), 0.0, 1.0)
+    found = estimate(list(scores.values()), group.score.lowest, group.score.highest)
     if found.low is not None and found.high is not None:
         axes.plot([found.low, found.high], [height] * 2, color=colour(index), linewidth=5, alpha=0.3)
     axes.plot(found.mean, height, "|", color=colour(index), markersize=11, markeredgewidth=2)
     axes.plot(
         list(scores.values()), [height] * len(scores), "o", color=colour(index), markersize=5, alpha=0.75
     )
-    return [(v, height, f"{label}, seed {seed}: {text_of(v)}", text_of(v)) for seed, v in scores.items()]
-
-
-# --- curves -------------------------------------------------------------------------------------------
-
-
-def curves_section(groups: Sequence[Group]) -> Section:
-    """Accuracy over rounds, seconds and bytes, and the worst client over rounds."""
-    accuracy = ("test_accuracy_mean", "mean test accuracy")
-    on_clock = [group for group in groups if is_on_clock(group)]
-    panels = [curve_panel(groups, *accuracy, _VIRTUAL)] if on_clock else []
-    panels += [curve_panel(groups, *accuracy, over) for over in _AXES]
-    panels.append(curve_panel(groups, "test_accuracy_worst", "worst client's test accuracy", "rounds"))
-    for column, label in _OPTIONAL_CURVES.items():
-        if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
-            panels.append(curve_panel(groups, column, label, "rounds"))
-    return Section(
-        "Curves",
-        [_HOW_TO_READ],
-        panels,
-    )
-
-
-def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
-    """One metric of all groups over rounds, seconds or bytes."""
-    axis_label, position = (_VIRTUAL, _virtual_seconds) if over == _VIRTUAL else _AXES[over]
-    figure, axes = new_figure()
-    rows: list[tuple[Any, ...]] = []
-    series = []
-    for index, group in enumerate(groups):
-        if over == _VIRTUAL and not is_on_clock(group):
-            continue
-        for run in group.runs:
-            x, y = position(run).to_numpy(), run.rounds[column].to_numpy()
-            axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)
-        means = _means(group, column, position)
-        _draw_mean(axes, index, group.label, means)
-        series.append(_series(index, group.label, means, over))
-        rows += [(group.label, *row) for row in means.rows()]
-    axes.set_xlabel(axis_label)
-    axes.set_ylabel(textwrap.fill(label, _TALL))
-    if over == "rounds":
-        whole_ticks(axes)
-    headers = ("group", "round", axis_label, label, "std over seeds", "seeds")
-    return Panel(
-        f"{label[0].upper()}{label[1:]} over {over}",
-        table(headers, rows),
-        figure,
-        points=Points(axes, series, shown="after the last round"),
-    )
-
-
-def _series(index: int, label: str, means: pl.DataFrame, over: str) -> Series:
-    """A group's entry in the key: its mean and standard deviation in every round."""
-    points = []
-    for number, x, y, std, _ in means.rows():
-        y = math.nan if y is None else y
-        at = f"round {number}" if over == "rounds" else f"round {number}, {text_of(x)} {_UNITS[over]}"
-        spread = "" if std is None or math.isnan(std) else f" ± {text_of(std)}"
-        points.append((x, y, at, text_of(y) + spread))
-    return Series(label, colour(index), dashes(index), points, points[-1][3] if points else NOTHING)
-
-
-def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
-    """Draw the mean over seeds."""
-    axes.plot(
-        means["x"].to_numpy(), means["y"].to_numpy(), color=colour(index), linestyle=dashes(index),
-        linewidth=2, label=label, marker="o" if len(means) == 1 else None,
-    )  # fmt: skip
-
-
-def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
-    """Round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
-    frames = [
-        run.rounds.select(
-            pl.col("global_round").alias("round"), position(run).cast(pl.Float64).alias("x"),
-            pl.col(column).alias("y"),
-        )
-        for run in group.runs
-    ]  # fmt: skip
-    return (
-        pl.concat(frames)
-        .group_by("round")
-        .agg(pl.col("x").mean(), pl.col("y").mean(), pl.col("y").std().alias("std"), pl.len().alias("n"))
-        .filter(pl.col("n") == len(frames))
-        .sort("round")
-    )
+    return [
+        (v, height, f"{group.label}, seed {seed}: {text_of(v)}", text_of(v)) for seed, v in scores.items()
+    ]
 
 
 # --- settings -----------------------------------------------------------------------------------------

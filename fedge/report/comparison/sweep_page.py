@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import Final, estimate_text
 from fedge.report.comparison.groups import Group, differences
-from fedge.report.comparison.metrics import METRICS
 from fedge.report.comparison.page import (
-    curves_section,
     final_section,
     notices,
     settings_section,
@@ -79,7 +78,8 @@ def overview_section(found: Sequence[Comparison]) -> Section:
     labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
     headers = ("", *(comparison.title for comparison in found))
     panels = []
-    for number, metric in enumerate(METRICS):
+    always = dict.fromkeys(row.metric for comparison in found for row in comparison.rows if row.is_always)
+    for number, metric in enumerate(always):
         cells = {
             (comparison.title, row.group): estimate_text(row.over_seeds)
             for comparison in found

@@ -1,4 +1,4 @@
-"""How soon a run is good enough: rounds, megabytes and seconds until a mean test accuracy is reached.
+"""How soon a run is good enough: rounds, megabytes and seconds until a mean test score is reached.
 
 Of runs on the virtual clock (docs/devices.md) virtual seconds, too.
 """
@@ -9,8 +9,9 @@ import polars as pl
 
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
+from fedge.report.html.tables import last
 
-SHARE = 0.95  # of the reference's final accuracy: the target where none is given
+SHARE = 0.95  # of the reference's final score: the target where none is given
 VIRTUAL = "virtual seconds"  # prefix of that metric's names
 BYTES = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink_bytes")
 
@@ -22,27 +23,33 @@ _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
 
 
 def default_target(reference: Group, column: str) -> float | None:
-    """95 % of the final accuracy of a group, averaged over its seeds; None where it has none.
+    """95 % of the final score of a group, averaged over its seeds; None where it has none.
+
+    Where less is better, or scores are below zero: what is worse by 5 %.
 
     Args:
         reference: the group.
-        column: of global_rounds.csv, a mean accuracy.
+        column: of global_rounds.csv, a mean of the task's first score.
     """
-    values = [run.rounds[column][-1] for run in reference.finished.values()]
+    values = [last(run.rounds, column) for run in reference.finished.values()]
     known = [value for value in values if value is not None]
-    return SHARE * sum(known) / len(known) if known else None
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    worse_by = (1 - SHARE) * abs(mean)
+    return mean - worse_by if reference.score.higher_is_better else mean + worse_by
 
 
 def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Reader of the costs of the rounds up to the first in which `column` is at least `target`.
+    """Reader of the costs of the rounds up to the first in which `column` is `target`, or better.
 
     None for a run that never gets there: its group's n is smaller.
     """
 
     def cost(of: Callable[[pl.DataFrame], float]) -> Callable[[RunData], float | None]:
         def read(run: RunData) -> float | None:
-            scores = enumerate(run.rounds[column], start=1)
-            first = next((n for n, score in scores if score is not None and score >= target), None)
+            scores = enumerate(run.rounds[column], start=1) if column in run.rounds.columns else ()
+            first = next((n for n, score in scores if _is_reached(run, score, target)), None)
             return None if first is None else of(run.rounds.head(first))
 
         return read
@@ -51,19 +58,26 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
 
 
 def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Reader of the virtual seconds after which `column` is first at least `target`, a share 0..1.
+    """Reader of the virtual seconds after which `column` is first `target`, or better.
 
     None for a run that never gets there, or is not on the virtual clock.
     """
 
     def read(run: RunData) -> float | None:
+        if column not in run.rounds.columns:
+            return None
         for round_, score in run.rounds.select("global_round", column).iter_rows():
             there = run.versions.filter(pl.col("evaluation") == round_)["virtual_s"]
-            if score is not None and score >= target and len(there):
+            if _is_reached(run, score, target) and len(there):
                 return float(there[0])
         return None
 
     return {f"{VIRTUAL} to {target:.3f}": read}
+
+
+def _is_reached(run: RunData, score: float | None, target: float) -> bool:
+    """Whether a score of a run is as good as a target."""
+    return score is not None and run.score.merit(score) >= run.score.merit(target)
 
 
 def megabytes(rounds: pl.DataFrame, columns: Sequence[str]) -> float:

@@ -6,6 +6,7 @@ only if they have the seed, the rounds and every client's test windows in common
 their served models measures only those that do so in the same way.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,9 +19,11 @@ from fedge.config.traits import APART, BY_THRESHOLD_ONLY, PLANTED
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.html.tables import last
+from fedge.tasks.task import Score
 
 Role = Literal["local only", "global", "oracle"]
-SMALLEST_GAP = 0.01  # of accuracy between global and oracle, below which there is nothing to recover
+SMALLEST_GAP = 0.01  # between global and oracle, below which there is nothing to recover: of the score's
+# range, or of the oracle's score where that has no end
 
 
 def role_of(group: Group) -> Role | None:
@@ -61,9 +64,9 @@ class Yardsticks:
         return next((other for other in (*alike, *plain) if _same_people(run, other)), None)
 
     def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
-        """Measure of the share, 0..1, of a run's clients with a lower test accuracy than there.
+        """Measure of the share, 0..1, of a run's clients with a worse test score than there.
 
-        Both accuracies are of the served model, fine-tuned or not, as the client gets it.
+        Both scores are of the served model, fine-tuned or not, as the client gets it.
 
         Args:
             role: of the run that it is measured by.
@@ -84,24 +87,31 @@ class Yardsticks:
         None where the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
         Fine-tuning makes up for much of clusters' gain, so it hides the gap: where runs are fine-tuned,
         the shared models are to be compared, by ``recovered("shared_accuracy_mean", "test_accuracy_mean")``.
-        (A run that an earlier version fine-tuned has only the accuracy of its served models.)
+        (A run that an earlier version fine-tuned has only the score of its served models.)
 
         Args:
-            columns: of global_rounds.csv, mean accuracies; of each run, the first that it has in its last
-                round counts.
+            columns: of global_rounds.csv, means of the first score; of each run, the first that it has in
+                its last round counts.
         """
 
-        def score(run: RunData | None) -> float | None:
+        def merit(run: RunData | None) -> float | None:
             found = (None if run is None else last(run.rounds, column) for column in columns)
-            return next((value for value in found if value is not None), None)
+            own = next((value for value in found if value is not None), None)
+            return None if run is None or own is None else run.score.merit(own)
 
         def share(run: RunData) -> float | None:
-            own, low, high = map(score, (run, self.of(run, "global"), self.of(run, "oracle")))
-            if own is None or low is None or high is None or high - low < SMALLEST_GAP:
+            own, low, high = map(merit, (run, self.of(run, "global"), self.of(run, "oracle")))
+            if own is None or low is None or high is None or high - low < _smallest_gap(run.score, high):
                 return None
             return float((own - low) / (high - low))
 
         return share
+
+
+def _smallest_gap(score: Score, oracle: float) -> float:
+    """The gap below which there is nothing to recover; see `SMALLEST_GAP`."""
+    width = score.highest - score.lowest
+    return SMALLEST_GAP * (width if math.isfinite(width) else abs(oracle))
 
 
 def _personal(run: RunData) -> dict[str, object]:
@@ -111,11 +121,11 @@ def _personal(run: RunData) -> dict[str, object]:
 
 
 def _same_people(run: RunData, other: RunData) -> bool:
-    """Whether both runs test the same clients on the same windows, under the same planted groups."""
+    """Whether both runs score the same clients alike on the same windows, under the same planted groups."""
     if run is other:
         return True
     data = [
-        (r.manifest.get("data", {}).get("fingerprint"), r.config.get("num-server-rounds"))
+        (r.manifest.get("data", {}).get("fingerprint"), r.config.get("num-server-rounds"), r.score.name)
         for r in (run, other)
     ]
     return data[0] == data[1] and _tested(run).equals(_tested(other))
@@ -131,12 +141,15 @@ def _tested(run: RunData) -> pl.DataFrame:
 def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float | None:
     """The share of clients, evaluated in the last round of both, that do worse than in `reference`."""
     own, other = (r.unseen_clients if unseen_clients else r.known_clients for r in (run, reference))
-    pairs = _in_last_round(own).join(_in_last_round(other), on="client", suffix="_reference").drop_nulls()
-    worse = pairs["test_accuracy"] < pairs["test_accuracy_reference"]
+    column = f"test_{run.score.name}"
+    mine, theirs = _in_last_round(own, column), _in_last_round(other, column)
+    pairs = mine.join(theirs, on="client", suffix="_reference").drop_nulls()
+    lower, higher = (column, f"{column}_reference")[:: 1 if run.score.higher_is_better else -1]
+    worse = pairs[lower] < pairs[higher]
     return float(worse.mean()) if len(worse) else None  # type: ignore[arg-type]
 
 
-def _in_last_round(clients: pl.DataFrame) -> pl.DataFrame:
-    """Client and test accuracy in the last round."""
+def _in_last_round(clients: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Client and a score in the last round."""
     rows = clients.filter(pl.col("global_round") == pl.col("global_round").max())
-    return rows.select("client", "test_accuracy")
+    return rows.select("client", column)

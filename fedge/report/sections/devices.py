@@ -23,11 +23,11 @@ def device_sections(run: RunData) -> list[Section]:
     if run.versions.is_empty():
         return []
     views = [
-        ("virtual time", accuracy_panel(run)),
+        ("virtual time", score_panel(run)),
         ("updates", updates_panel(run)),
         ("bytes", bytes_panel(run)),
     ]
-    panels = [Panel("Accuracy over …", views=views), versions_panel(run), stale_over_time_panel(run)]
+    panels = [Panel(f"{_capital(run)} over …", views=views), versions_panel(run), stale_over_time_panel(run)]
     if not run.jobs.is_empty():
         panels.append(timeline_panel(run))
     if not run.staleness.is_empty():
@@ -119,43 +119,55 @@ def _limits(run: RunData) -> list[str]:
     ]
 
 
-def accuracy_panel(run: RunData) -> Panel:
-    """Accuracy over virtual time."""
+def score_panel(run: RunData) -> Panel:
+    """The score over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
-    _draw_accuracy(axes, rows, rows["virtual_s"])
+    _draw_score(run, axes, rows["virtual_s"])
     axes.set_xlabel("virtual s")
     legend_below(figure, axes)
     told = frame_table(
-        rows, virtual_s="virtual s", version="version", updates="updates", seen_accuracy="seen users",
-        unseen_accuracy="unseen users", uplink_bytes="bytes up", downlink_bytes="bytes down",
-        mean_staleness="mean staleness",
+        rows, virtual_s="virtual s", version="version", updates="updates", **_scores(run),
+        uplink_bytes="bytes up", downlink_bytes="bytes down", mean_staleness="mean staleness",
     )  # fmt: skip
-    return Panel("Accuracy over virtual time", told, figure, "The model that the server has at that moment.")
+    return Panel(
+        f"{_capital(run)} over virtual time", told, figure, "The model that the server has at that moment."
+    )
 
 
-def _draw_accuracy(axes: Axes, rows: pl.DataFrame, costs: pl.Series) -> None:
-    """Draw accuracy on seen and unseen users over its cost."""
-    for index, (column, label) in enumerate((("seen_accuracy", "seen users"), ("unseen_accuracy", "unseen"))):
+def _scores(run: RunData) -> dict[str, str]:
+    """The columns of the score, with their headings."""
+    return {f"seen_{run.score.name}": "seen users", f"unseen_{run.score.name}": "unseen users"}
+
+
+def _capital(run: RunData) -> str:
+    """The words for the score as they begin a title."""
+    return run.score.said[:1].upper() + run.score.said[1:]
+
+
+def _draw_score(run: RunData, axes: Axes, costs: pl.Series) -> None:
+    """Draw the score on seen and unseen users over its cost."""
+    rows = run.versions
+    for index, (users, label) in enumerate((("seen", "seen users"), ("unseen", "unseen"))):
+        column = f"{users}_{run.score.name}"
         if rows[column].null_count() < len(rows):
             axes.plot(costs, rows[column], color=colour(index), marker=".", label=label)
-    axes.set_ylabel("mean test accuracy")
+    axes.set_ylabel(f"mean test {run.score.said}")
 
 
 def bytes_panel(run: RunData) -> Panel:
-    """Accuracy over the bytes of all models that were sent: soon is not cheap."""
+    """The score over the bytes of all models that were sent: soon is not cheap."""
     rows = run.versions
     moved = rows.select(pl.sum_horizontal(column for column in rows.columns if column.endswith("_bytes")))
     megabytes = moved.to_series() / 1e6
     figure, axes = new_figure()
-    _draw_accuracy(axes, rows, megabytes)
+    _draw_score(run, axes, megabytes)
     axes.set_xlabel("megabytes moved, both tiers")
     legend_below(figure, axes)
     told = frame_table(
-        rows.with_columns(megabytes.alias("megabytes")), megabytes="megabytes", seen_accuracy="seen users",
-        unseen_accuracy="unseen users",
+        rows.with_columns(megabytes.alias("megabytes")), megabytes="megabytes", **_scores(run)
     )  # fmt: skip
-    return Panel("Accuracy over bytes", told, figure, "What comes sooner may cost more.")
+    return Panel(f"{_capital(run)} over bytes", told, figure, "What comes sooner may cost more.")
 
 
 def versions_panel(run: RunData) -> Panel:
@@ -225,17 +237,15 @@ def _dot(rows: pl.DataFrame) -> str | None:
 
 
 def updates_panel(run: RunData) -> Panel:
-    """Accuracy over the updates that servers took in."""
+    """The score over the updates that servers took in."""
     rows = run.versions
     figure, axes = new_figure()
-    _draw_accuracy(axes, rows, rows["updates"])
+    _draw_score(run, axes, rows["updates"])
     axes.set_xlabel("updates taken in")
     legend_below(figure, axes)
-    told = frame_table(
-        rows, updates="updates", jobs="jobs", seen_accuracy="seen users", unseen_accuracy="unseen users"
-    )
+    told = frame_table(rows, updates="updates", jobs="jobs", **_scores(run))
     return Panel(
-        "Accuracy over updates", told, figure, "An update is a device's job that arrived and counted."
+        f"{_capital(run)} over updates", told, figure, "An update is a device's job that arrived and counted."
     )
 
 

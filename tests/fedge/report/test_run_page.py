@@ -104,7 +104,7 @@ def test_a_run_leaves_its_report(real_run):
     html = (real_run / "report.html").read_text()
     outline = Outline(html)
     assert outline.headings == SECTIONS
-    assert "The data are synthetic: accuracies say nothing about people." in html
+    assert "The data are synthetic: scores say nothing about people." in html
     final = load_run(real_run).rounds.row(-1, named=True)
     assert f"<dd>{final['test_accuracy_mean']:.4f}</dd>" in html
     assert f"<dd>{final['test_accuracy_worst']:.4f}</dd>" in html
@@ -477,10 +477,10 @@ def test_the_list_of_runs(folder, tmp_path, capsys):
     found = {run.name: run for run in list_runs(tmp_path)}
     assert found.keys() == {"mine", "young", "odd"}
     mine = found["mine"]
-    assert (mine.status, mine.accuracy, mine.worst, mine.rounds, mine.seed) == (
+    assert (mine.status, mine.score, mine.worst, mine.rounds, mine.seed) == (
         "completed", "0.9667", "0.9000", "2/2", "1"
     )  # fmt: skip
-    assert (found["young"].rounds, found["young"].accuracy, found["odd"].status) == ("0/7", "–", "unreadable")
+    assert (found["young"].rounds, found["young"].score, found["odd"].status) == ("0/7", "–", "unreadable")
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed == list(lines(list_runs(tmp_path)))
@@ -528,7 +528,7 @@ def test_seen_and_unseen_users_stand_apart(tmp_path):
     assert "Confusion matrix, all unseen clients" in html
     assert "<dd>0.5000</dd>" in html  # the tile
     (listed,) = list_runs(tmp_path)
-    assert (listed.accuracy, listed.worst, listed.unseen) == ("0.8500", "0.8000", "0.5000")
+    assert (listed.score, listed.worst, listed.unseen) == ("0.8500", "0.8000", "0.5000")
 
 
 def test_no_runs(tmp_path, capsys):

@@ -44,7 +44,7 @@ def test_synthetic_data_are_never_silent(tmp_path):
     terminal = io.StringIO()
     config = small_config(tmp_path, data__path="synthetic", num_server_rounds=1, train__model="mlp-tiny")
     folder = simulate(config, terminal=terminal).folder
-    words = "synthetic data: accuracies say nothing about people"
+    words = "synthetic data: scores say nothing about people"
     assert f"note: {words}" in terminal.getvalue()
     assert words in (folder / "run.log").read_text()
 

@@ -53,8 +53,8 @@ def test_time_left_is_between_its_bounds(rounds, jobs):
 
 
 def test_the_line_of_a_run():
-    line = run_line(3, 12, "fedge-seed1", 13, "completed", ("0.9123", "0.8000"), 61.0, 3725.0)
+    line = run_line(3, 12, "fedge-seed1", 13, "completed", ("accuracy", "0.9123", "0.8000"), 61.0, 3725.0)
     assert line == (
         " 3/12  fedge-seed1    completed  accuracy 0.9123  worst 0.8000  1 min 01 s  left 1 h 02 min"
     )
-    assert run_line(1, 2, "a", 1, "failed", ("–", "–"), 0.5, None).endswith("worst –  0.5 s")
+    assert run_line(1, 2, "a", 1, "failed", ("RMSE", "–", "–"), 0.5, None).endswith("worst –  0.5 s")

@@ -235,4 +235,4 @@ def test_the_page_and_the_command_name_the_yardsticks(make, tmp_path, capsys):
     assert {"rounds to 0.500, seen users", "share of unseen clients worse off than global"} <= metrics
     capsys.readouterr()
     assert main(["compare", str(runs[0].folder), "--target", "80"]) == 4
-    assert "--target must be above 0 and at most 1, but is 80; try 0.8" in capsys.readouterr().err
+    assert "--target must be accuracy better than 0 and at best 1, but is 80" in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""The next character: twelve sonnets of Shakespeare (1609, in the public domain), each a user."""
+
+from importlib.resources import files
+
+import numpy as np
+
+from fedge.config.option import ConfigError
+from hhar.windows.window_file import Windows
+
+# 0 is any other character
+ALPHABET = "~\n abcdefghijklmnopqrstuvwxyz,.:;'?!-"
+
+
+def sonnets(length: int = 32, step: int = 8) -> Windows:
+    """Pieces of the text as tokens (N, length), y (N, length) the character after each; for `sequence`.
+
+    Letters are small. The data bring their own split (`part`): of each sonnet the first ten lines are for
+    training, the next two for validation, the last two for test, and no piece goes beyond its lines, so
+    that pieces of training and test never overlap.
+
+    Args:
+        length: characters of a piece.
+        step: characters from the beginning of one training piece to that of the next.
+
+    Raises:
+        ConfigError: pieces that do not fit into two lines, or no step.
+    """
+    if not 4 <= length <= 64 or not 1 <= step <= 64:
+        raise ConfigError(
+            f"data.path-args: length must be 4 to 64 and step 1 to 64, but they are {length} and {step}; "
+            f"take for example 32 and 8"
+        )
+    found: list[tuple[np.ndarray, str, str]] = []
+    for number, sonnet in texts().items():
+        lines = sonnet.splitlines(keepends=True)
+        for part, own in (("train", lines[:10]), ("val", lines[10:12]), ("test", lines[12:])):
+            codes = coded("".join(own))
+            starts = range(0, len(codes) - length, step)
+            found += [(codes[at : at + length + 1], part, f"sonnet-{number:03d}") for at in starts]
+    pieces = np.stack([piece for piece, _, _ in found])
+    return Windows(
+        x=pieces[:, :-1].copy(),
+        y=pieces[:, 1:].copy(),
+        user=np.array([user for _, _, user in found]),
+        device=None,
+        session=None,
+        classes=tuple(_NAMES.get(letter, letter) for letter in ALPHABET),
+        channels=(),
+        part=np.array([part for _, part, _ in found]),
+    )
+
+
+_NAMES = {"~": "other", "\n": "new line", " ": "blank"}
+
+
+def texts() -> dict[int, str]:
+    """The sonnets by number, fourteen lines each."""
+    text = (files(__package__) / "sonnets.txt").read_text(encoding="utf-8")
+    return {int(head): body for head, _, body in (one.partition("\n") for one in text.split("\n# ")[1:])}
+
+
+def coded(text: str) -> np.ndarray:
+    """The characters of a text as numbers in `ALPHABET`, int64.
+
+    >>> coded("A cab!").tolist()
+    [3, 2, 5, 3, 4, 35]
+    """
+    places = {letter: number for number, letter in enumerate(ALPHABET)}
+    return np.array([places.get(letter, 0) for letter in text.lower()], dtype=np.int64)

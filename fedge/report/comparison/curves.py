@@ -1,0 +1,128 @@
+"""Curves of groups of runs: the score over rounds, seconds, bytes and virtual time."""
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from fedge.console.palette import colour, dashes
+from fedge.records.reader import RunData
+from fedge.report.comparison.groups import Group, is_on_clock, scored_alike
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.points import Points, Series
+from fedge.report.html.svg import new_figure, whole_ticks
+from fedge.report.html.tables import NOTHING, table, text_of
+
+Position = Callable[[RunData], pl.Series]
+
+_AXES: dict[str, tuple[str, Position]] = {
+    "rounds": ("global round", lambda run: run.rounds["global_round"]),
+    "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
+    "bytes": (
+        "MB up and down so far",
+        lambda run: (run.rounds["uplink_bytes"] + run.rounds["downlink_bytes"]).cum_sum() / 1e6,
+    ),
+}
+_VIRTUAL = "virtual seconds"  # of groups on the virtual clock, whether or not they have rounds
+
+
+def _virtual_seconds(run: RunData) -> pl.Series:
+    """The virtual time of every round."""
+    return run.versions["virtual_s"].head(len(run.rounds))
+
+
+_HOW_TO_READ = (
+    "Thick: mean over seeds; thin: each seed. Point at a figure, or go through it with ← and →, for its "
+    "values."
+)
+_UNITS = {"seconds": "s", "bytes": "MB", "virtual seconds": "virtual s"}
+_TALL = 26  # characters beside a figure
+
+
+def curves_section(groups: Sequence[Group]) -> Section:
+    """The score over rounds, seconds and bytes, and the worst client over rounds."""
+    said, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
+    unseen = f"unseen_{groups[0].score.name}_mean"
+    mean = (f"{test}_mean", f"mean test {said}")
+    on_clock = [group for group in groups if is_on_clock(group)]
+    panels = [curve_panel(groups, *mean, _VIRTUAL)] if on_clock else []
+    panels += [curve_panel(groups, *mean, over) for over in _AXES]
+    panels.append(curve_panel(groups, f"{test}_worst", f"worst client's test {said}", "rounds"))
+    where_known = {unseen: f"mean test {said} on unseen users", "ari": "adjusted Rand index of the clusters"}
+    for column, label in where_known.items():
+        if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
+            panels.append(curve_panel(groups, column, label, "rounds"))
+    return Section(
+        "Curves",
+        [_HOW_TO_READ],
+        panels,
+    )
+
+
+def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
+    """One metric of all groups over rounds, seconds or bytes."""
+    axis_label, position = (_VIRTUAL, _virtual_seconds) if over == _VIRTUAL else _AXES[over]
+    figure, axes = new_figure()
+    rows: list[tuple[Any, ...]] = []
+    series = []
+    for index, group in enumerate(groups):
+        if over == _VIRTUAL and not is_on_clock(group):
+            continue
+        for run in group.runs:
+            x, y = position(run).to_numpy(), run.rounds[column].to_numpy()
+            axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)
+        means = _means(group, column, position)
+        _draw_mean(axes, index, group.label, means)
+        series.append(_series(index, group.label, means, over))
+        rows += [(group.label, *row) for row in means.rows()]
+    axes.set_xlabel(axis_label)
+    axes.set_ylabel(textwrap.fill(label, _TALL))
+    if over == "rounds":
+        whole_ticks(axes)
+    headers = ("group", "round", axis_label, label, "std over seeds", "seeds")
+    return Panel(
+        f"{label[0].upper()}{label[1:]} over {over}",
+        table(headers, rows),
+        figure,
+        points=Points(axes, series, shown="after the last round"),
+    )
+
+
+def _series(index: int, label: str, means: pl.DataFrame, over: str) -> Series:
+    """A group's entry in the key: its mean and standard deviation in every round."""
+    points = []
+    for number, x, y, std, _ in means.rows():
+        y = math.nan if y is None else y
+        at = f"round {number}" if over == "rounds" else f"round {number}, {text_of(x)} {_UNITS[over]}"
+        spread = "" if std is None or math.isnan(std) else f" ± {text_of(std)}"
+        points.append((x, y, at, text_of(y) + spread))
+    return Series(label, colour(index), dashes(index), points, points[-1][3] if points else NOTHING)
+
+
+def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
+    """Draw the mean over seeds."""
+    axes.plot(
+        means["x"].to_numpy(), means["y"].to_numpy(), color=colour(index), linestyle=dashes(index),
+        linewidth=2, label=label, marker="o" if len(means) == 1 else None,
+    )  # fmt: skip
+
+
+def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
+    """Round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
+    frames = [
+        run.rounds.select(
+            pl.col("global_round").alias("round"), position(run).cast(pl.Float64).alias("x"),
+            pl.col(column).alias("y"),
+        )
+        for run in group.runs
+    ]  # fmt: skip
+    return (
+        pl.concat(frames)
+        .group_by("round")
+        .agg(pl.col("x").mean(), pl.col("y").mean(), pl.col("y").std().alias("std"), pl.len().alias("n"))
+        .filter(pl.col("n") == len(frames))
+        .sort("round")
+    )
