@@ -163,7 +163,7 @@ def test_a_newcomer_gets_along(tmp_path):
 @pytest.mark.extended
 @pytest.mark.parametrize("name", FILES)
 def test_projects_of_other_tasks_have_the_same_bits_on_both_engines(name, shell, tmp_path):
-    """Regression; next character by a GRU; a task with a loss and scores of one's own: run, report, compare."""
+    """Regression; next character by a GRU; a task, loss and scores of one's own: run, report, compare."""
     for file, text in FILES[name].items():
         (tmp_path / file).write_text(text)
     packaged = "import fedge, pathlib; print(pathlib.Path(fedge.__file__).parent / 'packaged' / 'examples')"
