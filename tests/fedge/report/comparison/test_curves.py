@@ -1,0 +1,80 @@
+"""Curves by the score of a task, in its words, and comparisons by one of which less is better."""
+
+import json
+
+import pytest
+from run_folders import round_result, write_run
+
+from fedge.config.option import ConfigError
+from fedge.records.reader import load_run
+from fedge.report.comparison.curves import curves_section
+from fedge.report.comparison.finals import finals
+from fedge.report.comparison.groups import Group, group_runs, scored_alike, settings_of
+from fedge.report.comparison.page import notices
+from fedge.report.comparison.targets import costs_to, default_target
+from fedge.report.comparison.yardsticks import Yardsticks
+from fedge.report.html.svg import figure_style
+
+ERROR = {"name": "accuracy", "unit": "m", "words": "miss", "higher_is_better": False, "lowest": 0.0}
+TASK = {"name": "mine:Task", "scores": [ERROR], "loss_unit": "", "least_loss": None}
+
+
+@pytest.fixture(name="make")
+def fixture_make(tmp_path):
+    """Function that writes a run of two rounds, 4 clients, ending with rights of 10, scored by a distance."""
+
+    def make(name, rights, seed=1, task=TASK, **kwargs):
+        rounds = [round_result(1, [9, 9, 9, 9]), round_result(2, rights)]
+        folder = write_run(tmp_path / name, rounds, seed=seed, **kwargs)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "task": task}))
+        return load_run(folder)
+
+    return make
+
+
+@pytest.fixture(name="two")
+def fixture_two(make):
+    """Runs that miss by 0.8 and by 0.4."""
+    return [make("far", [8, 8, 8, 8], config={"cluster.enabled": False}), make("near", [4, 4, 4, 4])]
+
+
+def test_curves_have_the_words_of_the_score(two):
+    groups, _ = group_runs(two)
+    with figure_style():
+        titles = [panel.title for panel in curves_section(groups).panels]
+    assert titles[:3] == [f"Mean test miss over {over}" for over in ("rounds", "seconds", "bytes")]
+    assert titles[3] == "Worst client's test miss over rounds"
+
+
+def test_the_least_is_the_best(two):
+    """0.4 of 0.8 and 0.4 is marked; there is no upper end, 0 is the lower one."""
+    rows = [row for row in finals(group_runs(two)[0]) if row.metric == "mean test miss"]
+    assert [(row.over_seeds.mean, row.is_best) for row in rows] == [(0.8, False), (0.4, True)]
+    assert [row.headline for row in rows] == [1, 1]
+
+
+def test_a_target_is_reached_from_above(two):
+    """5 % worse than 0.8 is 0.84: round 1 has 0.9, round 2 0.8; of 0.4 the last round, too; 0.3 never."""
+    groups, _ = group_runs(two)
+    assert default_target(groups[0], "test_accuracy_mean") == pytest.approx(0.84)
+    assert [costs_to("test_accuracy_mean", 0.84)["rounds to 0.840"](run) for run in two] == [2.0, 2.0]
+    assert [costs_to("test_accuracy_mean", 0.3)["rounds to 0.300"](run) for run in two] == [None, None]
+    assert [costs_to("test_accuracy_mean", 0.95)["rounds to 0.950"](run) for run in two] == [1.0, 1.0]
+
+
+def test_a_client_is_worse_off_that_misses_by_more(make):
+    """The global model misses by 0.5 at all; the other by 0.4, 0.4, 0.6 and 0.5: one in four is worse off."""
+    off = {"cluster.enabled": False, "gate.enabled": False}
+    runs = [make("global", [5, 5, 5, 5], config=off), make("mine", [4, 4, 6, 5])]
+    assert Yardsticks(group_runs(runs)[0]).worse_off("global", unseen_clients=False)(runs[1]) == 0.25
+
+
+def test_runs_of_other_scores_are_not_compared(make):
+    other = {**TASK, "scores": [{**ERROR, "name": "macro_f1", "words": "F1"}]}
+    runs = [make("a", [8, 8, 8, 8]), make("b", [8, 8, 8, 8], task=other)]
+    with pytest.raises(ConfigError, match="must have one score, but a has miss and b has F1"):
+        group_runs(runs)
+    groups = [Group(run.name, [run], settings_of(run)) for run in runs]  # as a sweep over tasks makes them
+    assert scored_alike(groups) == groups[:1]
+    assert any("b is scored by F1, not by miss" in notice.text for notice in notices(groups, []))
