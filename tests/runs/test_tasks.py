@@ -1,13 +1,15 @@
 """Runs whose task is no classification: regression, characters, notes, counts of a user's own."""
 
+import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from user_tasks import COUNTS, FILES, FIRST_SCORES, OPTIONS, WRONG
 
-from fedge import simulate
+from fedge import load_run, simulate
 from fedge.config.option import ConfigError
 
 pytestmark = pytest.mark.whole_runs
@@ -50,11 +52,15 @@ def test_a_run_goes_on_with_the_same_bits(name):
 @pytest.mark.extended
 @pytest.mark.parametrize("name", OPTIONS)
 def test_both_engines_have_the_same_bits(name):
-    options = {**OPTIONS[name], "report": False}
-    here, there = (
-        simulate({**options, "run-name": engine}, engine=engine) for engine in ("inprocess", "flower")
-    )
-    assert result(here) == result(there)
+    fedge = Path(sys.executable).parent / "fedge"
+    said = [word for key, value in OPTIONS[name].items() for word in ("-c", f"{key}={json.dumps(value)}")]
+    found = []
+    for engine in ("inprocess", "flower"):
+        words = ["run", "--engine", engine, *said, "-c", f'run-name="{engine}" report=false']
+        ended = subprocess.run([fedge, *words], capture_output=True, text=True, timeout=300, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        found.append(result(load_run(Path("runs") / engine)))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("task", WRONG)

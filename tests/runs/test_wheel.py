@@ -168,8 +168,7 @@ def test_projects_of_other_tasks_have_the_same_bits_on_both_engines(name, shell,
         (tmp_path / file).write_text(text)
     packaged = "import fedge, pathlib; print(pathlib.Path(fedge.__file__).parent / 'packaged' / 'examples')"
     shutil.copy(Path(shell("python", "-c", packaged).strip()) / "my_characters.py", tmp_path)
-    options = {**OPTIONS[name], "federation": "local"}
-    said = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
+    said = [word for key, value in OPTIONS[name].items() for word in ("-c", f"{key}={json.dumps(value)}")]
     runs = {}
     for engine in ("inprocess", "flower"):
         shell("fedge", "run", "--engine", engine, *said, "-c", f'run-name="{engine}"')
