@@ -239,17 +239,22 @@ def test_images_keep_their_shape_and_bytes_become_brightness(tmp_path):
 def test_a_data_set_of_ones_own_is_checked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "my_data.py").write_text("from fedge.data.digits import digits\ndef three():\n    return 3\n")
-    windows, source = load_source(
-        from_run_config({"data.path": "my_data:digits", "data.path-args.users": 3}), 9
+    (tmp_path / "numbers_of_mine.py").write_text(
+        "from fedge.data.digits import digits\ndef three():\n    return 3\n"
     )
-    assert (len(windows), source.name, source.synthetic) == (1797, "my_data:digits", False)
+    windows, source = load_source(
+        from_run_config({"data.path": "numbers_of_mine:digits", "data.path-args.users": 3}), 9
+    )
+    assert (len(windows), source.name, source.synthetic) == (1797, "numbers_of_mine:digits", False)
     assert np.unique(windows.user).size == 3
     for changes, message in (
-        ({"data.path": "my_data:three"}, "must return hhar.Windows, but returned a int; fedge.from_pandas"),
-        ({"data.path": "my_data:digits", "data.path-args.users": 0}, "must be 1 to 100"),
+        (
+            {"data.path": "numbers_of_mine:three"},
+            "must return hhar.Windows, but returned a int; fedge.from_pandas",
+        ),
+        ({"data.path": "numbers_of_mine:digits", "data.path-args.users": 0}, "must be 1 to 100"),
         ({"data.path": "digits", "data.path-args.user": 3}, "did you mean users"),
-        ({"data.path": "my_data:digit"}, "did you mean digits"),
+        ({"data.path": "numbers_of_mine:digit"}, "did you mean digits"),
     ):
         with pytest.raises(ConfigError, match=message):
             load_source(from_run_config(changes), 9)
