@@ -29,6 +29,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_other_models_beside_those_of_the_cloud(config)
     _refuse_what_would_do_nothing(config)
     _refuse_steps_of_nothing(config)
+    _refuse_models_of_rounds_that_never_come(config)
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
@@ -185,6 +186,16 @@ def _refuse_what_would_do_nothing(config: "Config") -> None:
 _LEAST_LR = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
 
 
+def _refuse_models_of_rounds_that_never_come(config: "Config") -> None:
+    """Raise ConfigError for models that are to be kept of a round beyond the last."""
+    last = max(config.checkpoint.rounds, default=0)
+    if last > config.num_server_rounds:
+        raise ConfigError(
+            f"checkpoint.models must be of the {config.num_server_rounds} rounds of num-server-rounds, but "
+            f"names round {last}; leave it out, or raise num-server-rounds"
+        )
+
+
 def _refuse_steps_of_nothing(config: "Config") -> None:
     """Raise ConfigError when the step size decays to nothing before the last round."""
     lr, decay, rounds = config.train.lr, config.train.lr_decay, config.num_server_rounds
@@ -325,6 +336,11 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
         raise ConfigError(
             "devices.partial-work must be false beside asynchrony.leaf-link-megabytes-s, because when "
             "an upload over a shared link ends is not known, nor with which step to stop; set one of them off"
+        )
+    if config.checkpoint.keeps_best:
+        raise ConfigError(
+            "checkpoint.models must name evaluations, not best, on the virtual clock, where clients do not "
+            'evaluate on validation windows; set for example checkpoint.models="1"'
         )
     found = [(remedy, why) for remedy, why, is_set in _ROUNDS_ONLY if is_set(config)]
     if found:

@@ -103,6 +103,10 @@ DECISIONS = (
     Decision(
         ACCURACIES, "by which the run may end", "callbacks", lambda config: bool(config.callbacks.strip())
     ),
+    Decision(
+        ACCURACIES, "by which the best models are kept", "checkpoint.models",
+        lambda config: config.checkpoint.keeps_best,
+    ),
 )  # fmt: skip
 """All but the grouping of leaves, whose method says itself what clients send for it."""
 

@@ -21,7 +21,15 @@ from fedge.config.option import ConfigError
 from fedge.records.catalog import PARTITION, TABLES
 from fedge.records.foreign import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
-from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, damaged_outputs
+from fedge.records.outputs import (
+    CLUSTERS,
+    CONFUSION,
+    MODELS,
+    checksums,
+    damaged_outputs,
+    kept_models,
+    models_file,
+)
 from fedge.records.private import without_places
 from fedge.records.timing_tables import MESSAGES
 
@@ -76,7 +84,7 @@ def _copy(folder: Path, copy: Path, manifest: Mapping[str, Any]) -> None:
     tables = [table.path for table in TABLES if table not in (MESSAGES, PARTITION)]
     messages = [str(path.relative_to(folder)) for path in folder.glob(MESSAGES.path)]
     copy.mkdir()
-    for name in (*tables, *messages, CLUSTERS, CONFUSION, MODELS):
+    for name in (*tables, *messages, CLUSTERS, CONFUSION, MODELS, *map(models_file, kept_models(folder))):
         if (folder / name).is_file():
             (copy / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(folder / name, copy / name)

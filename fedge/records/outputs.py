@@ -1,5 +1,6 @@
 """Check that a run's results are still as it wrote them, by the checksums in its manifest."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
 CLUSTERS = "clusters.jsonl"
 CONFUSION = "metrics/confusion.json"
 MODELS = "checkpoints/final.safetensors"
+_KEPT = re.compile(r"checkpoints/models-([1-9][0-9]{0,8}|best)\.safetensors")
 OUTPUTS = (
     *(table.path for table in ROUND_TABLES if not table.optional),
     CLUSTERS,
@@ -23,13 +25,34 @@ OUTPUTS = (
 _ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBERSHIPS.path)
 
 
+def models_file(name: str = "") -> str:
+    """The file of a run's models: the final ones, or those kept by a name, "10" or "best"."""
+    return f"checkpoints/models-{name}.safetensors" if name else MODELS
+
+
+def kept_models(folder: Path) -> list[str]:
+    """Names by which models of a run are kept beside the final ones: numbers, then "best"."""
+    files = [path.relative_to(folder).as_posix() for path in (folder / MODELS).parent.glob("models-*")]
+    names = [found[1] for file in files if (found := _KEPT.fullmatch(file))]
+    return sorted(names, key=lambda name: (len(name) if name.isdecimal() else 99, name))
+
+
+def is_kept(file: str) -> bool:
+    """Whether a run's file, by its path in the folder, holds models kept beside the final ones.
+
+    >>> is_kept("checkpoints/models-10.safetensors"), is_kept(MODELS)
+    (True, False)
+    """
+    return _KEPT.fullmatch(file) is not None
+
+
 def checksums(folder: Path) -> dict[str, str]:
     """Result → SHA-256 of those that are there.
 
     Raises:
         OSError: one cannot be read.
     """
-    names = (*OUTPUTS, *_ON_CLOCK)
+    names = (*OUTPUTS, *_ON_CLOCK, *map(models_file, kept_models(folder)))
     return {name: digest_of(folder / name).hexdigest() for name in names if (folder / name).is_file()}
 
 
@@ -52,7 +75,7 @@ def _damaged(folder: Path, manifest: Mapping[str, Any], names: Collection[str]) 
     return [
         f"{name} is {'not what the run wrote' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
-        if name in names and not fits(folder / name, sha256)
+        if (name in names or (MODELS in names and is_kept(name))) and not fits(folder / name, sha256)
     ]
 
 

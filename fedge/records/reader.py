@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from fedge.clustering.membership import words
+from fedge.config.option import shown
 from fedge.config.parts import TASKS
 from fedge.config.traits import LABELS
 from fedge.process.escape import read_json
@@ -26,7 +27,7 @@ from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
 from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
-from fedge.records.outputs import MODELS, fits
+from fedge.records.outputs import fits, kept_models, models_file
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, round_tables
 from fedge.records.rows import rows_of
 from fedge.records.server_table import SERVERS
@@ -207,6 +208,7 @@ class RunData:
         client: int | None = None,
         unseen: bool = False,
         trust_code: bool = False,
+        kept: str | int = "",
     ) -> "Prediction":
         """Classify raw windows with the run's models: labels, probabilities, names of classes (docs/use.md).
 
@@ -216,35 +218,38 @@ class RunData:
             client: with the model that this client of the run is served.
             unseen: with the model that somebody outside training is served; so it is where nothing is said.
             trust_code: import the code of a network that is not Fedge's, from now on (docs/use.md).
+            kept: a round, or "best", whose models `checkpoint.models` kept, in place of the final ones.
 
         Raises:
             ConfigError: the models are not there, or not for such windows.
         """
-        models = self.opened_models(trust_code)
+        models = self.opened_models(trust_code, kept)
         return models.predict(np.asarray(x), models.choose(leaf, client, unseen))
 
-    def opened_models(self, trust_code: bool = False) -> "Models":
+    def opened_models(self, trust_code: bool = False, kept: str | int = "") -> "Models":
         """The run's models and their card.
 
         Args:
             trust_code: as in `predict`.
+            kept: as there, too.
 
         Raises:
             ConfigError: as `models`, or they say nothing.
         """
         from fedge.inference.models import Models  # torch: most readers of runs need none
 
-        self._refuse_other_models()
-        return Models(self.folder / MODELS, self.folder, trust_code)
+        return Models(self._models_file(kept), self.folder, trust_code)
 
-    def models(self) -> list[State]:
+    def models(self, kept: str | int = "") -> list[State]:
         """The model that each leaf serves its known clients, name → array; loaded anew by every call.
 
+        Args:
+            kept: as in `predict`.
+
         Raises:
-            RunFolderError: the models are not there (they are written at the end of a run) or damaged.
+            RunFolderError: the models are not there (the final ones are written at the end) or damaged.
         """
-        self._refuse_other_models()
-        path = self.folder / MODELS
+        path = self._models_file(kept)
         try:
             entries = load_file(path)
         except (SafetensorError, OSError) as error:
@@ -256,18 +261,25 @@ class RunData:
                 leaves.setdefault(int(leaf.removeprefix("leaf-")), {})[name] = array
         return [leaves[leaf] for leaf in sorted(leaves)]
 
-    def _refuse_other_models(self) -> None:
-        """Raise RunFolderError when the models are missing, or changed since the run wrote them."""
-        path = self.folder / MODELS
+    def _models_file(self, kept: str | int) -> Path:
+        """The file of models; RunFolderError when they are missing, or changed since the run wrote them."""
+        name = models_file(str(kept))
+        path, known = self.folder / name, kept_models(self.folder)
+        if kept and str(kept) not in known:
+            raise RunFolderError(
+                f"models must be of a round that checkpoint.models kept ({', '.join(known) or 'none'}), but "
+                f"{shown(kept)} is none; leave it out for the final ones"
+            )
         if not path.is_file():
             raise RunFolderError(
                 f"{path} is missing: models are written at the end; this run is {self.status}"
             )
-        sha256 = self.manifest.get("outputs", {}).get(MODELS)
+        sha256 = self.manifest.get("outputs", {}).get(name)
         if sha256 and not fits(path, sha256):
             raise RunFolderError(
                 f"{path} is damaged: it is not what the run wrote; fedge resume makes it again"
             )
+        return path
 
 
 def load_run(path: str | Path) -> RunData:

@@ -25,7 +25,7 @@ from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
 from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS, MembershipRow, ModelRow
-from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.records.rows import records_of
@@ -71,6 +71,7 @@ class Recorder:
         self._manifest = dict(manifest or {})
         self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
         self._ended = False
+        self._kept: dict[str, str] = {}  # file of kept models → its sha256
         with self._explained("tables"):
             of_task = (self._tables.rounds, self._tables.leaves, self._tables.clients)
             tables = {table.path: table for table in (*ROUND_TABLES, *of_task, *more)}
@@ -118,8 +119,8 @@ class Recorder:
         return {name: file.size for name, file in self._files.items()}
 
     def checksums(self) -> dict[str, str]:
-        """The SHA-256 of every table so far, and of the newest confusion matrices."""
-        found = {name: file.sha256 for name, file in self._files.items()}
+        """The SHA-256 of every table so far, of kept models, and of the newest confusion matrices."""
+        found = {name: file.sha256 for name, file in self._files.items()} | self._kept
         confusion = self.folder / CONFUSION
         return {**found, CONFUSION: digest_of(confusion).hexdigest()} if confusion.is_file() else found
 
@@ -264,19 +265,39 @@ class Recorder:
         models: Sequence[State],
         unseen_clients: Mapping[int, State] | None = None,
         card: Card | None = None,
+        name: str = "",
     ) -> None:
-        """Write checkpoints/final.safetensors: every served leaf model, entries named ``leaf-0/…``.
+        """Write a file of every served leaf model, entries named ``leaf-0/…``: checkpoints/final.safetensors.
 
         Args:
             models: per leaf the one served to the clients that it knows.
             unseen_clients: leaf → model for unseen clients, where that is another one; ``unseen-0/…``.
             card: the file's description of itself.
+            name: of models that are kept beside the final ones; empty: the final ones.
         """
-        path = self.folder / MODELS
+        path = self.folder / models_file(name)
         path.parent.mkdir(exist_ok=True)
         named = {f"leaf-{leaf}/": model for leaf, model in enumerate(models)}
         named |= {f"unseen-{leaf}/": model for leaf, model in (unseen_clients or {}).items()}
         write_state(path, _Joined(named), durably=True, metadata=card.metadata() if card else None)
+        if name:
+            with self._explained(models_file(name)):
+                self._kept[models_file(name)] = digest_of(path).hexdigest()
+
+    def go_on_with_models(self, kept: Mapping[str, str]) -> None:
+        """Leave only those models beside the final ones that a run has at its checkpoint.
+
+        Rounds after it are done again, and their models are written again; a damaged file goes, too.
+
+        Args:
+            kept: file in the folder → its sha256.
+        """
+        self._kept = dict(kept)
+        with self._explained("kept models"):
+            found = [self.folder / models_file(name) for name in kept_models(self.folder)]
+            left = [path for path in found if path.relative_to(self.folder).as_posix() not in kept]
+            for path in (*left, *(self.folder / MODELS).parent.glob("models-*.part")):
+                path.unlink()
 
 
 class _Joined(Mapping[str, np.ndarray]):

@@ -74,6 +74,7 @@ class AsynchronousSteps(Steps):
     """The steps of one run, in their order."""
 
     _spent: Counter[str]
+    _running: tuple[Procedure, Population]
     _owners: np.ndarray
     _shares: np.ndarray
     _expected: int | None = None  # jobs, if that can be told
@@ -115,6 +116,7 @@ class AsynchronousSteps(Steps):
         callbacks = self._callbacks = Callbacks(config)
         self._spent = Counter()
         procedure = self._procedure(clients, dealt, who, shape)
+        self._running, self._kept = (procedure, who), self._kept_models()
         done = self._global_round = self._begin(procedure)
         self._say(who)
         leaves = [who.devices_of(leaf) for leaf in range(who.leaves)]
@@ -129,14 +131,20 @@ class AsynchronousSteps(Steps):
         if (remark := nothing_made(procedure)) is not None:
             self._announcer.note(remark)
         assert isinstance(self._recorder, DeviceRecorder)
-        assert self._card is not None
-        card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
-        self._recorder.write_models([self._whole(top.version.state) for top in procedure.tops], card=card)
+        self._write_models()
         ledger, now_us = procedure.ledger, procedure.clock.now_us
         self._recorder.write_totals(
             ledger.devices(now_us, who.leaf_of, who.windows), sorted(ledger.staleness.items())
         )
         self._finish(callbacks)
+
+    def _write_models(self, name: str = "") -> None:
+        """Write every leaf's model, with all that is needed to use it."""
+        procedure, who = self._running
+        assert self._card is not None
+        card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
+        models = [self._whole(top.version.state) for top in procedure.tops]
+        self._recorder.write_models(models, card=card, name=name)
 
     def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
         """The run on the virtual clock, before its first event."""
@@ -337,6 +345,8 @@ class AsynchronousSteps(Steps):
             callbacks.stop = Stop("asynchrony", result.global_round, procedure.ending)
         is_last = callbacks.stop is not None
         self._plan.clock.lap("report")
+        for name in self._kept.after(result):
+            self._write_models(name)
         self._keep(procedure, self._announcer.table())
         self._plan.clock.lap("checkpoint")
         if not is_last and self._global_round < self._plan.config.num_server_rounds:

@@ -31,6 +31,7 @@ from fedge.run.algorithms import form_of_algorithm, refuse_where_it_cannot_be
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, frozen_of, kernel_of_run
 from fedge.run.facts import data_of_owners, facts_of_deal
+from fedge.run.kept_models import KeptModels
 from fedge.run.opening import Opened
 from fedge.run.prepare import Deal, Prepared, deal_data
 from fedge.run.served import card_of, with_served
@@ -76,6 +77,8 @@ class Steps:
         self._console = console
         self._announcer = announcer
         self._snapshots: Snapshots | None = None
+        self._strategy: HierarchicalStrategy | None = None
+        self._kept: KeptModels
         self._callbacks: Callbacks | None = None
         self._fingerprint = ""  # of the data
         self._card: Card | None = None  # the models' description of themselves
@@ -107,9 +110,11 @@ class Steps:
         """Carry out the global rounds, and write their results."""
         plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
+        self._kept = self._kept_models()
         strategy, *initial = build_strategy(
             plan, clients, dealt, sizes, shape, self._on_round, callbacks, self._port_maker(clients)
         )
+        self._strategy = strategy
         done = self._global_round = self._prepare_checkpoints(strategy)
         self._console.begin(
             [leaf.clients for leaf in strategy.leaves], config.hierarchy.leaf_rounds_per_global, done
@@ -119,7 +124,7 @@ class Steps:
         with plan.behind:
             # nobody here holds on to the model: it is in memory, and all others may lie in files
             strategy.start(initial.pop(), last, config.guard.client_timeout)
-        self._write_models(strategy)
+        self._write_models()
         self._finish(callbacks)
 
     def _begin_callbacks(self, callbacks: Callbacks, sizes: list[int]) -> int:
@@ -171,14 +176,22 @@ class Steps:
         )
         return partial(self._grid.make_port, facts)
 
-    def _write_models(self, strategy: HierarchicalStrategy) -> None:
+    def _kept_models(self) -> KeptModels:
+        """Rule by which models of rounds stay."""
+        config, found = self._plan.config, self._opened.resumption
+        self._recorder.go_on_with_models({} if found is None else found.kept)
+        return KeptModels(config.checkpoint, self._plan.folder, task_of(config.train).scores[0])
+
+    def _write_models(self, name: str = "") -> None:
         """Write every leaf's served model, with all that is needed to use it."""
+        strategy = self._strategy
+        assert strategy is not None
         leaves, unseen = strategy.leaves, strategy.unseen_models()
         assert self._card is not None
         card = with_served(self._card, leaves, unseen)
         served = [self._whole(leaf.models.served) for leaf in leaves]
         self._recorder.write_models(
-            served, {leaf: self._whole(model) for leaf, model in unseen.items()}, card
+            served, {leaf: self._whole(model) for leaf, model in unseen.items()}, card, name
         )
 
     def _whole(self, model: State) -> State:
@@ -316,6 +329,8 @@ class Steps:
         self._callbacks.end_round(result, sum(laps.values()))
         is_last = self._callbacks.stop is not None
         self._plan.clock.lap("report")
+        for name in self._kept.after(result):
+            self._write_models(name)
         self._snapshots.after(result.global_round, self._announcer.table, is_last)
         if isinstance(self._grid, LeafEngine):  # leaf servers forget older models with the next order
             self._plan.behind.finish()

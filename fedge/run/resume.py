@@ -12,6 +12,7 @@ from typing import Any
 from fedge.config.config import Config
 from fedge.config.flat import options, to_run_config
 from fedge.config.option import ConfigError, Scalar, shown
+from fedge.config.sections.guard import BEST, CheckpointConfig
 from fedge.privacy.noise import SYSTEM
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
@@ -19,7 +20,7 @@ from fedge.records.folder import find_run, short
 from fedge.records.foreign import refuse_links, refuse_odd_files
 from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
 from fedge.records.model_tables import CLIENT_MODELS
-from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits, is_kept
 from fedge.records.private import places_of
 from fedge.run.starts import described_start
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
@@ -33,6 +34,7 @@ _TUNING = frozenset(
         "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.return-timeout",
         "guard.stall-timeout", "transfer.share-above-mb", "transfer.spill-above-mb",
         "tracker", "callbacks", "callbacks-args", "checkpoint.every", "checkpoint.keep",
+        "checkpoint.models",
     }
 )  # fmt: skip
 # entries of a run's manifest without which it cannot go on
@@ -49,7 +51,8 @@ class Resumption:
         checkpoint: where it goes on.
         notes: for the user: damage, one line each.
         manifest: of the run, as it was left.
-        lost: tables that are begun anew, since their content is not the written one.
+        lost: tables that are begun anew, since their content is not the written one, and kept models that
+            go for the same reason.
     """
 
     folder: Path
@@ -63,6 +66,11 @@ class Resumption:
         """Table → bytes that stay."""
         sizes: Mapping[str, int] = self.checkpoint.facts["offsets"]
         return {name: size for name, size in sizes.items() if name not in self.lost}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """File of kept models → its sha256, of those that are as they were at the checkpoint."""
+        return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -118,6 +126,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     _refuse_other_start(found, config)
     _refuse_other_noise(found, config)
     _refuse_noise_of_the_system(found, config)
+    _refuse_models_of_rounds_that_are_done(found, config)
     done = found.checkpoint.global_round
     if done > config.num_server_rounds:
         raise ConfigError(
@@ -146,12 +155,22 @@ def open_resumption(folder: Path) -> Resumption:
             f"resume needs a whole checkpoint, but {short(folder)} has none: {reasons}; start a new run"
         )
     manifest = _manifest(folder) or dict(checkpoint.facts["run"])
+    gone = frozenset(_misfits(folder, checkpoint, _kept_at(checkpoint)))
     lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
     notes = [f"{error}; going on from round {checkpoint.global_round}" for error in damaged]
     notes += [f"{name} is not what was written; it is begun anew" for name in sorted(lost)]
+    notes += [
+        f"{name} is not that of round {checkpoint.global_round} or before; it goes" for name in sorted(gone)
+    ]
     if manifest.get("status") in ("completed", "partial"):
-        notes += [f"{problem}; it is made again" for problem in damaged_outputs(folder, manifest)]
-    return Resumption(folder, checkpoint, notes, manifest, lost)
+        damage = damaged_outputs(folder, manifest)
+        notes += [f"{problem}; it is made again" for problem in damage if not is_kept(problem.split()[0])]
+    return Resumption(folder, checkpoint, notes, manifest, lost | gone)
+
+
+def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
+    """File of kept models → its sha256 when a checkpoint was written."""
+    return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}
 
 
 def is_as_found(found: Resumption) -> bool:
@@ -261,6 +280,19 @@ def _refuse_other_start(found: Resumption, config: Config) -> None:
         raise ConfigError(
             f"train.start must be the file that {short(found.folder)} began with, but is "
             f"{shown(config.train.start)} with other content; put that file back, or start a new run"
+        )
+
+
+def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) -> None:
+    """Raise ConfigError for models that are to be kept from now on, of rounds whose models are gone."""
+    before = CheckpointConfig(models=found.run["config"].get("checkpoint.models", ""))
+    asked, done = config.checkpoint, found.checkpoint.global_round
+    late = [str(number) for number in sorted(asked.rounds - before.rounds) if number <= done]
+    late += [BEST] * (asked.keeps_best and not before.keeps_best and done > 0)
+    if late:
+        raise ConfigError(
+            f"checkpoint.models cannot name {late[0]} now, since {short(found.folder)} has done {done} "
+            f"rounds without keeping it; leave it out, or start a new run"
         )
 
 

@@ -60,6 +60,10 @@ def add_commands(commands: Any) -> None:
             help="the model that somebody outside training is served (default); with --leaf, by that leaf",
         )  # fmt: skip
         parser.add_argument(
+            "--kept", default="", metavar="ROUND",
+            help="models of a round that checkpoint.models kept, or best (default: the final ones)",
+        )  # fmt: skip
+        parser.add_argument(
             "--runs-dir", type=Path, default=Path("runs"), help="folder of all run folders (default: runs)"
         )
         parser.add_argument(
@@ -74,7 +78,7 @@ def _opened(options: argparse.Namespace) -> "Models":
     look_in(*own_folders(code_folders_of(folder)), Path.cwd())
     from fedge.records.reader import load_run
 
-    return load_run(folder).opened_models(options.trust_code)
+    return load_run(folder).opened_models(options.trust_code, options.kept)
 
 
 def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":

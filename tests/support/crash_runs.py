@@ -15,7 +15,7 @@ BASE = {
     "train.model": "linear", "train.local-epochs": 1, "train.batch-size": 16, "data.guard-windows": 0,
 }  # fmt: skip
 CONFIGURATIONS = {
-    "default": {"cluster.tau": 0.3, "train.model": "mlp-tiny"},
+    "default": {"cluster.tau": 0.3, "train.model": "mlp-tiny", "checkpoint.models": "2,best"},
     "fedge": {
         "hierarchy.num-servers": 3, "cluster.signal": "affinity", "cluster.method": "agglomerative",
         "cluster.count": "auto", "cluster.level": 0.5, "cluster.patience": 2, "cluster.probe-every": 1,
@@ -26,7 +26,10 @@ CONFIGURATIONS = {
     "dp": {
         "privacy.kind": "server-fixed", "privacy.noise-multiplier": 0.5, "scaffold.enabled": False,
     },
-    "partial": {"hierarchy.fraction-train": 0.67, "cluster.every": 2, "checkpoint.every": 2},
+    "partial": {
+        "hierarchy.fraction-train": 0.67, "cluster.every": 2, "checkpoint.every": 2,
+        "checkpoint.models": "1,3,best",
+    },
     "ifca": {
         "cluster.method": "ifca", "cluster.count": "2", "gate.enabled": False, "scaffold.enabled": False,
     },

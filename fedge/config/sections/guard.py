@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedge.config.option import ConfigError, Section, option
+from fedge.config.option import ConfigError, Section, option, shown
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,10 @@ class TransferConfig(Section):
     )
 
 
+BEST = "best"  # models, by the validation score
+_MOST_DIGITS = 10
+
+
 @dataclass(frozen=True)
 class CheckpointConfig(Section):
     """How often the state of a run is kept, so that the run can be resumed after any stop."""
@@ -76,3 +80,37 @@ class CheckpointConfig(Section):
     SECTION = "checkpoint"
     every: int = option(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
     keep: int = option(2, "newest checkpoints that stay; older ones are removed", minimum=1)
+    models: str = option(
+        "",
+        'models that stay beside the final ones, for predict and export: of rounds, "10,20"; and "best", by '
+        "the validation score",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        wrong = next((name for name in self._names if name != BEST and not _is_round(name)), None)
+        if wrong is not None:
+            raise ConfigError(
+                f'checkpoint.models must be global rounds from 1 on, or "{BEST}", with commas between, but '
+                f'has {shown(wrong)}; set for example checkpoint.models="10,{BEST}"'
+            )
+
+    @property
+    def _names(self) -> list[str]:
+        """The names between the commas."""
+        return [name.strip() for name in self.models.split(",")] if self.models.strip() else []
+
+    @property
+    def rounds(self) -> frozenset[int]:
+        """Global rounds whose models stay."""
+        return frozenset(int(name) for name in self._names if name != BEST)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the best models so far stay."""
+        return BEST in self._names
+
+
+def _is_round(name: str) -> bool:
+    """Whether a text is the number of a global round."""
+    return name.isascii() and name.isdecimal() and len(name) < _MOST_DIGITS and int(name) > 0

@@ -185,7 +185,7 @@ NO_RESULT = {
     "guard.start-timeout", "guard.client-timeout", "guard.return-timeout", "guard.stall-timeout",
     "guard.retries", "guard.min-clients",
     "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
-    "callbacks",
+    "callbacks", "checkpoint.models",
     "train.start", "train.exchange",  # a file, a model with frozen parts: tests/runs/test_exchange.py
     "hierarchy.names",  # of tiers, in tables
     "train.task", "train.loss", "train.metrics",  # other data, or code of one's own: tests/fedge/tasks

@@ -51,6 +51,8 @@ def allowed(key):
         return st.sampled_from(["", "cloud,edge", "root,leaf"])
     if key == "hierarchy.region-rounds":
         return st.integers(1, 9).map(str)
+    if key == "checkpoint.models":
+        return st.sampled_from(["", "best", "1", "2,10,best"])
     if key == "scaffold.levels":
         return st.integers(1, 2)  # as many as there are tiers of servers
     if key == "partition.deal":
