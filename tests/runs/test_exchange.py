@@ -103,14 +103,25 @@ def test_privacy_and_the_virtual_clock_take_part(tmp_path):
 def test_ray_and_leaf_servers_compute_the_same_bits(tmp_path, certificates, address, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
     config = small_config(tmp_path) | HALF | {"train.exchange": "trainable", "partition.unseen-clients": 1}
+    config["checkpoint.models"] = "1,best"
     wanted = carry_out(config, "here")
+    kept = kept_models(tmp_path / "runs" / "here")
+    assert set(kept) == {"models-1", "models-best"}
     done = flwr_run(tmp_path, {**config, "run-name": "ray"}, seed="3")
     found = comparable(tmp_path / "runs" / "ray")
     assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == [], done.stderr
+    assert kept_models(tmp_path / "runs" / "ray") == kept
     with in_threads(address, certificates, tmp_path):
         outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
     found = comparable(outcome.folder)
     assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []
+    assert kept_models(outcome.folder) == kept
+
+
+def kept_models(folder):
+    """Name → arrays of the models that a run keeps beside the final ones."""
+    found = sorted((folder / "checkpoints").glob("models-*.safetensors"))
+    return {path.stem: {name: a.tobytes() for name, a in load_file(path).items()} for path in found}
 
 
 def test_a_run_begins_with_the_weights_of_a_file_and_goes_on_with_no_other(tmp_path):
