@@ -82,6 +82,19 @@ def test_a_round(parts, tmp_path, monkeypatch):
     assert len(run.models()) == 3
 '''
 
+_METHOD_TEST = '''
+
+def test_clients_have_models_of_their_own(tmp_path, monkeypatch):
+    """The method's personal models are evaluated beside the leaf's, for every client and round."""
+    monkeypatch.chdir(Path(__file__).parents[1])
+    changes = f"num-server-rounds=2 train.local-epochs=1 report=false runs-dir='{{tmp_path}}'"
+    assert main(["run", "-c", changes]) == 0
+    run = fedge.load_run(tmp_path / "latest")
+    assert run.config["train.algorithm"] == "{module}.algorithm:Ditto"
+    assert set(run.client_models["model"]) == {{"personal"}}
+    assert run.client_models["global_round"].max() == 2
+'''
+
 _README = """\
 # {name}
 
@@ -163,7 +176,9 @@ def _files(name: str, module: str, method: bool) -> dict[str, str]:
     """Path → content of all files of a project."""
     options = _own_tables().replace('\nmodel = "cnn" ', f'\nmodel = "{module}.model:Net" ', 1)
     more: dict[str, str] = {}
+    test = _TEST
     if method:
+        test += _METHOD_TEST
         own, scaffold = (
             f'\nalgorithm = "{module}.algorithm:Ditto" ',
             "[tool.flwr.app.config.scaffold]\nenabled = ",
@@ -183,7 +198,7 @@ def _files(name: str, module: str, method: bool) -> dict[str, str]:
         f"{module}/model.py": _MODEL,
         f"{module}/data.py": _example("my_data"),
         f"{module}/method.py": _example("my_grouping"),
-        f"tests/test_{module}.py": _TEST.format(module=module),
+        f"tests/test_{module}.py": test.format(module=module),
         ".gitignore": "/runs/\n__pycache__/\n",
     }
 

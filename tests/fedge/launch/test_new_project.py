@@ -1,6 +1,8 @@
 """`fedge new`: what it writes, and what it refuses. That it runs is tested from the wheel."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,20 @@ def test_with_a_method_its_clients_follow_it(tmp_path):
     assert config["train.algorithm"] == "mine.algorithm:Ditto"
     assert config["scaffold.enabled"] is False
     assert "| `mine/algorithm.py` |" in (tmp_path / "mine" / "README.md").read_text()
+
+
+@pytest.mark.whole_runs
+def test_the_tests_of_a_project_with_a_method_pass(tmp_path):
+    """They fail where the method has no personal models."""
+    new_project(tmp_path / "mine", method=True)
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "own"]
+    done = subprocess.run(tests, cwd=tmp_path / "mine", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    code = tmp_path / "mine" / "mine" / "algorithm.py"
+    code.write_text(code.read_text().replace('{"personal": ', '{"other": '))
+    done = subprocess.run(tests, cwd=tmp_path / "mine", capture_output=True, text=True, timeout=300)
+    assert "1 failed" in done.stdout
 
 
 def test_an_empty_folder_is_taken_and_the_next_step_said(tmp_path, monkeypatch, capsys):
