@@ -86,7 +86,7 @@ def leaf_servers(config: dict[str, Any], folder: Path) -> Path:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     certs = str(folder / "certs")
     _finish(_fedge("certs", certs, "--leaves", str(LEAVES)))
-    words = ["--cloud", address, "--certs", certs, "--workers", "1"]
+    words = ["--cloud", address, "--certs", certs, "--workers", "1", "--data", config["data.path"]]
     leaves = [_fedge("leaf", str(leaf), *words, at=folder) for leaf in range(LEAVES)]
     try:
         _finish(_fedge("run", ".", "--leaves", address, "--certs", certs, "-c", _overrides(config, folder)))
