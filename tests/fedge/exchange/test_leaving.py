@@ -60,5 +60,5 @@ def test_a_reply_with_something_more_cannot_be_made(monkeypatch):
 
 def test_all_that_is_plain_is_said_of_a_private_run():
     plain = [quantity.words for quantity in quantities() if quantity.mark("server-fixed") is Mark.PLAIN]
-    for words in ("losses", "accuracies", "numbers of windows", "who failed", "mean and std of raw windows"):
+    for words in ("losses", "scores", "numbers of windows", "who failed", "mean and std of raw windows"):
         assert words in plain
