@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hhar.errors import HharError
 from hhar.progress import progress_bars
-from hhar.raw.download import UCI_URL, check_url, download
+from hhar.raw.download import UCI_URL, alone_in, check_url, download
 from hhar.raw.prepare import DEVICE_GROUPS, prepare
 from hhar.raw.unpack import unpack
 from hhar.synthetic.generate import recordings_by_device, synthetic_windows
@@ -166,7 +166,7 @@ def _spec(arguments: argparse.Namespace) -> WindowSpec:
 def _download(arguments: argparse.Namespace) -> None:
     check_url(arguments.url)
     archive = arguments.to / ARCHIVE_NAME
-    with progress_bars() as report:
+    with progress_bars() as report, alone_in(arguments.to):
         checksum = download(arguments.url, archive, sha256=arguments.sha256, report=report)
         files = [] if arguments.no_unpack else unpack(archive, arguments.to, report=report)
     print(f"{archive}  sha256 {checksum}")

@@ -7,11 +7,6 @@ step.
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +14,7 @@ from fedge.datasets.archives import is_archive, unpack
 from fedge.datasets.cards import Card, RemoteFile
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
+from hhar.raw.download import alone_in
 from hhar.raw.download import download as download_file
 
 RAW = Path("data/raw")  # folder of all data sets' files, unless told otherwise
@@ -53,7 +49,7 @@ def download(
     target = folder or RAW / card.name
     files = _with_other(card, url, sha256)
     found = []
-    with _alone_in(target):
+    with alone_in(target):
         for file in files:
             path = target / file.name
             found.append((path, download_file(file.url, path, sha256=file.sha256 or None, report=report)))
@@ -74,28 +70,3 @@ def _with_other(card: Card, url: str, sha256: str) -> tuple[RemoteFile, ...]:
     # another address is another file, unless its checksum says that it is the same
     file = card.files[0]
     return (replace(file, url=url or file.url, sha256=sha256 or file.sha256),)
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, so that two downloads do not write one part."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = os.open(folder / ".downloading", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o644)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise HharError(
-            f"{folder / '.downloading'}: must be a file or not there, is a link; remove it"
-        ) from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise HharError(
-                f"{folder}: another process must not download into it at the same time, one does; wait for "
-                "it, or choose another folder with --to"
-            ) from error
-        yield
-    finally:
-        os.close(lock)

@@ -235,7 +235,7 @@ def numbers_of(metrics: MetricRecord, name: str) -> np.ndarray | None:
     """A list of numbers of a metric record, float64 (numbers,), or None if there is none."""
     if name not in metrics:
         return None
-    found = np.array(metrics[name], dtype=np.float64)
-    if found.ndim != 1:
-        raise TypeError(f"{name} must be a list of numbers, but is {shown(metrics[name])}")
-    return found
+    values = metrics[name]
+    if not isinstance(values, list) or not set(map(type, values)) <= {int, float}:
+        raise TypeError(f"{name} must be a list of numbers, but is {shown(values)}")
+    return np.array(values, dtype=np.float64)

@@ -2,19 +2,22 @@
 
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
 adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy.
-Settings are numbers as well; they are kept too and put back as they were.
+Settings are numbers as well; they are kept too and put back as they were. How many nodes Flower is to wait
+for is one of them: what comes from elsewhere asks for no more than before, or a round would never begin.
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 from fedge.states.averaging import State
 
 _SET_ANEW = ("current_arrays",)  # told to the strategy before every round
 _LIST, _SCALAR = "[]", "()"  # end the names of lists of arrays and of NumPy's scalars
+_OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # numbers and shares of them
 _LARGEST = 1e150  # of numbers kept: the square is finite
 
 
@@ -45,8 +48,13 @@ def numbers_of(strategy: Strategy) -> dict[str, float]:
 
 
 def put_back(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, float]) -> None:
-    """Restore a fresh strategy of the same kind from `states_of` and `numbers_of`."""
+    """Restore a fresh strategy of the same kind from `states_of` and `numbers_of`.
+
+    Raises:
+        ValueError: a number can be none of this strategy's, such as more nodes to wait for.
+    """
     for name, number in numbers.items():
+        _refuse_number(name, number, _kept(strategy, name))
         _set(strategy, name, number)
     for name, state in states.items():
         if name.endswith(_SCALAR):
@@ -89,11 +97,15 @@ def _refuse_number(name: str, number: Any, before: Any) -> None:
         raise ValueError(f"{name!r} cannot be {type(number).__name__}")
     if number != before and not abs(number) <= _LARGEST:
         raise ValueError(f"{name!r} is not finite")
+    if name.rpartition(".")[2] in _OF_NODES and not 0 <= number <= max(before or 0, 1):
+        raise ValueError(f"{name!r} cannot be {number:g}, more than {max(before or 0, 1):g}")
 
 
 def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
     """Raise ValueError unless arrays can stand where `before` stood."""
     shapes = {array.shape for array in model.values()}
+    if name.removesuffix(_LIST).removesuffix(_SCALAR).rpartition(".")[2] in _OF_NODES:
+        raise ValueError(f"{name!r} is a number")
     if name.endswith(_SCALAR):
         fits = (before is None or isinstance(before, (int, float, np.generic))) and list(state) == [""]
         shapes = {()}

@@ -14,9 +14,12 @@ import ipaddress
 import os
 import re
 import socket
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,8 +27,12 @@ from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.window_file import fingerprint
 
+if sys.platform != "win32":
+    import fcntl
+
 UCI_URL = "https://archive.ics.uci.edu/static/public/344/heterogeneity+activity+recognition.zip"
 BLOCK_BYTES = 1 << 20
+LOCK = ".downloading"  # file in a folder that something is downloaded into
 _LONGEST_LENGTH = 18  # digits
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EISDIR, errno.EFBIG)
 
@@ -76,6 +83,26 @@ def download(
     _forget(part)
     _write_text(_checksum_file(path), f"{found}  {path.name}\n")
     return found
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, so that two downloads do not write one part.
+
+    Raises:
+        HharError: another process holds it, or something that is no file stands in its place.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _opened(folder / LOCK, keep=True) as lock:
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HharError(
+                f"{folder}: another process must not download into it at the same time, one does; wait for "
+                "it, or choose another folder with --to"
+            ) from error
+        yield
 
 
 def check_url(url: str) -> None:

@@ -93,7 +93,15 @@ class Study:
 
     def write_app(self, folder):
         """Copy the lying client and the server that carries out the study into a project."""
-        for name in ("lies", "lying_client", "lying_runs", "lying_server", "odd_json", "spoilt_folders"):
+        for name in (
+            "lies",
+            "lying_client",
+            "lying_runs",
+            "lying_server",
+            "odd_json",
+            "possible",
+            "spoilt_folders",
+        ):
             shutil.copy(SUPPORT / f"{name}.py", folder)
 
 

@@ -5,6 +5,7 @@ every entry of a model any array, every record any other, in any leaf round. `ma
 prints how many of them were refused; a sample runs with all tests.
 """
 
+import copy
 import csv
 import io
 import json
@@ -16,6 +17,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from possible import evaluate_fault, train_fault
 
 from fedge.client_app import app as client_app
 from fedge.config.flat import from_run_config
@@ -169,8 +171,15 @@ def others_keep_their_bits(study, kind, where, drawn):
     carry_out, raised_at = study
     what, spoil = drawn
 
+    faults = []
+
     def act(message, reply):
-        return spoilt(reply, spoil) if place(message) == where else reply
+        if place(message) != where:
+            return reply
+        honest, asked = parts_of(reply), message.metadata.message_type
+        told = spoilt(reply, spoil)
+        faults.append(fault_of(message, honest, parts_of(told), asked))
+        return told
 
     outcome = carry_out(kind, act)
     manifest = json.loads((outcome.folder / "manifest.json").read_text())
@@ -182,7 +191,29 @@ def others_keep_their_bits(study, kind, where, drawn):
     if failed:
         assert of_the_others(outcome.folder) == raised_at(kind, where)
     else:
+        assert not any(faults), (what, faults)
         check_finite(outcome.folder)
+
+
+def parts_of(reply):
+    """Arrays and metrics of a reply, copied, and names of its other records."""
+    records = reply.content
+    arrays = (
+        {n: np.array(a) for n, a in (arrays_of(reply, ARRAYS) or {}).items()} if ARRAYS in records else {}
+    )
+    return arrays, copy.deepcopy(dict(records.get(METRICS, {}))), set(records) - {METRICS}
+
+
+def fault_of(message, honest, told, asked):
+    """Reason why nobody could have told a reply honestly, or None; the judge knows nothing of the checks."""
+    try:
+        if asked != "train":
+            return evaluate_fault(honest[1], told[1])
+        start = {n: np.array(a) for n, a in arrays_of(message, ARRAYS).items()}
+        given = {"given": 145, "batch": 32, "epochs": 1, "most_s": 3700.0, "is_free": False}
+        return train_fault(start, honest, told, given)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        return f"what cannot be looked at: {error!r:.80}"
 
 
 def rows_of(folder, table):

@@ -117,7 +117,8 @@ def _counts(rng, record):
     if split == "train" and rng.random() < 0.7 and all(type(count) is int for count in counts):
         before = told["sums"]["count"]
         told["sums"]["count"] = sum(counts) * math.prod(told["input_shape"][1:])
-        told["sums"]["spread"] = [s * told["sums"]["count"] / before for s in told["sums"]["spread"]]
+        more = told["sums"]["count"] / before if abs(told["sums"]["count"]) < 10**300 else math.inf
+        told["sums"]["spread"] = [s * more for s in told["sums"]["spread"]]
     return {**record, "told": json.dumps(told)}
 
 
@@ -130,7 +131,16 @@ def _account(rng, record):
 def _text(rng, record):
     """Text that is cut, doubled, deep, long, or of other bytes."""
     text = text_of(json.loads(record["told"]), rng).decode("utf-8", errors="replace")
-    odd = [text, "[" * 100_000, '{"a":' * 50_000, text + " " * 2**21, "9" * 10**6, "\x1b[2J", "null"]
+    odd = [
+        text,
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        text + " " * 2**21,
+        text + " " * 2**24,
+        "9" * 10**6,
+        "\x1b[2J",
+        "null",
+    ]
     return {**record, "told": odd[rng.integers(len(odd))] if rng.random() < 0.5 else text}
 
 
@@ -175,3 +185,78 @@ def error_reply(seed):
     elif how == 3:
         reason = any_value(rng)
     return code, copy.deepcopy(reason)
+
+
+# --- replies to work -------------------------------------------------------------------------------------
+
+NEAR = [-1, 1, 0.5, -0.25]  # beside what was honest
+TIMES = [-1, 0, 2, 10**9, 10**17, 1e30, 1e300, float("nan")]
+_WRONG_TYPES = [np.float64, np.int32, np.float16, np.int64]
+
+
+def reply_lie(rng, arrays, metrics, others):
+    """Make a lie of a client's reply: one thing in its arrays, metrics or other records, changed in place.
+
+    Args:
+        rng: draws what.
+        arrays: name → array, of the caller's own; empty where the reply has none.
+        metrics: name → number or list, of the caller's own.
+        others: names of the records that the reply has beside them, of the caller's own.
+    """
+    if rng.random() < 0.06:
+        others ^= {_one(rng, ["extra", "kept", "arrays"])}
+    elif arrays and rng.random() < 0.5:
+        _array_lie(rng, arrays)
+    else:
+        _metric_lie(rng, metrics)
+
+
+def _metric_lie(rng, metrics):
+    """A metric is anything, a little or a lot beside the truth, lost, or of another name."""
+    kind, how = _one(rng, sorted({name.rpartition("/")[2] for name in metrics})), rng.integers(12)
+    name = _one(rng, sorted(name for name in metrics if name.rpartition("/")[2] == kind))
+    value = metrics[name]
+    if how == 0:
+        metrics.pop(name)
+    elif how == 1:
+        metrics[_one(rng, ["own/val/loss", "other/val/loss", "weight", "weight", "norm_bit", *TEXTS])] = value
+    elif how < 5 or isinstance(value, str):
+        metrics[name] = any_value(rng)
+    elif isinstance(value, list) and value:
+        _list_lie(rng, value, how)
+    elif isinstance(value, int | float):
+        metrics[name] = value + _one(rng, NEAR) if how < 9 else value * _one(rng, TIMES)
+
+
+def _list_lie(rng, values, how):
+    """One number in a list is another, or two have changed places, or there is one more."""
+    at, other = (int(each) for each in rng.integers(len(values), size=2))
+    if how == 5:
+        values.append(values[at])
+    elif how < 8:
+        values[at], values[other] = values[at] - 1, values[other] + 1
+    elif how < 10:
+        values[at] += _one(rng, NEAR)
+    else:
+        values[at] = _one(rng, [values[at] * _one(rng, TIMES), any_value(rng)])
+
+
+def _array_lie(rng, arrays):
+    """An array has other values, another form, another name, or is lost."""
+    name, how = _one(rng, sorted(arrays)), rng.integers(10)
+    array = arrays[name] = np.array(arrays[name])
+    is_float = np.issubdtype(array.dtype, np.floating)
+    if how < 6 and array.size:
+        values = [float("nan"), float("inf"), 1e17, -1e30, -1.0, -1e-6] if is_float else [-5, 1, 10**6, 2**40]
+        at = slice(None) if rng.random() < 0.3 else int(rng.integers(array.size))
+        with np.errstate(over="ignore"):
+            array.reshape(-1)[at] = _one(rng, values)
+    elif how == 6:
+        arrays[name] = array.reshape(-1)[: rng.integers(3)]
+    elif how == 7:
+        with np.errstate(over="ignore", invalid="ignore"):
+            arrays[name] = array.astype(_one(rng, _WRONG_TYPES))
+    elif how == 8:
+        del arrays[name]
+    else:
+        arrays[_one(rng, TEXTS)] = arrays.pop(name) if rng.random() < 0.5 else array

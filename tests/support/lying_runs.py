@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from lies import first_answer
 from lying_client import TOLD
+from possible import first_fault
 from safetensors.numpy import load_file
 from spoilt_folders import spoil_folder
 
@@ -158,8 +159,9 @@ def look_at_first(runs, dealt, seed):
         assert found.rows("metrics/global_rounds.csv") == [], where
         return what, "refused"
     honest = honest_record(dealt)
-    before, after = Told.of_text(honest["told"]), spoil(dict(honest)).get("told")
-    after = Told.of_text(str(after))
+    lie = spoil(dict(honest))
+    assert first_fault(honest, lie) is None, where
+    before, after = Told.of_text(honest["told"]), Told.of_text(str(lie.get("told")))
     if after.counts == before.counts:
         left_out = str(LIAR) in found.manifest["data"].get("left_out", {})
         wanted = "left-out" if left_out else "gone" if after.sums == before.sums else ""

@@ -4,10 +4,14 @@ import fcntl
 import hashlib
 import io
 import resource
+import subprocess
+import sys
 import threading
+import time
 import zipfile
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +45,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", "/set.zip")
             self.end_headers()
             return
+        if self.path == "/slow.zip":
+            time.sleep(2)
         content = self.server.content
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
         self.send_response(206 if asked else 200)
@@ -122,6 +128,28 @@ def test_two_at_once_do_not_write_one_part(server, tmp_path):
         with pytest.raises(HharError, match="another process must not download into it"):
             download(at(server), tmp_path)
     download(at(server), tmp_path)
+
+
+@pytest.mark.parametrize("words", [("fedge", "datasets", "download", "motionsense"), ("hhar", "download")])
+def test_two_commands_at_once_leave_a_whole_file_or_a_line(server, tmp_path, words):
+    """Of two processes one has the file; the other one has it, too, or is told in one line to wait."""
+    program = str(Path(sys.executable).with_name(words[0]))
+    more = ["--to", str(tmp_path), "--url", f"{server.url}/slow.zip", "--sha256", SHA256, "--no-unpack"]
+    both = [
+        subprocess.Popen(
+            [program, *words[1:], *more], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    ended = [(process.communicate(timeout=100)[1], process.returncode) for process in both]
+    assert min(code for _, code in ended) == 0, ended
+    for error, code in ended:
+        assert "Traceback" not in error
+        said = [line for line in error.splitlines() if "another process must not download into it" in line]
+        assert len(said) == (code != 0), error
+    (whole,) = tmp_path.glob("*.zip")
+    assert whole.read_bytes() == CONTENT
+    assert not list(tmp_path.glob("*.part*"))
 
 
 def test_no_network(tmp_path):

@@ -113,3 +113,18 @@ def test_a_number_that_a_strategy_cannot_keep_is_refused(value):
     del numbers["eta"]
     with pytest.raises(ValueError, match="'eta' of FedAdam is missing"):
         refuse_other(strategy, {}, numbers, {})
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedadam", "adaptive clipping"])
+@pytest.mark.parametrize("number", [2**63, 10**400, 3, -1, float("nan"), float("inf"), True])
+def test_nobody_makes_a_strategy_wait_for_more_nodes(name, number):
+    """One that does never begins its next round: a forged checkpoint, or a leaf server that lies."""
+    strategy = STRATEGIES[name]()
+    told = numbers_of(strategy)
+    settings = [at for at in told if at.rpartition(".")[2] == "min_available_nodes"]
+    assert len(settings) == 1
+    with pytest.raises(ValueError, match="min_available_nodes"):
+        put_back(strategy, {}, {**told, settings[0]: number})
+    with pytest.raises(ValueError, match="min_available_nodes"):
+        refuse_other(strategy, states_of(strategy), {**told, settings[0]: number}, {})
+    put_back(strategy, {}, told)
