@@ -164,10 +164,10 @@ notebooks: $(STAMP)
 
 # what goes to a package index, checked; a tag must name the version (CONTRIBUTING.md). The wheel has no native
 # step: an index takes libraries only if they are built for all Linuxes; who installs the sdist gets one
-dist: $(STAMP)
+dist: docs
 	$(BIN)/python -m tools.tagged
 	rm -rf dist
-	HATCH_BUILD_NO_HOOKS=true $(BIN)/python -m hatchling build -d dist
+	FEDGE_WHEEL=index $(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m twine check --strict dist/*
 
 # a fresh environment, the wheel, an empty folder: what somebody does who has never seen Fedge

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedge.commands.demo import add_demo
+from fedge.commands.docs import add_docs
 from fedge.commands.measure import add_doctor, add_profile, add_status, add_sweep
 from fedge.commands.projects import add_lists, add_new
 from fedge.commands.run import add_run
@@ -92,7 +93,9 @@ def _parser() -> Parser:
     add_datasets(data)
     add_deal(data)
     add_devices(data)
-    add_lists(commands.group("look something up"))
+    look_up = commands.group("look something up")
+    add_docs(look_up)
+    add_lists(look_up)
     machine = commands.group("this machine")
     add_doctor(machine)
     add_profile(machine)

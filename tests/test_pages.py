@@ -12,7 +12,7 @@ from fedge.config.register import Register
 
 ROOT = cited.ROOT
 GROUPS = {register.group for register in vars(parts).values() if isinstance(register, Register)}
-IN_WHEELS = {"fedge/packaged/pyproject.toml"}  # made by the build
+IN_WHEELS = {"fedge/packaged/pyproject.toml", "fedge/packaged/docs/index.md"}  # made by the build
 MADE_UP = {
     "fedge.from_pandas",
     "fedge.somewhere",

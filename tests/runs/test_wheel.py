@@ -72,6 +72,7 @@ def test_an_empty_folder_is_enough(shell, tmp_path):
     """A packaged configuration over the default, the list of them; the default alone runs below."""
     assert str(ROOT) not in shell("python", "-c", "import fedge, hhar; print(fedge.__file__, hhar.__file__)")
     assert len(shell("fedge", "configs").splitlines()) == len(list((ROOT / "configs").rglob("*.toml")))
+    assert shell("fedge", "docs", "README") == (ROOT / "README.md").read_text(encoding="utf-8")
     out = shell("fedge", "run", "-c", "fedge:hierfl", "-c", SHORT + ' train.model="mlp-tiny"')
     assert "no pyproject.toml in this folder" in out
     assert "round 1/1" in out
@@ -107,7 +108,7 @@ def test_a_new_project_has_the_same_metrics_on_both_engines(shell, tmp_path):
 def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
     """sdist and wheel: valid for an index, of one version also where there is no git, installed by pip."""
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path / "dist")]
-    plain = {**os.environ, "HATCH_BUILD_NO_HOOKS": "true"}  # as make dist: without the native step
+    plain = {**os.environ, "FEDGE_WHEEL": "index"}  # as make dist: without the native step
     subprocess.run(build, cwd=ROOT, env=plain, check=True, capture_output=True)
     source, wheel = sorted((tmp_path / "dist").iterdir(), key=lambda file: file.suffix)
     version = wheel.name.split("-")[1]
@@ -137,6 +138,8 @@ def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
         assert (target / f"fedge-{version}.dist-info" / "licenses" / "LICENSE").is_file()
         assert (target / "fedge" / "packaged" / "configs" / "hierfl.toml").is_file()
         assert (target / "fedge" / "py.typed").is_file()
+        pages = {page.stem for page in (target / "fedge" / "packaged" / "docs").glob("*.md")}
+        assert pages == {"index", *(page.stem for page in (ROOT / "docs").glob("*.md"))}
         assert {path.name for path in (target / "bin").iterdir()} >= {"fedge", "hhar"}
     with tarfile.open(source) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}

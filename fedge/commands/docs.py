@@ -1,0 +1,106 @@
+"""``fedge docs``: the pages of this documentation, offline: as a site in a browser, or in the terminal."""
+
+import argparse
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError, nearest
+from fedge.launch.packaged import packaged_folder
+
+_HOME = "index"  # the page that README is, where the site begins
+
+
+def add_docs(commands: Any) -> None:
+    """Add the subcommand ``docs``."""
+    docs = commands.add_parser("docs", help="open the documentation, offline, or print one of its pages")
+    docs.add_argument("page", nargs="?", help="a page by its name, as clustering or docs/clustering.md")
+    docs.add_argument("--list", action="store_true", help="list all pages with their titles")
+    docs.add_argument(
+        "--print", action="store_true", help="print the page here, also where the site is there"
+    )
+    docs.set_defaults(command=_docs)
+
+
+def _docs(options: argparse.Namespace) -> int:
+    """Carry out ``fedge docs``."""
+    pages = page_files()
+    name = _name_of(options.page, pages)
+    site = site_folder()
+    if options.list or (options.page is None and site is None):
+        _list(pages)
+    elif site is None or options.print:
+        _print(pages[name])
+    else:
+        _open(site / f"{name}.html")
+    return 0
+
+
+def page_files() -> dict[str, Path]:
+    """Every page of the documentation, name → Markdown file; README is "index".
+
+    Raises:
+        ConfigError: the installation lacks them.
+    """
+    top = packaged_folder()
+    found = {path.stem: path for path in sorted((top / "docs").glob("*.md"))}
+    readme = found.pop(_HOME, top / "README.md")
+    if not found or not readme.is_file():
+        raise ConfigError(
+            f"Fedge's installation must have its documentation, but {top} has none; install it again"
+        )
+    return {_HOME: readme, **found}
+
+
+def site_folder() -> Path | None:
+    """The folder of the built site, if this installation has it: a wheel's own, or what `make docs` left."""
+    site = packaged_folder() / "site"
+    return site if (site / "index.html").is_file() else None
+
+
+def _name_of(page: str | None, pages: dict[str, Path]) -> str:
+    """The name of a page that a user names with or without its folder and ending.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    name = (page or _HOME).removeprefix("docs/").removesuffix(".md").lower()
+    name = _HOME if name == "readme" else name
+    if name not in pages:
+        raise ConfigError(
+            f"the page must be one of this documentation, but is {page!r}{nearest(name, tuple(pages))}; "
+            f"fedge docs --list has all of them"
+        )
+    return name
+
+
+def _list(pages: dict[str, Path]) -> None:
+    """Print names and titles, a line each."""
+    width = max(map(len, pages))
+    for name, path in pages.items():
+        with path.open(encoding="utf-8") as lines:
+            print(f"{name:{width}}  {next(lines).removeprefix('#').strip()}")
+
+
+def _print(path: Path) -> None:
+    """Print a page: laid out for a person on a terminal, as it is for a program."""
+    text = path.read_text(encoding="utf-8")
+    if not sys.stdout.isatty():
+        print(text, end="")
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    with console.pager(styles=True):
+        console.print(Markdown(text))
+
+
+def _open(page: Path) -> None:
+    """Open a page of the site in a browser where there is a screen; its path is printed in any case."""
+    print(page)
+    screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if screen and sys.stdout.isatty():
+        webbrowser.open(page.resolve().as_uri())
