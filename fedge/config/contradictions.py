@@ -13,6 +13,7 @@ from fedge.config.choices import BY_TEST
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
 from fedge.config.option import ConfigError, shown
+from fedge.config.participation import refuse_participation
 from fedge.config.planted import refuse_impossible_groups
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_models_of_rounds_that_never_come(config)
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
+    refuse_participation(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
     _refuse_privacy_that_the_virtual_clock_cannot_count(config)
     _refuse_what_processes_cannot_share(config)
@@ -296,6 +298,10 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
      lambda config: config.hierarchy.leaf_rounds != 1),
     ("hierarchy.fraction-train=1.0", "asynchrony.concurrency says how many train",
      lambda config: config.hierarchy.fraction_train != 1.0),
+    ('hierarchy.participation="auto"', "asynchrony.concurrency says how many train",
+     lambda config: config.hierarchy.participation != "auto"),
+    ('hierarchy.selection="uniform"', "devices.selection says who trains",
+     lambda config: config.hierarchy.selection != type(config.hierarchy).selection),
     ("guard.min-clients=1", "there is no leaf round that could have too few replies",
      lambda config: config.guard.min_clients != 1),
     ("guard.max-norm-factor=0", "updates from different models are not compared by their size",

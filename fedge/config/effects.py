@@ -178,6 +178,10 @@ EFFECTS: dict[str, Effect] = {
         ),
     ),
     "train.cuda-graph": _gpu,
+    "hierarchy.selection": Effect(
+        "hierarchy.fraction-train or hierarchy.participation, by which not all clients train",
+        lambda config: config.hierarchy.participation != "auto" or config.hierarchy.fraction_train < 1.0,
+    ),
     "hierarchy.region-rounds": Effect(
         "servers between cloud and leaves (hierarchy.tree)", lambda config: config.hierarchy.tiers > 2
     ),

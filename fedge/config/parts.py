@@ -13,8 +13,10 @@ from fedge.config.methods import methods_of
 from fedge.config.option import ConfigError, arguments_of, shown
 from fedge.config.register import Entry, Register
 from fedge.config.traits import (
+    AFRESH,
     ANY_SHAPE,
     BATCH_NORM,
+    BLIND_TO_DATA,
     BY_CLASS,
     BY_LOSS,
     CLIENTS_ONLY,
@@ -328,6 +330,30 @@ SELECTIONS = Register(
     ),
 )
 
+_CHOSEN = "fedge.leaf.selection"
+CLIENT_SELECTIONS = Register(
+    "hierarchy.selection",
+    "fedge.client_selections",
+    Entry("uniform", "each is as likely", f"{_CHOSEN}:uniform", having(AFRESH, BLIND_TO_DATA)),
+    Entry("by-size", "the likelier, the more windows (Li et al. 2020)", f"{_CHOSEN}:by_size"),
+    Entry("round-robin", "in turns, by number", f"{_CHOSEN}:round_robin", having(BLIND_TO_DATA)),
+    Entry(
+        "without-reuse",
+        "drawn, nobody again before all have trained",
+        f"{_CHOSEN}:without_reuse",
+        having(BLIND_TO_DATA),
+    ),
+    Entry(
+        "power-of-choice",
+        "who loses most of some that are drawn (Cho et al. 2020)",
+        f"{_CHOSEN}:power_of_choice",
+        having(BY_LOSS),
+    ),
+)
+PARTICIPATIONS = Register(
+    "hierarchy.participation", "fedge.participations", Entry("auto", "hierarchy.fraction-train of each leaf")
+)
+
 _TRACKERS = "fedge.trackers"
 TRACKERS = Register(
     "tracker",
@@ -456,4 +482,6 @@ REGISTERS = (
     AVAILABILITY,
     DURATIONS,
     SELECTIONS,
+    CLIENT_SELECTIONS,
+    PARTICIPATIONS,
 )

@@ -27,6 +27,8 @@ MEAN = "takes the mean"  # a rule of a server: its children's models, weighted b
 CLIENTS_ONLY = "is told losses"  # a rule of a leaf: needs single clients' reports of their training
 PARTIAL = "takes partial work"  # a server's rule: an update of a part of the steps counts by its share
 NOISED = "bears noise"  # a server's rule: releases a sum to which noise can be added
+AFRESH = "draws afresh"  # a selection of clients: each set of so many is as likely, in every round
+BLIND_TO_DATA = "sees no data"  # a selection of clients: losses and windows decide nothing
 BY_LOSS = "goes by losses"  # a selection: devices' losses decide on the next job
 TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 

@@ -20,6 +20,7 @@ from fedge.config.config import Config
 from fedge.config.option import shown
 from fedge.edge import orders
 from fedge.edge.told import ToldError, mapping, number, rows, text, whole
+from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.exchange.failure import words_of
@@ -41,7 +42,7 @@ _LONGEST_KIND, _LONGEST_DETAIL = 100, 300  # characters of a client's failure
 _LARGEST_STAMP = 2.0**53  # process numbers are below, and so are seconds
 _NEAR = 1e-9  # of sums of floating point numbers
 _HEAD_BYTES, _BYTES_A_NUMBER = 2**20, 32  # of an answer in JSON
-_BOOK = {"train_loss", "train_seconds", "failures", "kept_model", "bytes", "calls"}
+_BOOK = {"train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "calls"}
 
 
 class AnswerRejected(ValueError):
@@ -108,6 +109,9 @@ class Schema:
             losses = {row[0] for row in book["train_loss"]}
             if len(trained) != counted or losses != (trained if asked.line == LEAF else set()):
                 raise ToldError("counted", f"{counted} clients, but {len(trained)} are named")
+            asked_ones = {row[0] for row in book["asked"]}
+            if not trained <= asked_ones if asked.line == LEAF else asked_ones:
+                raise ToldError("asked", "others than have trained")
             if trained & {row[0] for row in book["failures"]}:
                 raise ToldError("counted", "a client that has failed")
             if moved and counted < needed_replies(self.config):
@@ -120,6 +124,9 @@ class Schema:
             version = asked.leaf_round if has_controls else asked.version
             whole(facts["version"], version, version, "version")
             self._check_kept(facts["leaf"], leaf, counted, moved, global_round)
+            if leaf.turns is not None:
+                now = (asked.leaf_round, asked_ones, dict(book["train_loss"]))
+                check_turns(facts["leaf"]["turns"], leaf.clients, leaf.turns, now)
             leaf.refuse_other_strategy(answer.states, facts["leaf"])
             self._check_folds(facts["folds"], asked)
             self._check_states(answer.states, asked, moved)
@@ -171,7 +178,8 @@ class Schema:
     def _check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
         """Raise unless a leaf's state beside its model is possible after one leaf round."""
         facts = mapping(told, "leaf")
-        _only(facts, {"norms", "strategy"} | ({"drift"} if leaf.drift is not None else set()))
+        more = {"drift": leaf.drift, "turns": leaf.turns}
+        _only(facts, {"norms", "strategy"} | {name for name, has in more.items() if has is not None})
         for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
             number(norm, 0.0, math.inf, "norms")
         if leaf.drift is not None:
@@ -255,12 +263,14 @@ class Schema:
         """A leaf server's book of one order, looked through: rows of `clients` alone."""
         book, guard = mapping(told, "book"), self.config.guard
         _only(book, _BOOK)
-        for name, width in (("train_loss", 2), ("train_seconds", 2), ("failures", 3)):
+        for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
             _one_each([row[0] for row in rows(book[name], width, len(clients), name)], clients, name)
         for _, loss in book["train_loss"]:
             schema.check_loss(number(loss, -math.inf, math.inf, "train_loss"), self.task.least_loss)
         for _, seconds in book["train_seconds"]:
             number(seconds, 0.0, guard.client_timeout + schema.LATE_S, "train_seconds")
+        for _, times in book["asked"]:
+            whole(times, 1, 1, "asked")
         for _, kind, detail in book["failures"]:
             text(kind, _LONGEST_KIND, "failures")
             text(detail, _LONGEST_DETAIL, "failures")
@@ -338,7 +348,7 @@ def _only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
 
 def _refuse_trained(book: Mapping[str, Any]) -> None:
     """Raise where a book of an order that lets nobody train for the leaf says that somebody has."""
-    if book["train_loss"] or book["train_seconds"] or book["kept_model"]:
+    if book["train_loss"] or book["train_seconds"] or book["asked"] or book["kept_model"]:
         raise ToldError("book", "training that nobody asked for")
 
 

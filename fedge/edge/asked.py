@@ -12,6 +12,7 @@ from typing import Any, get_args
 from fedge.config.option import shown
 from fedge.edge import orders
 from fedge.edge.told import ToldError, mapping, number, rows, text, whole
+from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.failure import words_of
@@ -113,7 +114,10 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
         whole(version, 0, _MOST_ROUNDS, "needed")
     kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
-    _only(kept, {"norms", "strategy"} | ({"drift"} if has_drift else set()))
+    wanted_facts = {"norms", "strategy"} | ({"drift"} if has_drift else set())
+    _only(kept, wanted_facts | ({"turns"} if leaf.turns is not None else set()))
+    if leaf.turns is not None:
+        check_turns(kept["turns"], leaf.clients)
     for (norm,) in rows([[n] for n in _list(kept["norms"], "norms")], 1, leaf.norms.norms.maxlen, "norms"):
         number(norm, 0.0, 1.7e308, "norms")
     if has_drift:

@@ -58,6 +58,7 @@ def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
     return {
         "train_loss": list(book.train_loss.items()),
         "train_seconds": list(book.train_seconds.items()),
+        "asked": list(book.asked.items()),
         "failures": [(client, failure.kind, failure.detail) for client, failure in book.failures.items()],
         "kept_model": sum(book.kept_model.values()),
         "bytes": [book.uplink_bytes, book.downlink_bytes],
@@ -68,6 +69,8 @@ def packed_book(book: RoundBook, now: float) -> dict[str, Any]:
 def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
     """Take a leaf server's book into the round's; times and failures are taken elsewhere."""
     book.train_loss |= {int(client): float(loss) for client, loss in told["train_loss"]}
+    for client, times in told["asked"]:
+        book.asked[int(client)] = book.asked.get(int(client), 0) + int(times)
     for client, seconds in told["train_seconds"]:
         book.train_seconds[int(client)] = book.train_seconds.get(int(client), 0.0) + float(seconds)
     if told["kept_model"]:

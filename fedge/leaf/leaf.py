@@ -32,6 +32,7 @@ from fedge.leaf.models import LeafModels
 from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.server import Server
 from fedge.leaf.strategy_state import numbers_of, put_back, refuse_other, states_of
+from fedge.leaf.turns import Turns
 from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import made
 from fedge.states.records import to_record
@@ -73,6 +74,7 @@ class Leaf:
         norms: of the recent updates that counted.
         variances: entries of its model that cannot be negative.
         algorithm: state of its clients' algorithm; None where that needs nothing of a leaf.
+        turns: of its clients in training; None where nothing goes by them.
         parameter_names: trainable entries of the model.
     """
 
@@ -116,6 +118,7 @@ class Leaf:
         self.drift = Drift(model) if scaffold_levels > 1 else None
         self._told: State | None = self.control
         self.algorithm = algorithm
+        self.turns: Turns | None = None
         self._above: State | None = None
         self._is_fork = False
 
@@ -138,7 +141,7 @@ class Leaf:
         fork.client_controls = self.client_controls
         fork.norms = copy.deepcopy(self.norms)
         fork.control, fork._told = (self.control, self._told) if scaffold else (None, None)
-        fork._is_fork = True
+        fork._is_fork, fork.turns = True, self.turns
         return fork
 
     @property
@@ -336,6 +339,7 @@ class Leaf:
             "strategy": numbers_of(self._strategy),
             **drift,
             **({} if self.algorithm is None else {"algorithm": self.algorithm.facts()}),
+            **({} if self.turns is None else {"turns": self.turns.facts()}),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -347,6 +351,8 @@ class Leaf:
         if self.algorithm is not None:
             self.algorithm.restore(states.get("algorithm", {}), facts["algorithm"])
         self.norms.norms.extend(facts["norms"])
+        if self.turns is not None:
+            self.turns = Turns.of_facts(facts["turns"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
         put_back(self._strategy, own, facts["strategy"])
 
@@ -357,7 +363,9 @@ class Leaf:
             states["control"] = self.control
         if self._told is not None:
             states["told"] = self._told
-        facts = {"norms": list(self.norms.norms), "strategy": numbers_of(self._strategy)}
+        facts: dict[str, Any] = {"norms": list(self.norms.norms), "strategy": numbers_of(self._strategy)}
+        if self.turns is not None:
+            facts["turns"] = self.turns.facts()
         return states, facts | ({} if self.drift is None else {"drift": self.drift.length})
 
     def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -367,6 +375,8 @@ class Leaf:
         self.norms.norms.extend(facts["norms"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
         put_back(self._strategy, own, facts["strategy"])
+        if self.turns is not None:
+            self.turns = Turns.of_facts(facts["turns"])
         if self.drift is not None:
             self.drift.length = float(facts["drift"])
 

@@ -9,9 +9,15 @@ refused. With fewer replies nothing is promised, so the leaf keeps its model.
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.sections.hierarchy import CloudConfig, LeafConfig
+from fedge.config.option import ConfigError, shown
+from fedge.config.participation import Number, Participation
+from fedge.config.parts import PARTICIPATIONS
+from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig, LeafConfig
+
+_MOST_TRIED_ROUNDS = 1000  # in which code says how many clients train, before a run
 
 
 def needed_replies(config: Config) -> int:
@@ -46,9 +52,84 @@ def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: f
     return 1
 
 
-def num_training(config: Config, num_clients: int) -> int:
-    """How many of a leaf's clients train in a leaf round."""
-    return max(1, round(config.hierarchy.fraction_train * num_clients))
+def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: int = 0) -> int:
+    """How many of a leaf's clients are to train in a leaf round.
+
+    Args:
+        config: its `hierarchy` section is read.
+        num_clients: that the leaf has.
+        global_round: that the leaf round belongs to.
+        leaf: its number.
+
+    Raises:
+        ConfigError: code of the user's says no number of clients and no share of them.
+    """
+    hierarchy = config.hierarchy
+    if hierarchy.participants is not None:
+        number = hierarchy.participants.at(global_round, leaf)
+    elif hierarchy.participation in PARTICIPATIONS.names:
+        number = hierarchy.fraction_train
+    else:
+        number = _said_by_code(hierarchy, global_round, leaf, num_clients)
+    share = round(number * num_clients) if isinstance(number, float) else number
+    return min(num_clients, max(1, share))
+
+
+def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
+    """The number of clients, or share of them, that code of the user's says."""
+    name = hierarchy.participation
+    with PARTICIPATIONS.carried_out(name):
+        number = PARTICIPATIONS.load(name)(
+            global_round, leaf, num_clients, **hierarchy.arguments("participation")
+        )
+    is_count = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+    is_share = isinstance(number, float | np.floating) and 0 < number <= 1
+    if not is_count and not is_share:
+        raise ConfigError(
+            f"hierarchy.participation {name} must return a whole number of clients of at least 1, or a share "
+            f"above 0 and at most 1, but for leaf {leaf} in global round {global_round} it returned "
+            f"{shown(number)}; mend it"
+        )
+    return int(number) if is_count else float(number)
+
+
+def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
+    """The leaf that has the fewest clients in training in any round, and how many; the first of several.
+
+    Args:
+        config: its `hierarchy` section and its number of rounds are read.
+        sizes: clients per leaf.
+
+    Raises:
+        ConfigError: a leaf is to train more clients than it has.
+    """
+    hierarchy, rounds = config.hierarchy, [1]
+    if hierarchy.participants is not None:
+        rounds = [first for first in hierarchy.participants.rounds if first <= config.num_server_rounds]
+        _refuse_more_than_there_are(hierarchy.participants, rounds, sizes)
+    elif hierarchy.participation not in PARTICIPATIONS.names:
+        rounds = list(range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1))
+    count, leaf = min(
+        (num_training(config, size, global_round, leaf), leaf)
+        for global_round in rounds
+        for leaf, size in enumerate(sizes)
+    )
+    return leaf, count
+
+
+def _refuse_more_than_there_are(
+    participants: Participation, rounds: Sequence[int], sizes: Sequence[int]
+) -> None:
+    """Raise ConfigError when a leaf is to train more clients than it has."""
+    for global_round in rounds:
+        for leaf, size in enumerate(sizes):
+            number = participants.at(global_round, leaf)
+            if isinstance(number, int) and number > size:
+                raise ConfigError(
+                    f"hierarchy.participation must be at most the clients that a leaf trains, but asks for "
+                    f"{number} of leaf {leaf} from round {global_round} on, which has {size}; lower it, or "
+                    f'say "all"'
+                )
 
 
 def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
@@ -58,8 +139,7 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
         config: its `leaf`, `guard`, `privacy` and `hierarchy` sections are read.
         sizes: clients per leaf.
     """
-    smallest = min(range(len(sizes)), key=lambda leaf: sizes[leaf])
-    training = num_training(config, sizes[smallest])
+    smallest, training = fewest_training(config, sizes)
     needed = needed_replies(config)
     _refuse_bulyan_of_nobody(config.leaf)
     there = f"leaf {smallest} trains {training} in a leaf round"

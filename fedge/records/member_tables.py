@@ -252,5 +252,12 @@ def client_table(w: ScoreWords) -> Table:
             later("val_samples", INT, "windows", "that it was validated on", at("client.val_samples")),
             later(f"val_{w.name}", FLOAT, w.unit, w.val, at("client.val_score")),
             later("val_loss", FLOAT, w.nat, VAL_LOSS, at("client.val_loss")),
+            later(
+                "asked",
+                INT,
+                "leaf rounds",
+                "in which it was to train; empty for an unseen client, and on the virtual clock",
+                at("client.asked"),
+            ),
         ),
     )

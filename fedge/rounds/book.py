@@ -41,6 +41,7 @@ class RoundBook:
         global_round: 1, 2, …; 0 before the first.
         train_loss: client → mean loss of its last leaf round that counted.
         train_seconds: client → over all leaf rounds.
+        asked: client → leaf rounds in which it was to train its leaf's model.
         evaluated: client → its evaluations of its leaf's models.
         offers: per child of the cloud, in order, its offers by role; empty without a cloud step.
         gates: per child of the cloud, in order, its decision.
@@ -66,6 +67,7 @@ class RoundBook:
     global_round: int
     train_loss: dict[int, float] = field(default_factory=dict)
     train_seconds: dict[int, float] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
     evaluated: dict[int, EvaluateReply] = field(default_factory=dict)
     offers: list[Offers] = field(default_factory=list)
     gates: list[GateResult] = field(default_factory=list)
@@ -310,6 +312,7 @@ class RoundBook:
             val_samples=val.windows if val else 0,
             val_score=val.score if val else None,
             val_loss=val.loss if val else None,
+            asked=None if client in leaf.unseen_clients else self.asked.get(client, 0),
         )
 
     def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:

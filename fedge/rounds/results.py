@@ -41,6 +41,7 @@ class ClientResult:
         shared_score: like test_score, but of the model that its leaf fine-tuned in this round.
         tuned_score: of the result, whether or not the leaf serves it. Both or neither: None without
             fine-tuning, and where it did not evaluate both models (unseen clients, who get another one).
+        asked: leaf rounds in which it was to train; None for an unseen client, and on the virtual clock.
     """
 
     client: int
@@ -59,6 +60,7 @@ class ClientResult:
     val_samples: int = 0
     val_score: float | None = None
     val_loss: float | None = None
+    asked: int | None = None
 
 
 @dataclass(frozen=True)

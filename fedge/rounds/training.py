@@ -16,7 +16,7 @@ from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
 from fedge.config.config import Config
 from fedge.exchange.content import ARRAYS, CONTROL
-from fedge.exchange.round_context import LEAF, RoundContext
+from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, train_messages
 from fedge.leaf.checks import finite_mean
@@ -25,11 +25,12 @@ from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, 
 from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies, num_training
+from fedge.leaf.selection import selected
 from fedge.leaf.spread import dispersion
+from fedge.leaf.turns import Turns
 from fedge.process.threads import in_threads
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.transport import Transport
-from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
 from fedge.states.records import to_record
 from fedge.training.schedule import local_training
@@ -53,6 +54,7 @@ class LeafRounds:
         self._seed = seed
         self._leaves = leaves
         self._transport = transport
+        self._asked: dict[tuple[Line, int], list[int]] = {}  # line, leaf → clients that are to train
         self._leaf_of = {
             client: leaf.index for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
         }
@@ -72,7 +74,8 @@ class LeafRounds:
         clients = self._transport.clients
         messages: list[Message] = []
         for leaf in training.leaves:
-            nodes = [clients.node(client) for client in self._sample(leaf, context)]
+            chosen = self._asked[training.line, leaf.index] = self._chosen(leaf, context)
+            nodes = [clients.node(client) for client in chosen]
             made = leaf.configure_train(grid, nodes, context)
             clients.send_tickets(made, {ARRAYS: leaf.model, CONTROL: leaf.told_control})
             if leaf.algorithm is not None:
@@ -84,13 +87,13 @@ class LeafRounds:
             messages.extend(made)
         return messages
 
-    def _sample(self, leaf: Leaf, context: RoundContext) -> list[int]:
-        """The clients of a leaf that train in a leaf round, drawn by (seed, round, leaf)."""
-        count = num_training(self._config, len(leaf.clients))
-        if count == len(leaf.clients):
-            return list(leaf.clients)
-        rng = numpy_stream(self._seed, Purpose.SAMPLING, *context.stream_of(leaf.index))
-        return sorted(int(c) for c in rng.choice(leaf.clients, size=count, replace=False))
+    def _chosen(self, leaf: Leaf, context: RoundContext) -> list[int]:
+        """The clients of a leaf that train in a leaf round, ascending, by (seed, round, leaf) and turns."""
+        count = num_training(self._config, len(leaf.clients), context.global_round, leaf.index)
+        where, turns = context.stream_of(leaf.index), leaf.turns or Turns()
+        candidates = turns.candidates(leaf.train_samples)
+        hierarchy = self._config.hierarchy
+        return selected(hierarchy, candidates, count, self._seed, where, leaf.index, context.global_round)
 
     def take(self, training: TrainingLine, leaf_round: int, replies: Iterable[Message]) -> int:
         """Give every leaf its clients' replies; return how many count.
@@ -116,6 +119,7 @@ class LeafRounds:
                     break
                 counted = counted.without(refused)
             if training.line == LEAF:
+                self._note_turns(leaf, counted.replies, leaf_round)
                 self._note_updates(self._transport.book.updates, leaf, counted.replies)
                 if self._transport.book.needs_dispersion and counted.replies:
                     states = [reply.state for reply in counted.replies.values()]
@@ -174,6 +178,14 @@ class LeafRounds:
             trained = sum(leaf.train_samples[client] for client in counted.replies)
             seconds = sum(reply.seconds for reply in counted.replies.values())
             self._transport.seconds_per_window = seconds / trained
+
+    def _note_turns(self, leaf: Leaf, replies: Mapping[int, TrainReply], leaf_round: int) -> None:
+        """Take in who of a leaf's clients was asked to train, and with which loss each came back."""
+        asked, book = self._asked[LEAF, leaf.index], self._transport.book
+        for client in asked:
+            book.asked[client] = book.asked.get(client, 0) + 1
+        if leaf.turns is not None:
+            leaf.turns.note(asked, {client: reply.loss for client, reply in replies.items()}, leaf_round)
 
     def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
         """Whether `count` replies may change a leaf's model; say so if not."""

@@ -9,7 +9,9 @@ from fedge.callbacks.calls import Stop
 from fedge.clustering.reach import out_of_reach
 from fedge.clustering.registry import sent_for
 from fedge.config.effects import options_without_effect
+from fedge.config.parts import CLIENT_SELECTIONS
 from fedge.config.topology import known_per_leaf
+from fedge.config.traits import AFRESH
 from fedge.console.lines import Console, final_table
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
@@ -203,7 +205,12 @@ class Announcer:
         config = self._plan.config
         known = known_per_leaf(sizes, config.partition.unseen_clients)
         self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
-        account = Account(config.privacy, [(num_training(config, clients), clients) for clients in known])
+        afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # all else is taken for everybody
+        drawn = [
+            (num_training(config, count, leaf=leaf) if afresh else count, count)
+            for leaf, count in enumerate(known)
+        ]
+        account = Account(config.privacy, drawn)
         self._recorder.update_manifest(
             privacy={
                 "promise": coverage.promise(config.privacy.kind),

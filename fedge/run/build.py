@@ -17,7 +17,7 @@ from fedge.clustering.updates import even_windows
 from fedge.config.choices import BY_TEST
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import OF_THE_TASK, SGD, TASKS
+from fedge.config.parts import CLIENT_SELECTIONS, OF_THE_TASK, SGD, TASKS
 from fedge.config.traits import NATIVE
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
@@ -30,7 +30,9 @@ from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_leaves, num_training
 from fedge.leaf.rules import make_cloud_rule, make_strategy
+from fedge.leaf.selection import reads_turns
 from fedge.leaf.server import Server
+from fedge.leaf.turns import Turns
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
 from fedge.rounds.hooks import Hooks
@@ -221,10 +223,11 @@ def make_leaves(
     for index, size in enumerate(sizes):
         members = range(first, first + size)
         samples = {client: len(parts[client][0]) for client in members if client not in unseen}
-        rule = make_strategy(config, num_training(config, len(samples)))
+        rule = make_strategy(config, num_training(config, len(samples), leaf=index))
         unseen_here = [client for client in members if client in unseen]
         algorithm = make_algorithm(state, trainable)
         leaves.append(Leaf(index, samples, state, trainable, rule, levels, unseen_here, variances, algorithm))
+        leaves[-1].turns = Turns() if reads_turns(config.hierarchy.selection) else None
         first += size
     return leaves
 
@@ -248,7 +251,9 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
     They need not where all train in the first leaf round, on about as many windows as each other.
     """
     even = even_windows([count for leaf in leaves for count in leaf.train_samples.values()])
-    some = any(num_training(config, len(leaf.clients)) < len(leaf.clients) for leaf in leaves)
+    some = CLIENT_SELECTIONS.is_own(config.hierarchy.selection) or any(
+        num_training(config, len(leaf.clients), leaf=leaf.index) < len(leaf.clients) for leaf in leaves
+    )
     return some or even > 0, even
 
 

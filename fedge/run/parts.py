@@ -13,6 +13,7 @@ from fedge.config.parts import (
     ALGORITHMS,
     AVAILABILITY,
     CALLBACKS,
+    CLIENT_SELECTIONS,
     CLOUD,
     CLOUD_RULES,
     DATASETS,
@@ -22,6 +23,7 @@ from fedge.config.parts import (
     METRICS,
     MODELS,
     OPTIMIZERS,
+    PARTICIPATIONS,
     PARTITIONS,
     RULES,
     SCENARIOS,
@@ -60,6 +62,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "train.schedule": (SCHEDULES, config.train.schedule),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
+        "hierarchy.selection": (CLIENT_SELECTIONS, config.hierarchy.selection),
         "cloud.rule": (CLOUD, config.cloud.rule),
         "cluster.signal": (SIGNALS, config.cluster.signal),
         "cluster.method": (GROUPINGS, config.cluster.method),
@@ -74,6 +77,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "devices.availability": (AVAILABILITY, config.devices.availability),
         "devices.selection": (SELECTIONS, config.devices.selection),
     }
+    if PARTICIPATIONS.is_code(config.hierarchy.participation):  # and no numbers
+        named["hierarchy.participation"] = (PARTICIPATIONS, config.hierarchy.participation)
     if DATASETS.is_code(config.data.path):  # and no file
         named["data.path"] = (DATASETS, config.data.path)
     for number, name in enumerate(names_in(config.train.metrics)):
@@ -110,6 +115,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_arguments_of_what_takes_none(config)
     _refuse_callbacks_that_cannot_be(config)
     _refuse_kernel_that_is_not_there(config)
+    _refuse_clients_that_cannot_be_chosen(config)
     _refuse_steps_that_cannot_be(config)
     refuse_algorithm(config)
     if config.asynchrony.is_on:
@@ -121,6 +127,27 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         make_strategy(config, 1)
         if RULES.is_own(config.leaf.strategy):
             refuse_unread(config)
+
+
+def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
+    """Raise ConfigError for a selection or participation with wrong arguments or results."""
+    hierarchy = config.hierarchy
+    arguments = hierarchy.arguments("selection")
+    CLIENT_SELECTIONS.refuse_wrong_arguments(hierarchy.selection, arguments, "clients", "turn")
+    if CLIENT_SELECTIONS.is_own(hierarchy.selection) or arguments:
+        from fedge.leaf.selection import try_selection
+
+        try_selection(hierarchy)
+    if PARTICIPATIONS.is_code(hierarchy.participation):
+        PARTICIPATIONS.refuse_wrong_arguments(
+            hierarchy.participation, hierarchy.arguments("participation"), "global_round", "leaf", "clients"
+        )
+    elif hierarchy.participation_args:
+        raise ConfigError(
+            f"hierarchy.participation-args must be empty for hierarchy.participation "
+            f"{shown(hierarchy.participation)}, which takes none, but are {hierarchy.participation_args}; "
+            f"remove them"
+        )
 
 
 def _refuse_steps_that_cannot_be(config: Config) -> None:

@@ -145,3 +145,15 @@ def test_what_a_method_of_a_user_sends_without_noise_is_refused(tmp_path):
     plain = {**TINY, "runs-dir": str(tmp_path), "privacy.kind": "off"}
     run = simulate(plain, algorithm=Gossips, terminal=io.StringIO())
     assert run.status == "completed"
+
+
+def test_clients_that_are_not_drawn_afresh_are_taken_to_train_in_every_round(tmp_path):
+    """Uniform draws of one in nine spend less; who is asked in turns is known to an adversary."""
+    changes = {"hierarchy.num-servers": 1, "hierarchy.participation": "1", "privacy.kind": "client-fixed"}
+    changes |= {"privacy.noise-multiplier": 4.0, "hierarchy.leaf-rounds": 1}
+    named = PrivacyConfig(kind="client-fixed", noise_multiplier=4.0)
+    drawn, everybody = (Account(named, [(count, 9)]).spent(3) for count in (1, 9))
+    assert drawn < everybody
+    uniform, _ = carry_out(tmp_path / "uniform", **changes)
+    in_turns, _ = carry_out(tmp_path / "turns", **changes, **{"hierarchy.selection": "round-robin"})
+    assert (spent(uniform)[-1], spent(in_turns)[-1]) == (drawn, everybody)

@@ -6,6 +6,8 @@ from math import prod
 
 from fedge.config import parts, traits
 from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.participation import Participation
+from fedge.config.participation import parsed as parsed_participation
 from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed
 
 _SERVERS = 3  # leaf servers where nobody says otherwise
@@ -24,6 +26,17 @@ class HierarchyConfig(Section):
     fraction_train: float = option(
         1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0
     )
+    participation: str = option(
+        "auto", 'clients of each leaf that train in a leaf round: "auto" for fraction-train, "2", "3,2,2", '
+        '"0.5", "all", from some round on "1: all; 10: 2", or code; see docs/hierarchy.md'
+    )  # fmt: skip
+    participation_args: str = option(
+        "", "keyword arguments of a participation of one's own, as a table", table=True
+    )
+    selection: str = option(
+        "uniform", "which clients train where not all do", register=parts.CLIENT_SELECTIONS
+    )
+    selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
     tree: str = option(
         "", 'servers to any depth: "2x3x4" for 2 regions of 3 leaves of 4 clients each, "2x3x*" for clients '
         'that are split evenly, or the clients of every leaf, as "((3,3),(2,2,2))"; empty: leaves and a cloud'
@@ -55,12 +68,20 @@ class HierarchyConfig(Section):
                         f"{shown(given)}; leave one of them out"
                     )
                 object.__setattr__(self, name, value)
-        _ = self.rounds_of_tiers, self.tier_names
+        _ = self.rounds_of_tiers, self.tier_names, self.participants
 
     @cached_property
     def shape(self) -> Tree:
         """Servers under servers; without `tree` leaves under one cloud."""
         return parsed(self.tree) if self.tree else Tree((Tree(),) * self.num_servers)
+
+    @cached_property
+    def participants(self) -> Participation | None:
+        """Numbers of clients by round and leaf; None for `fraction_train`, and where code says them."""
+        said = self.participation
+        if said in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(said):
+            return None
+        return parsed_participation(said, self.num_servers)
 
     @property
     def tiers(self) -> int:

@@ -62,6 +62,7 @@ CASES = {
     "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
     "train.precision": ("tf32", {}, {"train.device": "cpu"}),
     "train.cuda-graph": ("off", {}, {"train.device": "cpu"}),
+    "hierarchy.selection": ("round-robin", {"hierarchy.fraction-train": 0.4}, {}),
     "hierarchy.region-rounds": ("2", {"hierarchy.tree": "3x1x3"}, {}),
     "scaffold.levels": (2, {"num-server-rounds": 3, "gate.enabled": False}, NO_SCAFFOLD),
     "cluster.regroup-every": (3, {"num-server-rounds": 7}, OFF),
@@ -157,7 +158,7 @@ REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken f
 
 ALWAYS = {
     "seed": 4, "num-server-rounds": 1, "clients": 6, "scenario": "gain", "hierarchy.num-servers": 2,
-    "hierarchy.tree": "((4,3),(2))",
+    "hierarchy.tree": "((4,3),(2))", "hierarchy.participation": "2,1,all",
     "hierarchy.clients-per-server": "5,2,2", "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.4,
     "leaf.strategy": "fedmedian", "cloud.rule": "fedmedian",
     "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,

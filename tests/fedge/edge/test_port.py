@@ -48,7 +48,13 @@ class Scripted(Quiet):
             return Packet(orders.FAILED, {"words": "OSError: no space left"})
         note({"kind": "train", "back": [2 * self.leaf], "failed": [], "asked": [2 * self.leaf]})
         clients = [2 * self.leaf, 2 * self.leaf + 1]
-        book = RoundBook(1, dict.fromkeys(clients, 0.5), dict.fromkeys(clients, 1.0), uplink_bytes=8)
+        book = RoundBook(
+            1,
+            dict.fromkeys(clients, 0.5),
+            dict.fromkeys(clients, 1.0),
+            dict.fromkeys(clients, 1),
+            uplink_bytes=8,
+        )
         facts = {
             "counted": 2, "moved": True, "version": packet.facts["leaf_round"], "folds": [],
             "leaf": packet.facts["leaf"], "book": orders.packed_book(book, 0.0),

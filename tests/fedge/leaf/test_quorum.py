@@ -6,7 +6,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
-from fedge.leaf.quorum import needed_replies, num_training, refuse_missing_quorum
+from fedge.leaf.quorum import fewest_training, needed_replies, num_training, refuse_missing_quorum
 
 
 def config(**values):
@@ -67,6 +67,73 @@ def test_the_advice_is_enough(size):
 
 def test_a_leaf_always_trains_somebody():
     assert [num_training(config(fraction=f), 3) for f in (1.0, 0.5, 0.01)] == [3, 2, 1]
+
+
+def participation(said, rounds=9, servers=2, arguments="", **values):
+    return from_run_config(
+        {
+            "hierarchy.participation": said,
+            "hierarchy.participation-args": arguments,
+            "hierarchy.num-servers": servers,
+            "num-server-rounds": rounds,
+            **values,
+        }
+    )
+
+
+def test_numbers_of_each_leaf_and_round():
+    config = participation("1: all,2; 5: 0.5; 7: 1")
+    found = [[num_training(config, size, r, leaf) for leaf, size in ((0, 5), (1, 4))] for r in (1, 4, 5, 7)]
+    assert found == [[5, 2], [5, 2], [2, 2], [1, 1]]
+    assert fewest_training(config, [5, 4]) == (0, 1)
+    assert fewest_training(participation("1: all,2; 5: 0.5; 7: 1", rounds=6), [5, 4]) == (0, 2)
+    assert fewest_training(participation("3,1"), [3, 3]) == (1, 1)
+
+
+def test_fewer_clients_than_a_number_asks_for_are_all():
+    assert num_training(participation("3"), 2) == 2
+
+
+def ramp(global_round, leaf, clients, last=4):
+    return min(global_round, last) if leaf else 0.5
+
+
+def test_code_says_the_numbers():
+    config = participation(f"{__name__}:ramp", arguments='{"last": 3}')
+    assert [num_training(config, 6, r, 1) for r in (1, 2, 3, 4)] == [1, 2, 3, 3]
+    assert num_training(config, 6, 4, 0) == 3
+    assert fewest_training(config, [6, 6]) == (1, 1)
+
+
+def zero(global_round, leaf, clients):
+    return 1 if global_round < 3 else 0
+
+
+def half_more(global_round, leaf, clients):
+    return 1.5
+
+
+def nothing(global_round, leaf, clients):
+    return None
+
+
+@pytest.mark.parametrize(("name", "at"), [("zero", 3), ("half_more", 1), ("nothing", 1)])
+def test_code_that_says_no_number_is_refused_before_the_start(name, at):
+    with pytest.raises(ConfigError, match=rf"must return a whole number .* in global round {at} it returned"):
+        refuse_missing_quorum(participation(f"{__name__}:{name}"), [4, 4])
+
+
+@pytest.mark.parametrize(
+    ("said", "values", "telling"),
+    [
+        ("1: all; 4: 3,5", {}, r"asks for 5 of leaf 1 from round 4 on, which has 4"),
+        ("1: 3; 4: 2,1", {"guard.min-clients": 2}, r"guard\.min-clients must be .* leaf 1 trains 1"),
+        ("1: 3; 4: 2", {"leaf.strategy": "krum", "scaffold.enabled": False}, "krum needs 3 clients"),
+    ],
+)
+def test_too_few_or_too_many_in_a_later_round(said, values, telling):
+    with pytest.raises(ConfigError, match=telling):
+        refuse_missing_quorum(participation(said, **values), [4, 4])
 
 
 def test_it_is_known_before_the_start():

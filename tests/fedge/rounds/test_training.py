@@ -10,6 +10,7 @@ from fedge.exchange.round_context import TRIAL, RoundContext
 from fedge.exchange.train import train_reply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
+from fedge.leaf.turns import Turns
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.training import LeafRounds
 from fedge.rounds.transport import Facilities, Transport
@@ -73,6 +74,41 @@ def test_a_sample_follows_from_seed_and_round(rounds):
     assert {len(nodes) for nodes in drawn} == {4}
     assert len({tuple(nodes) for nodes in drawn}) > 1
     assert asked(1) == drawn[0]
+
+
+def test_numbers_by_round_and_leaf_and_turns_of_those_that_came(rounds):
+    """Global round 3: one of leaf 0, two of leaf 1, in turns. Client 3 does not answer at first."""
+    leaves, transport, leaf_rounds = rounds(
+        **{"hierarchy.num-servers": 2, "hierarchy.participation": "1: all; 3: 1,2"},
+        **{"hierarchy.selection": "round-robin"},
+    )
+    for leaf in leaves:
+        leaf.turns = Turns()
+    asked = []
+    for leaf_round, failing in ((5, {3}), (6, set())):
+        training = own_models(leaves)
+        messages = leaf_rounds.messages(training, leaf_round, None)
+        asked.append(sorted(m.metadata.dst_node_id - 100 for m in messages))
+        there = [client for client in asked[-1] if client not in failing]
+        leaf_rounds.take(training, leaf_round, answers(messages, dict.fromkeys(there, 1.0)))
+    assert asked == [[0, 3, 4], [1, 3, 5]]
+    assert transport.book.asked == {0: 1, 1: 1, 3: 2, 4: 1, 5: 1}
+    assert leaves[0].turns.facts() == [[0, 1, 5, 1, 0.5], [1, 1, 6, 1, 0.5]]
+    assert leaves[1].turns.facts() == [[3, 2, 6, 1, 0.5], [4, 1, 5, 1, 0.5], [5, 1, 6, 1, 0.5]]
+
+
+def test_a_fork_goes_by_turns_and_leaves_no_trace_in_them(rounds):
+    leaves, transport, leaf_rounds = rounds(
+        **{"hierarchy.selection": "round-robin", "hierarchy.fraction-train": 0.34}
+    )
+    leaves[1].turns = Turns()
+    leaves[1].turns.note([3], {3: 0.5}, 4)
+    training = TrainingLine(TRIAL, [leaves[1].fork(state(7), scaffold=True)])
+    messages = leaf_rounds.messages(training, 5, None)
+    assert [m.metadata.dst_node_id for m in messages] == [104]
+    leaf_rounds.take(training, 5, answers(messages, {4: 8.0}))
+    assert leaves[1].turns.facts() == [[3, 1, 4, 1, 0.5]]
+    assert transport.book.asked == {}
 
 
 def test_every_leaf_moves_to_the_mean_of_its_own_clients(rounds):

@@ -1,0 +1,124 @@
+"""Participation: how many clients of each leaf train in a leaf round, from which global round on.
+
+    "2"               two clients of every leaf
+    "2, 0.5, all"     two of leaf 0, half of leaf 1, all of leaf 2
+    "1: all; 10: 2"   all clients until round 9, two of every leaf from round 10 on
+
+A number with a decimal point is a share of the leaf's clients. Code of one's own (`hierarchy.participation =
+"module:Name"`) is called in `fedge.leaf.quorum`.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedge.config import parts, traits
+from fedge.config.option import ConfigError, shown
+
+if TYPE_CHECKING:
+    from fedge.config.config import Config
+
+Number = int | float
+"""Clients of a leaf, or as a float a share of them above 0 and at most 1."""
+
+_KEY = "hierarchy.participation"
+_LONGEST = 9  # digits of a number
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Numbers of clients, by round and leaf.
+
+    Attributes:
+        steps: (first global round, one number for all leaves or one per leaf), by round.
+    """
+
+    steps: tuple[tuple[int, tuple[Number, ...]], ...]
+
+    def at(self, global_round: int, leaf: int) -> Number:
+        """The number of a leaf in a global round.
+
+        >>> parsed("1: all; 10: 2, 0.5", 2).at(10, 1)
+        0.5
+        """
+        numbers = next(numbers for first, numbers in reversed(self.steps) if first <= global_round)
+        return numbers[leaf if len(numbers) > 1 else 0]
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """Global rounds from which on other numbers hold, ascending; the first is 1."""
+        return tuple(first for first, _ in self.steps)
+
+
+def parsed(text: str, leaves: int) -> Participation:
+    """Numbers of clients that a text says.
+
+    Args:
+        text: as in the module's docstring.
+        leaves: of the run.
+
+    Raises:
+        ConfigError: it says none.
+    """
+    steps = []
+    for part in text.split(";"):
+        before, colon, after = part.rpartition(":")
+        if colon and not re.fullmatch(r"\s*[1-9][0-9]{0,8}\s*", before):
+            raise _misread(text)
+        numbers = tuple(_number(word.strip(), text) for word in after.split(","))
+        if len(numbers) not in (1, leaves):
+            raise ConfigError(
+                f"{_KEY} must have one number for all leaves or one for each of {leaves}, but {shown(text)} "
+                f"has {len(numbers)}; change it, or hierarchy.num-servers"
+            )
+        steps.append((int(before) if colon else 1, numbers))
+    firsts = [first for first, _ in steps]
+    if firsts[0] != 1 or firsts != sorted(set(firsts)):
+        raise ConfigError(
+            f"{_KEY} must name rounds in ascending order from round 1 on, but {shown(text)} names "
+            f'{", ".join(map(str, firsts))}; set for example {_KEY}="1: all; 10: 2"'
+        )
+    return Participation(tuple(steps))
+
+
+def _number(word: str, text: str) -> Number:
+    """One number: "all", "3" or "0.5"."""
+    if word == "all":
+        return 1.0
+    if word.isdecimal() and len(word) <= _LONGEST and int(word) > 0:
+        return int(word)
+    if re.fullmatch(r"[01]?\.[0-9]{1,9}", word) and 0 < float(word) <= 1:
+        return float(word)
+    raise _misread(text)
+
+
+def _misread(text: str) -> ConfigError:
+    return ConfigError(
+        f'{_KEY} must be clients per leaf as "2" or "3,2,2", shares as "0.5", "all", rounds before them as '
+        f'"1: all; 10: 2", or code as "module:Name", but is {shown(text)}; set for example {_KEY}="2"'
+    )
+
+
+def refuse_participation(config: "Config") -> None:
+    """Raise ConfigError when the clients that train cannot be chosen as two options say."""
+    hierarchy, kind = config.hierarchy, config.privacy.kind
+    said = hierarchy.participation
+    is_said = said not in parts.PARTICIPATIONS.names
+    if is_said and hierarchy.fraction_train != 1.0:
+        raise ConfigError(
+            f"hierarchy.fraction-train must be 1.0 beside {_KEY}, which says how many train, but is "
+            f"{hierarchy.fraction_train:g}; leave one of them out"
+        )
+    is_steady = hierarchy.participants is not None and len(hierarchy.participants.steps) == 1
+    if is_said and not is_steady and kind not in ("off", "local"):
+        raise ConfigError(
+            f"privacy.kind {kind} needs the same number of clients in every round, for which its noise is "
+            f"measured, but {_KEY} is {shown(said)}; leave the rounds out"
+        )
+    selection = hierarchy.selection
+    if kind != "off" and not parts.CLIENT_SELECTIONS.has(selection, traits.BLIND_TO_DATA):
+        raise ConfigError(
+            f"privacy.kind {kind} needs hierarchy.selection to be "
+            f"{' or '.join(parts.CLIENT_SELECTIONS.having(traits.BLIND_TO_DATA))}, because who trains would "
+            f"tell of clients' data without noise, but it is {selection}; set one of them otherwise"
+        )

@@ -1,0 +1,45 @@
+"""Turns of a leaf's clients (`fedge.leaf.turns`) as cloud and leaf server tell them, checked."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedge.edge.told import ToldError, number, rows, whole
+from fedge.leaf.turns import Turns
+
+_MOST_ROUNDS = 10**9
+_WIDTH = 5
+
+
+def check_turns(
+    told: Any,
+    clients: Collection[int],
+    before: Turns | None = None,
+    now: tuple[int, Collection[int], Mapping[int, float]] = (0, (), {}),
+) -> None:
+    """Raise ToldError unless turns are possible.
+
+    Args:
+        told: result of `Turns.facts`.
+        clients: of the leaf that train.
+        before: turns of which these have come in one leaf round; None where they are not known.
+        now: leaf round, clients that were asked in it, client → loss that it came back with.
+    """
+    named = rows(told, _WIDTH, len(clients), "turns")
+    for client, begun, given_in, updates, loss in named:
+        if type(client) is not int or client not in clients:
+            raise ToldError("turns", "of others than the leaf's clients")
+        whole(begun, 0, _MOST_ROUNDS, "turns")
+        whole(given_in, 0, _MOST_ROUNDS, "turns")
+        whole(updates, 0, begun, "turns")
+        if (loss is None) != (updates == 0):
+            raise ToldError("turns", f"{updates} updates and loss {loss}")
+        if loss is not None:
+            number(loss, -1.7e308, 1.7e308, "turns")
+    if len({row[0] for row in named}) < len(named):
+        raise ToldError("turns", "one client twice")
+    if before is not None:
+        expected = Turns.of_facts(before.facts())
+        leaf_round, asked, losses = now
+        expected.note(asked, losses, leaf_round)
+        if expected.facts() != [list(row) for row in named]:
+            raise ToldError("turns", "others than follow from the clients that were asked")

@@ -1,0 +1,169 @@
+"""Selection of a leaf's clients for a leaf round. A selection is one function
+
+    select(clients, turn, further arguments by keyword) → partition ids of those that train
+
+that is called for every leaf in every leaf round in which not all of its clients are asked for; one of a
+user's is called in every leaf round. It sees the leaf's knowledge of its clients (`Candidates`) and the
+moment (`Turn`), which also has chance, and keeps nothing itself: so a run that goes on, leaf servers of their
+own and both engines choose the same clients.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import CLIENT_SELECTIONS
+from fedge.config.sections.hierarchy import HierarchyConfig
+from fedge.leaf.turns import Candidates
+from fedge.seeding import Purpose, numpy_stream
+
+_KEY = "hierarchy.selection"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The leaf round for which clients are chosen.
+
+    Attributes:
+        count: clients that are asked for, at most as many as there are.
+        leaf: its number.
+        global_round, leaf_round: 1, 2, …, the second counted through the run.
+        rng: chance; the same wherever the run is carried out.
+    """
+
+    count: int
+    leaf: int
+    global_round: int
+    leaf_round: int
+    rng: np.random.Generator
+
+
+Selection = Callable[..., Sequence[int]]
+
+
+def uniform(clients: Candidates, turn: Turn) -> Sequence[int]:
+    """Each set of `turn.count` clients is as likely (McMahan et al. 2017)."""
+    return list(turn.rng.choice(clients.ids, size=turn.count, replace=False))
+
+
+def by_size(clients: Candidates, turn: Turn) -> Sequence[int]:
+    """One after another by their share of the windows of those that are left.
+
+    Source: Li et al. 2020, "On the Convergence of FedAvg on Non-IID Data", scheme I. There clients are drawn
+    with replacement and their models averaged evenly, here without, and the leaf's mean is weighted by
+    windows: large clients count for more than in a round of all.
+    """
+    return list(turn.rng.choice(clients.ids, size=turn.count, replace=False, p=_shares(clients)))
+
+
+def round_robin(clients: Candidates, turn: Turn) -> Sequence[int]:
+    """Clients in turns: those that have been asked least, by number."""
+    return list(clients.ids[np.lexsort((clients.ids, clients.begun))][: turn.count])
+
+
+def without_reuse(clients: Candidates, turn: Turn) -> Sequence[int]:
+    """Drawn among those that have been asked least: nobody is asked again before all have been."""
+    drawn = turn.rng.permutation(len(clients.ids))
+    return list(clients.ids[np.lexsort((drawn, clients.begun))][: turn.count])
+
+
+def power_of_choice(clients: Candidates, turn: Turn, candidates: int = 0) -> Sequence[int]:
+    """Of `candidates` clients, drawn by their windows, those with the highest loss.
+
+    Source: Cho et al. 2020, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice
+    Selection Strategies", variant rpow-d: in place of losses of the present model, the mean training loss
+    that each has brought last; whoever has brought none comes first.
+
+    Args:
+        clients: of the leaf.
+        turn: of the choice.
+        candidates: d of the paper, at least `turn.count` and at most all; 0 for twice `turn.count`.
+
+    Raises:
+        ConfigError: d is no whole number of at least 0.
+    """
+    if type(candidates) is not int or candidates < 0:
+        raise ConfigError(
+            f"{_KEY}-args.candidates must be a whole number of at least 0, but is {shown(candidates)}; try 0"
+        )
+    count = min(len(clients.ids), max(candidates or 2 * turn.count, turn.count))
+    drawn = turn.rng.choice(len(clients.ids), size=count, replace=False, p=_shares(clients))
+    losses = np.where(np.isnan(clients.losses), np.inf, clients.losses)[drawn]
+    return list(clients.ids[drawn[np.argsort(-losses, kind="stable")]][: turn.count])
+
+
+def _shares(clients: Candidates) -> np.ndarray:
+    """Share of each client in the windows, (n,) float64."""
+    windows = clients.windows.astype(np.float64)
+    shares: np.ndarray = windows / windows.sum()
+    return shares
+
+
+def reads_turns(name: str) -> bool:
+    """Whether a selection may go by clients' earlier turns: all but those that draw anew."""
+    return CLIENT_SELECTIONS.load(name) not in (uniform, by_size)
+
+
+def selected(
+    config: HierarchyConfig,
+    clients: Candidates,
+    count: int,
+    seed: int,
+    where: tuple[int, ...],
+    leaf: int,
+    global_round: int,
+) -> list[int]:
+    """Clients of a leaf that train in a leaf round, ascending.
+
+    Args:
+        config: its `selection` is read.
+        clients: of the leaf.
+        count: that are asked for.
+        seed: root of the run's streams.
+        where: leaf round and so on, from which the draw follows.
+        leaf: its number.
+        global_round: that the leaf round belongs to.
+
+    Raises:
+        ConfigError: a selection of the user's fails, or chooses nobody, one twice, or others than there are.
+    """
+    name = config.selection
+    if count >= len(clients.ids) and not CLIENT_SELECTIONS.is_own(name):
+        return [int(client) for client in clients.ids]
+    turn = Turn(count, leaf, global_round, where[0], numpy_stream(seed, Purpose.SAMPLING, *where))
+    with CLIENT_SELECTIONS.carried_out(name):
+        chosen = CLIENT_SELECTIONS.load(name)(clients, turn, **config.arguments("selection"))
+        found = list(chosen) if isinstance(chosen, Sequence | np.ndarray | set | frozenset) else chosen
+    _refuse_lie(name, found, clients, turn)
+    return sorted(map(int, found))
+
+
+def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
+    """Raise ConfigError unless a selection has chosen clients of the leaf, each once."""
+    there = {int(client) for client in clients.ids}
+    said = (
+        f"{_KEY} {name} must return clients of its leaf, each once and at least one, but at leaf {turn.leaf}"
+    )
+    if not isinstance(found, list) or not found:
+        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; mend it")
+    for client in found:
+        if isinstance(client, bool) or not isinstance(client, int | np.integer) or int(client) not in there:
+            raise ConfigError(
+                f"{said} in leaf round {turn.leaf_round} it returned {shown(client)}, which is none of "
+                f"{shown(sorted(there))}; mend it"
+            )
+    if len(set(map(int, found))) < len(found):
+        raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; mend it")
+
+
+def try_selection(config: HierarchyConfig) -> None:
+    """Raise ConfigError when a selection does not work on four made-up clients, new or known."""
+    windows = np.array([40, 10, 20, 30])
+    for asked in (0, 3):
+        seen = np.full(4, asked)
+        losses = np.full(4, np.nan if asked == 0 else 0.5)
+        made_up = Candidates(np.arange(4, 8), windows, seen, seen.copy(), seen.copy(), losses)
+        selected(config, made_up, 2, 0, (1 + asked, 0), 0, 1 + asked)
