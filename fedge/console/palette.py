@@ -30,8 +30,11 @@ def colour(index: int) -> str:
 
 
 def dashes(index: int) -> str:
-    """The line style of leaf or group `index`, which tells it apart once colours repeat."""
-    return _DASHES[index // len(SERIES) % len(_DASHES)]
+    """The line style of leaf or group `index`: neighbours differ in it as well as in colour.
+
+    Seven colours and four styles have no common divisor, so 28 pairs are unlike.
+    """
+    return _DASHES[index % len(_DASHES)]
 
 
 def css_name(hex_colour: str) -> str | None:

@@ -87,7 +87,7 @@ def _resident_panel(profile: Profile) -> Panel:
         seconds = [sample.seconds for sample in own]
         axes.plot(seconds, [s.rss_mib for s in own], color=colour(index), label=f"{role}, RSS")
         axes.plot(
-            seconds, [s.uss_mib for s in own], color=colour(index), linestyle=dashes(7), label=f"{role}, USS"
+            seconds, [s.uss_mib for s in own], color=colour(index), linestyle=dashes(1), label=f"{role}, USS"
         )
     axes.set_xlabel("seconds")
     axes.set_ylabel("MiB")

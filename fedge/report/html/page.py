@@ -110,7 +110,9 @@ class Page:
     @property
     def has_script(self) -> bool:
         """Whether something on it can be pointed at or copied."""
-        return any(s.copies or any(panel.points for panel in s.panels) for s in self.sections)
+        shown = [panel for s in self.sections for panel in s.panels]
+        shown += [view for panel in shown for _, view in panel.views]
+        return any(s.copies for s in self.sections) or any(panel.points for panel in shown)
 
 
 class _Templates(PackageLoader):

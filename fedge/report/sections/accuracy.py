@@ -1,5 +1,6 @@
 """The section on accuracy and loss: a line per leaf, the spread of its clients around it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ from matplotlib.axes import Axes
 from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
-from fedge.report.html.svg import legend_below, new_figure
-from fedge.report.html.tables import Table, table
-from fedge.report.sections.position import name_axis, position
+from fedge.report.html.points import Points, Series
+from fedge.report.html.svg import new_figure
+from fedge.report.html.tables import NOTHING, Table, table, text_of
+from fedge.report.sections.position import name_axis, position, words_of
 
 _SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
+_LAST = "after the last round"
 MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each other
 
 
@@ -21,7 +24,10 @@ def accuracy_section(run: RunData) -> Section:
     """Accuracy and loss over rounds."""
     return Section(
         f"{_capital(run.score.said)} and loss",
-        ["The model that a leaf serves at the end of a round, on test windows on which nothing was chosen."],
+        [
+            "The model that a leaf serves at the end of a round, on test windows; nothing is chosen on them.",
+            "Point at a figure, or go through it with ← and →, for its values.",
+        ],
         [accuracy_panel(run), loss_panel(run), overall_panel(run), *unseen_panels(run)],
     )
 
@@ -59,13 +65,14 @@ def overall_panel(run: RunData) -> Panel:
         x, (mean - std).clip(low, high), (mean + std).clip(low, high), color=colour(0), alpha=0.18,
         linewidth=0,
     )  # fmt: skip
-    axes.plot(x, mean, color=colour(0), marker=_marker(x), label="mean over clients (± std)")
-    axes.plot(
-        x, rounds[f"test_{run.score.name}_worst"], color=colour(1), linestyle="dashed", marker=_marker(x),
-        label="worst client",
-    )  # fmt: skip
+    spread = [f" ± {text_of(float(one))}" for one in std]
+    series = [
+        _curve(
+            axes, run, rounds, f"test_{run.score.name}_mean", "mean over clients (± std)", 0, spread=spread
+        ),
+        _curve(axes, run, rounds, f"test_{run.score.name}_worst", "worst client", 1, "dashed"),
+    ]
     _finish(run, axes, f"test {run.score.said}")
-    legend_below(figure, axes, columns=2)
     numbers = table(
         ("round", "mean", "std", "worst", *(s.said for s in run.scores[1:2]), "test loss", "training loss"),
         rounds.select(
@@ -73,7 +80,8 @@ def overall_panel(run: RunData) -> Panel:
             *(f"{score.name}_mean" for score in run.scores[1:2]), "test_loss_mean", "train_loss_mean",
         ).iter_rows(),
     )  # fmt: skip
-    return Panel("All clients", numbers, figure, "Every client counts the same, whatever its windows.")
+    caption = "Every client counts the same, whatever its windows."
+    return Panel("All clients", numbers, figure, caption, points=Points(axes, series, shown=_LAST))
 
 
 def unseen_panels(run: RunData) -> list[Panel]:
@@ -82,18 +90,16 @@ def unseen_panels(run: RunData) -> list[Panel]:
     if rounds[f"unseen_{run.score.name}_mean"].is_null().all():
         return []
     figure, axes = new_figure()
-    x = position(run, rounds["global_round"])
     lines = (
         (f"test_{run.score.name}_mean", "seen users: mean", "solid"),
         (f"unseen_{run.score.name}_mean", "unseen users: mean", "dashed"),
         (f"unseen_{run.score.name}_worst", "unseen users: worst", "dotted"),
     )
-    for index, (column, label, style) in enumerate(lines):
-        axes.plot(
-            x, _floats(rounds[column]), color=colour(index), linestyle=style, marker=_marker(x), label=label
-        )
+    series = [
+        _curve(axes, run, rounds, column, label, index, style)
+        for index, (column, label, style) in enumerate(lines)
+    ]
     _finish(run, axes, f"test {run.score.said}")
-    legend_below(figure, axes, columns=2)
     numbers = table(
         (
             "round", "seen mean", "unseen mean", "std", "worst", "10th percentile", "Jain index",
@@ -106,7 +112,9 @@ def unseen_panels(run: RunData) -> list[Panel]:
         ).iter_rows(),
     )  # fmt: skip
     caption = "Unseen: unseen clients, whose users no leaf has a window of; each gets the model of its leaf."
-    return [Panel("Seen and unseen users", numbers, figure, caption)]
+    return [
+        Panel("Seen and unseen users", numbers, figure, caption, points=Points(axes, series, shown=_LAST))
+    ]
 
 
 def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
@@ -114,19 +122,18 @@ def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
     figure, axes = new_figure()
     leaves = run.leaves["leaf"].unique().sort().to_list()
     if len(leaves) > MANY_LEAVES:
-        _draw_range(axes, run, column)
-        caption = f"{len(leaves)} leaves: median, middle 80 % and range."
+        series = [_draw_range(axes, run, column)]
+        caption = f"{len(leaves)} leaves: median, with its middle 80 % and its range as bands."
     else:
-        for leaf in leaves:
-            _draw_leaf(axes, run, leaf, column)
+        series = [_draw_leaf(axes, run, leaf, column) for leaf in leaves]
         caption = "Pooled over the leaf's windows; the band spans its clients. Unseen clients are left out."
     _finish(run, axes, label)
-    legend_below(figure, axes, columns=4)
-    return Panel(title, _leaf_table(run.leaves, column, leaves), figure, caption)
+    numbers = _leaf_table(run.leaves, column, leaves)
+    return Panel(title, numbers, figure, caption, points=Points(axes, series, shown=_LAST))
 
 
-def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> None:
-    """Draw one leaf: its pooled number and the range of its clients'."""
+def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
+    """One leaf, drawn: its pooled number and the range of its clients'."""
     own = run.leaves.filter(pl.col("leaf") == leaf)
     spread = (
         run.known_clients.filter(pl.col("leaf") == leaf)
@@ -137,25 +144,50 @@ def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> None:
         position(run, spread["global_round"]), _floats(spread["low"]), _floats(spread["high"]),
         color=colour(leaf), alpha=0.15, linewidth=0,
     )  # fmt: skip
-    x = position(run, own["global_round"])
-    axes.plot(
-        x, _floats(own[column]), color=colour(leaf), linestyle=dashes(leaf), marker=_marker(x),
-        label=f"leaf {leaf}",
-    )  # fmt: skip
+    low, high = (spread[name].to_list() for name in ("low", "high"))
+    clients = [f" (clients {text_of(a)} to {text_of(b)})" for a, b in zip(low, high, strict=True)]
+    return _curve(axes, run, own, column, f"leaf {leaf}", leaf, dashes(leaf), clients)
 
 
-def _draw_range(axes: Axes, run: RunData, column: str) -> None:
-    """Draw many leaves as median, middle 80 % and range."""
+def _draw_range(axes: Axes, run: RunData, column: str) -> Series:
+    """Many leaves, drawn as median, middle 80 % and range."""
     per_round = run.leaves.group_by("global_round", maintain_order=True).agg(
         *(pl.col(column).quantile(q, "linear").alias(str(q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0))
     )
     x = position(run, per_round["global_round"])
-    for low, high, label in (("0.0", "1.0", "all leaves"), ("0.1", "0.9", "middle 80 %")):
+    for low, high in (("0.0", "1.0"), ("0.1", "0.9")):
         axes.fill_between(
-            x, _floats(per_round[low]), _floats(per_round[high]), color=colour(0), alpha=0.18, linewidth=0,
-            label=label,
-        )  # fmt: skip
-    axes.plot(x, _floats(per_round["0.5"]), color=colour(0), marker=_marker(x), label="median leaf")
+            x, _floats(per_round[low]), _floats(per_round[high]), color=colour(0), alpha=0.18, linewidth=0
+        )
+    least, most = (per_round[name].to_list() for name in ("0.0", "1.0"))
+    spread = [f" (leaves {text_of(a)} to {text_of(b)})" for a, b in zip(least, most, strict=True)]
+    return _curve(axes, run, per_round, "0.5", "median leaf", 0, spread=spread)
+
+
+def _curve(
+    axes: Axes,
+    run: RunData,
+    rows: pl.DataFrame,
+    column: str,
+    label: str,
+    index: int,
+    style: str = "solid",
+    spread: Sequence[str] | None = None,
+) -> Series:
+    """A column of rows of rounds, drawn as a line, as an entry of the figure's key.
+
+    Args:
+        index: number of its colour.
+        style: line style, as `fedge.console.palette.dashes` has it.
+        spread: words behind each value, (rows,); None for none.
+    """
+    x, y = position(run, rows["global_round"]), _floats(rows[column])
+    axes.plot(x, y, color=colour(index), linestyle=style, marker=_marker(x), label=label)
+    values = [text_of(float(value)) + more for value, more in zip(y, spread or [""] * len(y), strict=True)]
+    where = words_of(run, rows["global_round"])
+    places = _floats(x)
+    points = list(zip(map(float, places), map(float, y), where, values, strict=True))
+    return Series(label, colour(index), style, points, values[-1] if values else NOTHING)
 
 
 def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> Table:

@@ -1,11 +1,14 @@
 """The report of real and made-up runs in every state, as text and in a real browser."""
 
+import base64
 import dataclasses
+import hashlib
 import json
 import logging
 import re
 import shlex
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -258,9 +261,15 @@ def test_ids_are_unique_and_references_resolve(folder):
     }
 
 
-def test_nothing_is_fetched_and_nothing_is_a_script(folder):
+def test_nothing_is_fetched_and_the_only_script_is_the_page_s_own(folder):
+    """One script, which shows values where one points; the page's policy lets no other run."""
     html = html_of(folder)
-    assert "<script" not in html
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    assert html.count("<script") == 1
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'" in html
+    )
     assert not re.findall(r'(?:src|href)="(?!#|data:)', html)
     assert not re.findall(r"@import|url\((?!#)", html)
 
@@ -273,9 +282,28 @@ def test_what_comes_from_a_run_is_escaped(folder):
     (moved / "manifest.json").write_text(json.dumps(manifest))
     html = html_of(moved)
     Outline(html)
-    assert "<script" not in html
+    assert html.count("<script") == 1
+    assert "<script>alert" not in html
     assert "<sit>" not in html
     assert "<h1>&lt;b&gt;run &amp; co" in html
+
+
+def test_curves_say_their_values_where_one_points(folder):
+    """The points of a figure are the numbers of its table: one series per leaf, one point per round."""
+    run = load_run(folder)
+    html = html_of(folder)
+    figures = [json.loads(unescape(found)) for found in re.findall(r'data-points="([^"]*)"', html)]
+    accuracy = figures[0]
+    leaves = run.leaves["leaf"].unique().sort()
+    assert len(accuracy["series"]) == len(leaves)
+    for leaf, points in zip(leaves, accuracy["series"], strict=True):
+        rows = run.leaves.filter(pl.col("leaf") == leaf)
+        assert [at for _, _, at, _ in points] == [f"round {number}" for number in rows["global_round"]]
+        assert [words.split()[0] for *_, words in points] == [
+            f"{value:.4f}" for value in rows[f"test_{run.score.name}"]
+        ]
+        across = [x for x, *_ in points]
+        assert across == sorted(set(across))
 
 
 def test_figures_have_the_same_bytes_every_time(folder):
@@ -427,7 +455,7 @@ def test_many_leaves_and_clients(tmp_path):
             laps = dict.fromkeys(PHASES, 1.0)
             recorder.write_round(RoundResult(number, clients, leaves, cloud, 50, {}, 1, 1), laps, [])
     html = html_of(tmp_path)
-    assert "25 leaves: median, middle 80 % and range." in html
+    assert "25 leaves: median, with its middle 80 % and its range as bands." in html
     assert len(html) < 1_000_000
 
 
