@@ -4,7 +4,7 @@ import json
 import math
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -162,13 +162,20 @@ class Callbacks(Hooks):
         return {"given": self._given, "names": names, "states": states, "stop": stop}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`; callbacks that were not there then begin anew."""
+        """Restore the result of `facts`; callbacks that were not there then begin anew.
+
+        Raises:
+            ValueError, TypeError, LookupError: they are no such result.
+        """
         found = dict(zip(facts.get("names", ()), facts.get("states", ()), strict=True))
         for name, callback in self._all:
             if name in found:
                 _put_back(name, callback, found[name])
         if facts.get("stop") and facts.get("given") == self._given:
-            self.stop = Stop(**facts["stop"])
+            stop = Stop(**facts["stop"])
+            if [type(value) for value in astuple(stop)] != [str, int, str]:
+                raise ValueError(f"stop is {shown(facts['stop'])}")
+            self.stop = stop
 
 
 def made(name: str, config: Config) -> Any:
@@ -241,6 +248,9 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
 def _put_back(name: str, callback: Any, state: Any) -> None:
     """Restore one callback from the result of `_state_of`."""
     if not hasattr(callback, "load_state_dict"):
+        calls = [key for key in state if callable(getattr(type(callback), key, None))]
+        if calls:
+            raise ValueError(f"{name} keeps no {shown(calls[0])}")
         vars(callback).update(state)
         return
     try:

@@ -295,8 +295,8 @@ class AsynchronousSteps(Steps):
             self._keep(procedure, ())
             return 0
         assert self._callbacks is not None
-        self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         with odd_content(found.checkpoint.folder):
+            self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
             restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
             self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
             lines = list(map(str, found.checkpoint.facts["table"]))

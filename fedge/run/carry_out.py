@@ -38,7 +38,7 @@ from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.run.starts import refuse_start_that_owners_do_not_have
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, prune
+from fedge.states.checkpoint import FOLDER, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoryKeeper
 from fedge.tasks.chosen import task_of
@@ -306,7 +306,8 @@ class Steps:
         lines = go_on(found.checkpoint, strategy, remarks)
         if memories is not None:
             memories.begin(strategy.kept_memories())
-        callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
+        with odd_content(found.checkpoint.folder):
+            callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
             self._snapshots.write(found.checkpoint.global_round, self._announcer.table)

@@ -7,9 +7,19 @@ import numpy as np
 
 from fedge.clustering.membership import Event, words
 from fedge.clustering.reach import STRONG
+from fedge.config.option import shown
 from fedge.rounds.results import RoundResult
 
 _MOST_CHANGES = 6  # of clusters that are told
+_WHOLE, _NUMBER, _LINE = (int,), (int, float), (str,)
+_FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # kept: itself, its keys, its values
+    "_cluster_counts": (list, (), _NUMBER), "_similarities": (list, (), _NUMBER),
+    "_num_leaves": (int, (), ()), "_accepted": (int, (), ()), "_rejected": (int, (), ()),
+    "_failed": (dict, _WHOLE, _LINE), "_notes": (list, (), _LINE),
+    "_kept_model": (dict, _WHOLE, _WHOLE), "_changes": (list, (), _LINE),
+    "_skipped": (dict, _LINE, _WHOLE), "_lowest_p": (list, (), _NUMBER), "_failed_trials": (int, (), ()),
+    "_best_failed": (list, (), _NUMBER), "on_privacy": (str, (), ()),
+}  # fmt: skip
 
 
 class Remarks:
@@ -72,9 +82,13 @@ class Remarks:
         return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`."""
+        """Restore the result of `facts`.
+
+        Raises:
+            ValueError: they are no such result.
+        """
         for name, value in facts.items():
-            setattr(self, name, dict(value) if isinstance(getattr(self, name), dict) else value)
+            vars(self)[name] = _in_form(name, value)
 
     @property
     def any_failed(self) -> bool:
@@ -128,6 +142,20 @@ class Remarks:
             elif min(self._cluster_counts) == self._num_leaves:
                 found.append(f"clustering never joined: every leaf stayed alone in every cloud step; {seen}")
         return found
+
+
+def _in_form(name: str, value: Any) -> Any:
+    """A kept value as it was; ValueError unless it is of its kind, from the keys to the values."""
+    kind, keys, values = _FORMS.get(name, (type(None), (), ()))
+    made = dict(value) if kind is dict and isinstance(value, list) else value
+    fits = type(made) is kind
+    if fits and kind is dict:
+        fits = all(type(key) in keys and type(one) in values for key, one in made.items())
+    elif fits and kind is list:
+        fits = all(type(one) in values for one in made)
+    if not fits:
+        raise ValueError(f"remarks have no {shown(name)} of {shown(value)}")
+    return made
 
 
 def changes_of(result: RoundResult) -> list[str]:

@@ -1,7 +1,8 @@
 """Damaged run folders, in every command that reads them: one line, or what the whole folder gives.
 
 Pages name tables that are not what a run wrote: tests/fedge/records/test_outputs.py.
-Case N follows from seed N. A sample with all tests; DAMAGED_RUNS=FIRST tries others.
+Files are damaged, or forged, with the checksums that fit. Case N follows from seed N. A sample with all
+tests; DAMAGED_RUNS=FIRST tries others, and DAMAGED_RUNS_TRIED=N so many of each.
 """
 
 import io
@@ -17,13 +18,15 @@ import pytest
 from damage import damage
 from flower_runs import comparable
 from small_runs import small_config
+from spoilt_folders import spoil_folder
 
 from fedge import simulate
 from fedge.cli import main
 from hhar.windows.window_file import load_windows
 
-SAMPLE, ALL, ROUNDS, LIMIT_S = 27, 3000, 3, 300
+SAMPLE, ALL, FORGED, ROUNDS, LIMIT_S = 27, 3000, 500, 3, 300
 FIRST = int(os.environ.get("DAMAGED_RUNS", "0"))
+SAMPLE = int(os.environ.get("DAMAGED_RUNS_TRIED", SAMPLE))
 OK, REFUSED = 0, 4
 
 
@@ -70,6 +73,9 @@ COMMANDS = {
     "resume": lambda run, place: ["resume", str(run)],
     "resume, stopped": lambda run, place: ["resume", str(run)],
 }
+
+
+MAY_SAY_MORE = ("status", "resume", "resume, stopped")  # than one line
 
 
 class Hangs(BaseException):
@@ -121,6 +127,24 @@ def laid_out(study, place, command):
     return run
 
 
+def tried(command, run, place):
+    """Fault of a command on a folder, or None; exit code, standard output and error."""
+    try:
+        code, out, err = carried_out(COMMANDS[command](run, place))
+    except Hangs:
+        return "hangs", None, "", ""
+    except BaseException as error:  # whatever it is, it is no line
+        return f"{type(error).__name__}: {error}"[:600], None, "", ""
+    fault = None
+    if "Traceback" in out + err or "\x1b" in out + err:
+        fault = f"{(out + err)[-600:]!r}"
+    elif code not in (OK, REFUSED) and not (command == "status" and code in range(8)):
+        fault = f"exit code {code}: {err[-300:]!r}"
+    elif code == REFUSED and command not in MAY_SAY_MORE and len(err.splitlines()) != 1:
+        fault = f"not one line: {err[-600:]!r}"
+    return fault, code, out, err
+
+
 def wrong(study, place, number, right, count):
     """Fault of a case; None where it went as it should."""
     rng = np.random.default_rng([number, 24])
@@ -129,22 +153,12 @@ def wrong(study, place, number, right, count):
     outside.write_text("nobody's, and nobody may write to it\n")
     file, how = damage(run, study[2], outside, rng)
     case = f"case {number}, fedge {command}, {file} {how}"
-    try:
-        code, out, err = carried_out(COMMANDS[command](run, place))
-    except Hangs:
-        return f"{case}: hangs"
-    except BaseException as error:  # whatever it is, it is no line
-        return f"{case}: {type(error).__name__}: {error}"[:600]
-    said = err.splitlines()
-    if "Traceback" in out + err or "\x1b" in out + err:
-        return f"{case}: {(out + err)[-600:]!r}"
+    fault, code, out, err = tried(command, run, place)
+    if fault:
+        return f"{case}: {fault}"
     if outside.read_text() != "nobody's, and nobody may write to it\n":
         return f"{case}: wrote through the link"
     count[command, code] += 1
-    if code not in (OK, REFUSED) and not (command == "status" and code in range(8)):
-        return f"{case}: exit code {code}: {err[-300:]!r}"
-    if code == REFUSED and command not in ("status", "resume", "resume, stopped") and len(said) != 1:
-        return f"{case}: not one line: {err[-600:]!r}"
     if code != OK or command not in right:
         return None
     made = results(command, run, place, out)
@@ -176,4 +190,24 @@ def test_a_damaged_run_is_one_line_or_a_right_result(study, tmp_path, cases):
         if said:
             found.append(said)
     print(f"{len(cases)} cases, {len(found)} wrong; (command, exit code): {dict(sorted(count.items()))}")
+    assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("cases", "commands"),
+    [pytest.param(range(FIRST, FIRST + SAMPLE // 3), 1, id="sample"),
+     pytest.param(range(FORGED), 9, id="all", marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
+)  # fmt: skip
+def test_a_forged_run_is_one_line_or_no_worse(study, tmp_path, cases, commands):
+    """One file is forged, with fitting checksums: each command ends by itself, with a result or one line."""
+    place, count, found = tmp_path / "place", Counter(), []
+    for number in cases:
+        names = list(COMMANDS) if commands > 1 else [list(COMMANDS)[number % len(COMMANDS)]]
+        for command in names:
+            run = laid_out(study, place, command)
+            what = spoil_folder(run, number)
+            fault, code, _, _ = tried(command, run, place)
+            count[command, code] += 1
+            found += [f"folder {number}, fedge {command}, {what}: {fault}"] if fault else []
+    print(f"{len(cases)} folders, {len(found)} wrong; (command, exit code): {dict(sorted(count.items()))}")
     assert found == [], "\n".join(found)

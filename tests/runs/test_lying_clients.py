@@ -56,8 +56,9 @@ def carry_out(dealt, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDGE_LIES", str(tmp_path / "plan.json"))
     monkeypatch.setenv("FEDGE_DEALT", str(dealt[0]))
 
-    def carry_out(plans, **changes):
-        config = {**dealt[1], "runs-dir": str(tmp_path / "runs"), **changes}
+    def carry_out(plans, within="runs", **changes):
+        config = {**dealt[1], "runs-dir": str(tmp_path / within), **changes}
+        assert not Path(config["runs-dir"]).exists(), "runs of another study"
         if config["data.path"] != dealt[1]["data.path"]:
             monkeypatch.delenv("FEDGE_DEALT")
         with InProcessGrid(lying_client.app, CLIENTS, config, 2) as grid:
@@ -71,8 +72,8 @@ def carry_out(dealt, tmp_path, monkeypatch):
 
 
 def first_answers(carry_out, dealt, seeds):
-    """Let first answers be lies; return what became of them."""
-    runs = carry_out([GONE, LEFT_OUT, *map(first_plan, seeds)])
+    """Let first answers be lies, in runs of a folder of their own; return what became of them."""
+    runs = carry_out([GONE, LEFT_OUT, *map(first_plan, seeds)], within=f"first-{seeds[0]}")
     return Counter(look_at_first(runs, dealt[0], seed) for seed in seeds)
 
 

@@ -13,13 +13,19 @@ from odd_json import CODE, changed, text_of
 from fedge.inference import card as cards
 from fedge.states.checkpoint import _manifest_bytes
 
-KINDS = ("manifest", "private", "checkpoint", "forged checkpoint", "header", "forged header", "card")
+KINDS = (
+    "manifest", "private", "checkpoint", "forged checkpoint", "header", "forged header", "card",
+    "forged state",
+)  # fmt: skip
+STATE = ("strategy", "remarks", "callbacks", "table")  # of a checkpoint: what a run goes on with
 
 
 def spoil_folder(folder, seed):
-    """Spoil one file of a run's folder; returns what it was."""
+    """Spoil one file of a run's folder; returns what it was. A run that was stopped has no models' card."""
     rng = np.random.default_rng([29, seed])
     kind = KINDS[int(rng.integers(len(KINDS)))]
+    if kind == "card" and not (folder / "checkpoints" / "final.safetensors").is_file():
+        kind = "forged state"
     checkpoint = max(folder.glob("checkpoints/round-*"))
     if kind in ("manifest", "private"):
         path = folder / f"{kind}.json"
@@ -29,6 +35,9 @@ def spoil_folder(folder, seed):
         path.write_bytes(text_of(changed(json.loads(path.read_text()), rng, CODE), rng))
     elif kind == "forged checkpoint":
         forge(checkpoint, lambda content: changed(content, rng, CODE))
+    elif kind == "forged state":
+        name = STATE[int(rng.integers(len(STATE)))]
+        forge(checkpoint, lambda content: with_fact(content, name, lambda of: changed(of, rng, CODE)))
     elif kind in ("header", "forged header"):
         files = sorted(checkpoint.glob("*.safetensors"))
         path = files[int(rng.integers(len(files)))]
@@ -46,6 +55,12 @@ def forge(checkpoint, change):
     """Change what a checkpoint's manifest says, with the checksum that fits."""
     path = checkpoint / "manifest.json"
     path.write_bytes(_manifest_bytes(change(json.loads(path.read_bytes())["content"])))
+
+
+def with_fact(content, name, change):
+    """Content of a checkpoint's manifest, with one of its facts changed."""
+    content["facts"][name] = change(content["facts"][name])
+    return content
 
 
 def with_digest(content, group, digest):

@@ -10,7 +10,9 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.callbacks import Callback, EarlyStopping, TimeBudget
+from fedge.callbacks.calls import Callbacks, Stop
 from fedge.cli import main
+from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 
 HOOKS = ["begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_round", "end_run"]
@@ -155,6 +157,25 @@ def test_a_state_of_its_own_survives(config):
     going_on = {**config, "num-server-rounds": 9, "resume": str(first.folder)}
     again = simulate(going_on, callbacks=[Keeping()], terminal=io.StringIO())
     assert again.manifest["stopped"]["after_round"] == 3
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"states": [{"end_round": 3}]}, {"states": [{"__class__": "x"}]}, {"states": [5]}, {"states": []},
+        {"names": 3}, {"stop": {"by": "x", "global_round": "1", "reason": "y"}}, {"stop": [1]},
+        {"stop": {"reason": "y"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_state_that_no_run_has_kept_is_not_taken_back(odd):
+    """A forged checkpoint with fitting sums exchanges no method; a stop of another form ends no run."""
+    made = Callbacks(from_run_config({"callbacks": "early-stopping"}))
+    kept = json.loads(json.dumps(made.facts()))
+    made.restore({**kept, "stop": {"by": "x", "global_round": 1, "reason": "y"}})
+    assert made.stop == Stop("x", 1, "y")
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        made.restore({**kept, **odd})
 
 
 class Failing(Callback):

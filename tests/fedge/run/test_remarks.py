@@ -2,9 +2,10 @@ import dataclasses
 import json
 
 import numpy as np
+import pytest
 
 from fedge.cloud.step import CloudStep
-from fedge.run.remarks import Remarks, changes_of
+from fedge.run.remarks import _FORMS, Remarks, changes_of
 
 
 def seen(*results):
@@ -179,3 +180,23 @@ def test_a_split_is_said_with_the_p_of_its_own_cut(make_result):
     assert own.endswith("(p = 0.01; dealing clients to leaves by chance does as well in 3 of 300 cases)")
     assert not_by_test.endswith("{2} and {3}")
     assert merge.endswith("{0 1}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("_accepted", "3"), ("_accepted", True), ("_num_leaves", 2.0), ("_failed", [["1", "gone"]]),
+        ("_failed", [[1, 5]]), ("_failed", [[1]]), ("_failed", 3), ("_notes", "note"), ("_notes", [None]),
+        ("_changes", [["x"]]), ("_similarities", ["0.5"]), ("_lowest_p", {}), ("on_privacy", None),
+        ("observe", "x"), ("__class__", "x"), ("more", 1),
+    ],
+)  # fmt: skip
+def test_what_a_run_never_kept_is_not_taken_back(make_result, name, value):
+    """A forged checkpoint with fitting sums: every kept value has its kind, and no other name is set."""
+    kept = seen(make_result()).facts()
+    assert kept.keys() == _FORMS.keys()
+    with pytest.raises((ValueError, TypeError)):
+        Remarks().restore({**kept, name: value})
+    restored = Remarks()
+    restored.restore(json.loads(json.dumps(kept)))
+    assert restored.facts() == kept
