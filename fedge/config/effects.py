@@ -113,6 +113,17 @@ def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
     return Effect(words, lambda config: config.asynchrony.is_on and holds(config))
 
 
+def _devices(needs: str = "", holds: Holds = lambda _: True) -> Effect:
+    """Need clients that are timed as devices, and something else."""
+    words = "an asynchrony.rule other than off, or devices.time-rounds" + (f", and {needs}" if needs else "")
+    return Effect(words, lambda config: _are_devices(config) and holds(config))
+
+
+def _are_devices(config: "Config") -> bool:
+    """Whether clients are timed as devices."""
+    return config.asynchrony.is_on or config.devices.time_rounds
+
+
 _without_rounds = _clock(
     "a rule without rounds",
     lambda config: not parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS),
@@ -224,15 +235,16 @@ EFFECTS: dict[str, Effect] = {
     "privacy.delta": _privacy("other than off", lambda kind: kind != "off"),
     "devices.pieces": _clock(""),
     "devices.least-windows": _clock("devices.pieces", lambda config: config.devices.pieces > 0),
-    "devices.preset": _clock(""),
+    "devices.preset": _devices(),
     "devices.duration": _clock(""),
     "devices.availability": _clock(""),
     "devices.dropout": _clock(""),
     "devices.partial-work": _clock(""),
     "devices.traced": _clock(""),
     "devices.selection": _clock(""),
-    "devices.train-watts": _clock(""),
-    "devices.radio-watts": _clock(""),
+    "devices.train-watts": _devices(),
+    "devices.radio-watts": _devices(),
+    "devices.time-rounds": Effect("asynchrony.rule off", lambda config: not config.asynchrony.is_on),
     "asynchrony.clock": _clock(""),
     "asynchrony.replay": _clock(""),
     "asynchrony.concurrency": _clock(""),
@@ -252,10 +264,14 @@ EFFECTS: dict[str, Effect] = {
             "groups",
             "cloud-rule",
             "cloud-every",
-            "cloud-delay-s",
-            "cloud-megabytes-s",
             "cloud-link-megabytes-s",
         )
+    },
+    **{
+        f"asynchrony.{option}": _devices(
+            "hierarchy.num-servers above 1", lambda config: config.hierarchy.num_servers > 1
+        )
+        for option in ("cloud-delay-s", "cloud-megabytes-s")
     },
     "checkpoint.keep": Effect("checkpoint.every", lambda config: config.checkpoint.every > 0),
 }

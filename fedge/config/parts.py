@@ -294,6 +294,7 @@ DEVICES = Register(
     Entry("hhar-phones", "four tiers: HHAR's phone models", f"{_PRESETS}:hhar_phones"),
     Entry("fedscale", "FedScale's formula, from its device capacities", f"{_PRESETS}:fedscale"),
     Entry("equal", "all alike, without chance", f"{_PRESETS}:equal"),
+    Entry("hierfavg", "the devices of HierFAVG: time and energy of its paper", f"{_PRESETS}:hierfavg"),
     Entry(
         "gaussian",
         "types of devices, each with means and deviations of its own",

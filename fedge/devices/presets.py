@@ -142,6 +142,34 @@ def fedscale(
     return Fleet(speed, nothing, bytes_s, bytes_s, nothing, nothing, sigma=jitter)
 
 
+def hierfavg(
+    owner: np.ndarray, rng: np.random.Generator, bits: float = 60_000.0, gigahertz: float = 1.0
+) -> Fleet:
+    """The devices of HierFAVG: 20 CPU cycles a bit, an uplink of 5.67 Mbit/s, 0.5 W of radio; no chance.
+
+    Training takes cycles · bits / f seconds a window, at a/2 · f³ watts with a = 2·10⁻²⁸; the uplink carries
+    B log₂(1 + h p / σ) bits per second with B = 1 MHz, h = 10⁻⁸, p = 0.5 W, σ = 10⁻¹⁰ W. Downloads take none.
+
+    Source: Liu et al. 2020 (HierFAVG), section V, for MNIST: 0.024 s and 0.0024 J a step of 20 windows,
+    0.1233 s and 0.0616 J to send 21,840 weights. There the cloud is ten times as far, upwards; as links
+    between servers count both ways, that is asynchrony.cloud-delay-s = 0, cloud-megabytes-s = 0.1418.
+
+    Args:
+        owner: (N,) user of each device.
+        rng: not needed.
+        bits: of a window.
+        gigahertz: f, of the processor.
+    """
+    _refuse_none(bits=bits, gigahertz=gigahertz)
+    count, hertz = len(owner), 1e9 * gigahertz
+    radio_w, uplink = 0.5, 1e6 * np.log2(1 + 1e-8 * 0.5 / 1e-10) / 8
+    nothing = np.zeros(count)
+    return Fleet(
+        np.full(count, 20 * bits / hertz), nothing, np.full(count, np.inf), np.full(count, uplink),
+        nothing, nothing, train_watts=np.full(count, 1e-28 * hertz**3), radio_watts=np.full(count, radio_w),
+    )  # fmt: skip
+
+
 def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> Fleet:
     """Every job of every device takes `seconds`: asynchrony has nothing to win."""
     _refuse_negative(seconds=seconds)

@@ -72,7 +72,7 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
     for client, times in told["asked"]:
         book.asked[int(client)] = book.asked.get(int(client), 0) + int(times)
     for client, seconds in told["train_seconds"]:
-        book.train_seconds[int(client)] = book.train_seconds.get(int(client), 0.0) + float(seconds)
+        book.note_seconds(int(client), float(seconds))
     if told["kept_model"]:
         book.kept_model[leaf] = book.kept_model.get(leaf, 0) + int(told["kept_model"])
     uplink, downlink = told["bytes"]

@@ -234,6 +234,28 @@ def _private() -> Column:
     )
 
 
+def _timed() -> list[Column]:
+    """Virtual time and energy of clients as devices."""
+    return [
+        Column(
+            "virtual_s",
+            FLOAT,
+            "s",
+            "virtual time so far, of clients as devices; empty without devices.time-rounds",
+            at("result.virtual_s"),
+            always=False,
+        ),
+        Column(
+            "joules",
+            FLOAT,
+            "J",
+            "joules that devices have spent so far; empty where their power is not known",
+            at("result.joules"),
+            always=False,
+        ),
+    ]
+
+
 def global_table(w: ScoreWords) -> Table:
     """The table for the scores of a task."""
     return Table(
@@ -255,5 +277,6 @@ def global_table(w: ScoreWords) -> Table:
             *_of_score(w, "val", ("mean", "std", "worst"), w.val, always=False),
             _over("val_loss", "mean", "val_loss", VAL_LOSS, w.nat, always=False),
             *(_over_leaves(w, statistic) for statistic in ("mean", "std", "worst", "p10", "jain")),
+            *_timed(),
         ),
     )

@@ -147,6 +147,7 @@ def tiles(run: RunData) -> list[Tile]:
         *_unseen_tiles(run, final),
         *(Tile(_capital(s.said), text_of(final[f"{s.name}_mean"]), "mean over clients") for s in further),
         *device_tiles(run),
+        *_virtual_tiles(run, final),
         *_grouping_tiles(run, final),
         Tile(
             "Time" if run.versions.is_empty() else "Real time",
@@ -157,6 +158,15 @@ def tiles(run: RunData) -> list[Tile]:
     ]
     peak = peak_text(run)
     return found + ([Tile("Peak memory", *peak)] if peak else [])
+
+
+def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
+    """Virtual time and energy of global rounds that devices take; none on the virtual clock."""
+    if run.virtual_s is None or not run.versions.is_empty():
+        return []
+    joules = final.get("joules")
+    energy = "power of the devices not known" if joules is None else f"{text_of(joules)} J of the devices"
+    return [Tile("Virtual time", seconds_text(float(run.virtual_s[-1])), energy)]
 
 
 def _capital(said: str) -> str:

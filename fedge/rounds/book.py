@@ -62,6 +62,7 @@ class RoundBook:
         needs_dispersion: the cloud's method wants to know how far clients' models lie apart.
         dispersion: leaf → that, of its newest leaf round that counted.
         branch_of: leaf → child of the cloud above it, where that is not the leaf itself.
+        trained: clients whose replies counted in the newest leaf round.
     """
 
     global_round: int
@@ -89,6 +90,7 @@ class RoundBook:
     branch_of: Mapping[int, int] = field(default_factory=dict)
     needs_dispersion: bool = False
     dispersion: dict[int, float] = field(default_factory=dict)
+    trained: set[int] = field(default_factory=set)
 
     @property
     def cloud_uplink_bytes(self) -> int:
@@ -126,7 +128,12 @@ class RoundBook:
         """Take in a training reply that counts; the loss of a fork is not the leaf's."""
         if line == LEAF:
             self.train_loss[client] = reply.loss
-        self.train_seconds[client] = self.train_seconds.get(client, 0.0) + reply.seconds
+        self.note_seconds(client, reply.seconds)
+
+    def note_seconds(self, client: int, seconds: float) -> None:
+        """Take in that a client has trained so long in a leaf round."""
+        self.trained.add(client)
+        self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
 
     def offers_to(self, leaf: Server) -> Offers:
         """Models offered to a child of the cloud, by role."""

@@ -172,6 +172,7 @@ class RoundResult:
         epsilon_spent: by clients so far at the configured delta; None where nobody adds it up.
         learned: the task of the run; by its first score models are compared.
         moment: end on the virtual clock, and the versions by then; None off that clock.
+        virtual_s, joules: of the run so far, where rounds are timed by devices and their power is known.
     """
 
     global_round: int
@@ -195,6 +196,8 @@ class RoundResult:
     servers: Sequence[ServerResult] = ()
     tier_names: Sequence[str] = ()
     moment: VersionRow | None = None
+    virtual_s: float | None = None
+    joules: float | None = None
 
     @property
     def failure_kinds(self) -> dict[str, int]:

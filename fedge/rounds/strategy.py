@@ -16,6 +16,7 @@ leaf (`fedge.leaf.rules`).
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -42,6 +43,7 @@ from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.server_rows import server_rows
 from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.virtual_time import VirtualTime, moved
 from fedge.serving import personal
 from fedge.states.averaging import State
 from fedge.states.memory import Kept
@@ -118,6 +120,7 @@ class HierarchicalStrategy:
         self._port = make_port(Around(task, self.leaves, self._transport))
         self._meetings = Meetings(config, self.branches, self._transport, self._port, task.own_layers)
         self._labels = np.arange(len(self.branches))  # until the first cloud step each stands alone
+        self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
         self._releases = 0  # leaf rounds so far, of all lines
         self._restored: int | None = None  # the global round after which this run goes on
 
@@ -171,11 +174,14 @@ class HierarchicalStrategy:
         self._transport.book.updates, self._transport.book.alone = begun.updates, begun.alone
         self._transport.book.needs_dispersion = begun.memory.needs("dispersion")
         self._train(global_round)
+        sent = deepcopy(self._transport.book.traffic)
         if self._cloud.is_due(global_round):
             self._meet_cloud(begun)
         self._transport.lap("cluster")
         evaluates = clients_evaluate(self._config, self.branches, self._transport.book, num_rounds)
         self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
+        if self._time is not None:
+            self._time.meet(self.branches, moved(self._transport.book.traffic, sent))
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(global_round)
         if evaluates:
@@ -186,7 +192,8 @@ class HierarchicalStrategy:
         result = book.result(self.leaves, self._labels, truth, learned)
         servers = server_rows(book, self.branches, self._labels)
         names = self._config.hierarchy.tier_names
-        return replace(result, servers=servers, releases=self._releases, tier_names=names)
+        timed = {} if self._time is None else {"virtual_s": self._time.now_s, "joules": self._time.joules}
+        return replace(result, servers=servers, releases=self._releases, tier_names=names, **timed)
 
     def _choose_first(self) -> None:
         """Before the first round: where the cloud has several models, let every child choose one."""
@@ -229,12 +236,21 @@ class HierarchicalStrategy:
         rounds = self._config.hierarchy.rounds_of_tiers
         for region in self._regions:  # lowest tier first
             if leaf_round % (self._config.hierarchy.leaf_rounds * prod(rounds[len(region.path) :])) == 0:
-                region.combine(self._transport.book.global_round, self._transport.shared.keep)
-                self._transport.book.note_region(region)
+                book = self._transport.book
+                sent = deepcopy(book.traffic)
+                region.combine(book.global_round, self._transport.shared.keep)
+                book.note_region(region)
+                if self._time is not None:
+                    self._time.meet(region.below, moved(book.traffic, sent))
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
+        book = self._transport.book
+        book.trained.clear()
+        up, down = book.uplink_bytes, book.downlink_bytes
         counted = self._port.train(training, leaf_round)
+        if self._time is not None:
+            self._time.train(book.trained, book.uplink_bytes - up, book.downlink_bytes - down)
         self._releases += 1
         return counted
 
@@ -356,6 +372,7 @@ class HierarchicalStrategy:
             **({"regions": [region.facts() for region in self._regions]} if self._regions else {}),
             "releases": self._releases,
             "port": self._port.facts(),
+            **({} if self._time is None else {"virtual_time": self._time.facts()}),
         }
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -368,6 +385,8 @@ class HierarchicalStrategy:
         self._cloud.restore(_under(_CLOUD, states), facts["cloud"])
         self._releases = int(facts.get("releases", 0))
         self._port.restore(facts.get("port", {}))
+        if self._time is not None:
+            self._time.restore(facts["virtual_time"])
         self._restored = global_round
 
 

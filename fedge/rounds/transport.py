@@ -17,6 +17,7 @@ from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.process.behind import Behind
 from fedge.rounds.book import RoundBook
 from fedge.rounds.hooks import Hooks
+from fedge.rounds.virtual_time import Pace
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.shared import SharedStates
@@ -42,6 +43,7 @@ class Facilities:
         hooks: receive events.
         behind: may be at work until the server takes in the clients' answers.
         once_bytes: of the frozen entries of the model, which every client gets once, in the first round.
+        pace: of clients as devices; None where rounds take real time only.
     """
 
     clients: Clients
@@ -51,6 +53,7 @@ class Facilities:
     hooks: Hooks = field(default_factory=Hooks)
     behind: Behind = field(default_factory=Behind)
     once_bytes: int = 0
+    pace: Pace | None = None
 
 
 class Transport:

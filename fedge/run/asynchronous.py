@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks, Stop
-from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
@@ -43,7 +42,7 @@ from fedge.process.watchdog import note_progress
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
-from fedge.run.build import Plan, network_of, round_contexts, start_of
+from fedge.run.build import network_of, round_contexts, start_of, with_local_steps
 from fedge.run.carry_out import Steps
 from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
@@ -63,11 +62,6 @@ _BEHIND = (
     "the rule occupied its servers {share:.0%} of the virtual time, and {jobs} arrivals wait in line: they "
     "do not keep up; raise the rule's buffer"
 )
-
-
-def _with_steps(plan: Plan) -> Config:
-    """The configuration of a run with a number for `train.local-steps`: jobs take as long as these."""
-    return replace(plan.config, train=replace(plan.config.train, local_steps=plan.local_steps))
 
 
 class AsynchronousSteps(Steps):
@@ -149,7 +143,7 @@ class AsynchronousSteps(Steps):
     def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
         """The run on the virtual clock, before its first event."""
         plan, engine = self._plan, self._grid
-        config, contexts = _with_steps(plan), round_contexts(plan)
+        config, contexts = with_local_steps(plan.config, plan.local_steps), round_contexts(plan)
         network = network_of(plan, shape)
         variances = variance_names(network)
         assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"

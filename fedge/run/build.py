@@ -1,9 +1,10 @@
 """Parts of a run, made from its configuration: model, leaves, cloud, strategy, shared files."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
 from fedge.algorithm.making import leaf_part_of
@@ -22,6 +23,7 @@ from fedge.config.traits import NATIVE
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
+from fedge.devices.pace import pace_of
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
 from fedge.exchange.hello import CPU
@@ -133,12 +135,25 @@ def build_strategy(
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
     facilities = Facilities(
-        clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen)
-    )
+        clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
+        pace_of(with_local_steps(config, plan.local_steps), plan.seed, _training_windows(leaves)),
+    )  # fmt: skip
     strategy = HierarchicalStrategy(
         task, make_branches(config, leaves), cloud, facilities, on_round, make_port
     )
     return strategy, state
+
+
+def with_local_steps(config: Config, steps: int) -> Config:
+    """The configuration with a number for `train.local-steps`."""
+    return replace(config, train=replace(config.train, local_steps=steps))
+
+
+def _training_windows(leaves: Sequence[Leaf]) -> np.ndarray:
+    """Training windows of all clients, (N,) int64; 0 of those that do not train."""
+    known = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
+    everybody = sorted({*known, *(client for leaf in leaves for client in leaf.unseen_clients)})
+    return np.array([known.get(client, 0) for client in everybody], np.int64)
 
 
 def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:

@@ -31,6 +31,11 @@ CONFIGURATIONS = {
         "scaffold.levels": 2,
         "gate.enabled": False,
     },
+    "timed": {
+        "devices.time-rounds": True,
+        "devices.preset": "hierfavg",
+        "hierarchy.leaf-rounds": 2,
+    },
     "ifca": {
         "cluster.method": "ifca",
         "cluster.count": "2",

@@ -48,6 +48,10 @@ class DevicesConfig(Section):
     radio_watts: float = option(
         0.0, "watts that a device takes while it receives or sends, likewise", minimum=0.0
     )
+    time_rounds: bool = option(
+        False, "global rounds take the virtual time, and the energy, of devices as the preset has them, "
+        "beside their real time; what is computed stays the same",
+    )  # fmt: skip
     traced: int = option(8, "devices whose jobs are listed one by one in devices/jobs.csv", minimum=0)
 
 

@@ -52,8 +52,8 @@ def reached_end(run: RunData) -> bool:
 
 
 def is_on_clock(group: Group) -> bool:
-    """Whether a group's runs are on the virtual clock."""
-    return not any(run.versions.is_empty() for run in group.runs)
+    """Whether a group's runs have virtual time."""
+    return all(run.virtual_s is not None for run in group.runs)
 
 
 def scored_alike(groups: Sequence[Group]) -> list[Group]:

@@ -110,7 +110,7 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     on_clock = [group for group in groups if is_on_clock(group)]
     found += [
         Notice("warning", f"{group.label} is not on the virtual clock, so it has no virtual seconds; rounds "
-               'on that clock are asynchrony.rule="fedavg".')
+               'have it with devices.time-rounds=true, or on that clock with asynchrony.rule="fedavg".')
         for group in groups if on_clock and group not in on_clock
     ]  # fmt: skip
     for key, meaning in (("data (sha256)", "data"), ("num-server-rounds", "number of rounds")):

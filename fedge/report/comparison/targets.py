@@ -64,12 +64,11 @@ def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunDat
     """
 
     def read(run: RunData) -> float | None:
-        if column not in run.rounds.columns:
+        if column not in run.rounds.columns or run.virtual_s is None:
             return None
-        for round_, score in run.rounds.select("global_round", column).iter_rows():
-            there = run.versions.filter(pl.col("evaluation") == round_)["virtual_s"]
-            if _is_reached(run, score, target) and len(there):
-                return float(there[0])
+        for score, seconds in zip(run.rounds[column], run.virtual_s, strict=True):
+            if _is_reached(run, score, target):
+                return float(seconds)
         return None
 
     return {f"{VIRTUAL} to {target:.3f}": read}

@@ -109,6 +109,7 @@ CASES = {
         True, {**CLOCK, "devices.preset": "equal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1}, {},
     ),
     "devices.traced": (2, CLOCK, {}),
+    "devices.time-rounds": (True, {}, CLOCK),
     "devices.selection": ("without-reuse", CLOCK, {}),
     "devices.train-watts": (2.0, CLOCK, {}),
     "devices.radio-watts": (2.0, CLOCK, {}),

@@ -1,0 +1,64 @@
+"""Speeds of clients as devices, and of links between servers, for rounds that all wait for each other."""
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.parts import DEVICES
+from fedge.devices.draws import JobDraws
+from fedge.devices.fleet import Durations, Fleet, check_fleet, watts_of, with_power
+from fedge.devices.planning import windows_of_jobs
+from fedge.seeding import Purpose, numpy_stream
+
+
+class DevicePace:
+    """A `fedge.rounds.virtual_time.Pace` of a fleet, whose jobs take what they take on the virtual clock."""
+
+    def __init__(self, config: Config, seed: int, windows: np.ndarray, fleet: Fleet) -> None:
+        """Take in who is how fast.
+
+        Args:
+            config: its sections on asynchrony (links) and training are read; local steps are a number.
+            seed: root of the streams of jobs.
+            windows: (N,) int64, training windows of all clients.
+            fleet: a row per client.
+        """
+        self._windows = windows_of_jobs(windows, config).tolist()
+        self._durations, self._draws, self._watts = Durations(fleet), JobDraws(seed), watts_of(fleet)
+        self._delay_s = config.asynchrony.cloud_delay_s
+        self._bytes_s = config.asynchrony.cloud_megabytes_s * 1e6
+
+    def job(
+        self, client: int, attempt: int, down_bytes: float, up_bytes: float
+    ) -> tuple[float, float | None]:
+        """Seconds, and joules, of a client's job; the arguments as in the protocol."""
+        times = self._durations.times(client, self._windows[client], self._draws.of(client, attempt))
+        down, up = self._durations.links(client)
+        radio_s = times.down_s + down_bytes / down + times.up_s + up_bytes / up
+        if self._watts is None:
+            return radio_s + times.train_s, None
+        train, radio = (float(watts[client]) for watts in self._watts)
+        return radio_s + times.train_s, train * times.train_s + radio * radio_s
+
+    def link(self, nbytes: int) -> float:
+        """Seconds that arrays take between a server and the one above it; nothing takes no time."""
+        return self._delay_s + nbytes / self._bytes_s if nbytes else 0.0
+
+
+def pace_of(config: Config, seed: int, windows: np.ndarray) -> DevicePace | None:
+    """The pace of a run's devices, each of its own user; None where rounds take real time only.
+
+    Args:
+        config: of the run; local steps are a number.
+        seed: of all streams.
+        windows: (N,) int64, training windows of all clients.
+
+    Raises:
+        ConfigError: the preset makes no fleet of this size.
+    """
+    devices, count = config.devices, len(windows)
+    if not devices.time_rounds:
+        return None
+    rng = numpy_stream(seed, Purpose.DEVICES)
+    made = DEVICES.load(devices.preset)(np.arange(count), rng, **devices.arguments("preset"))
+    fleet = check_fleet(made, count, f"devices.preset {devices.preset}")
+    return DevicePace(config, seed, windows, with_power(fleet, devices.train_watts, devices.radio_watts))
