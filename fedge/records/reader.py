@@ -127,14 +127,6 @@ class RunData:
         return str(self.manifest["status"])
 
     @property
-    def virtual_s(self) -> pl.Series | None:
-        """Virtual seconds at the end of every global round, (N,); None of a run without virtual time."""
-        if not self.versions.is_empty():
-            return self.versions["virtual_s"].head(len(self.rounds))
-        timed = "virtual_s" in self.rounds.columns and self.rounds["virtual_s"].null_count() == 0
-        return self.rounds["virtual_s"] if timed and len(self.rounds) else None
-
-    @property
     def exit_code(self) -> int:
         """Exit code of `fedge run`: 0 completed, 3 partial, …, 1 while it runs; see `process.exits`."""
         return int(self.manifest["exit_code"])

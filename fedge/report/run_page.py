@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from fedge.records.costs import virtual_seconds
 from fedge.records.outputs import damaged_tables
 from fedge.records.reader import RunData, load_run
 from fedge.report.html.page import Notice, Page, Section, Tile, write_page
@@ -15,6 +16,7 @@ from fedge.report.html.tables import bytes_text, counted, seconds_text, text_of,
 from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, users_of, worst_first
 from fedge.report.sections.clustering import clustering_section
+from fedge.report.sections.costs import cost_sections
 from fedge.report.sections.data import windows_section
 from fedge.report.sections.devices import device_sections, device_tiles
 from fedge.report.sections.gate import gate_section
@@ -52,6 +54,7 @@ def run_page(run: RunData) -> Page:
     if not run.rounds.is_empty():
         sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
         sections[0:0] = device_sections(run)  # the main results on the virtual clock
+        sections[1:1] = cost_sections(run)
     if run.status != "completed":
         sections.append(log_section(run))
     return Page(
@@ -162,11 +165,12 @@ def tiles(run: RunData) -> list[Tile]:
 
 def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
     """Virtual time and energy of global rounds that devices take; none on the virtual clock."""
-    if run.virtual_s is None or not run.versions.is_empty():
+    seconds = virtual_seconds(run)
+    if seconds is None or not run.versions.is_empty():
         return []
     joules = final.get("joules")
     energy = "power of the devices not known" if joules is None else f"{text_of(joules)} J of the devices"
-    return [Tile("Virtual time", seconds_text(float(run.virtual_s[-1])), energy)]
+    return [Tile("Virtual time", seconds_text(float(seconds[-1])), energy)]
 
 
 def _capital(said: str) -> str:

@@ -192,8 +192,10 @@ class HierarchicalStrategy:
         result = book.result(self.leaves, self._labels, truth, learned)
         servers = server_rows(book, self.branches, self._labels)
         names = self._config.hierarchy.tier_names
-        timed = {} if self._time is None else {"virtual_s": self._time.now_s, "joules": self._time.joules}
-        return replace(result, servers=servers, releases=self._releases, tier_names=names, **timed)
+        result = replace(result, servers=servers, releases=self._releases, tier_names=names)
+        if self._time is None:
+            return result
+        return replace(result, virtual_s=self._time.now_s, joules=self._time.joules)
 
     def _choose_first(self) -> None:
         """Before the first round: where the cloud has several models, let every child choose one."""

@@ -1,4 +1,4 @@
-"""Curves of groups of runs: the score over rounds, seconds, bytes and virtual time."""
+"""Curves of groups of runs: the score over rounds, seconds, bytes, virtual time and energy."""
 
 import math
 import textwrap
@@ -9,8 +9,9 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from fedge.console.palette import colour, dashes
+from fedge.records.costs import bytes_so_far, joules, virtual_seconds
 from fedge.records.reader import RunData
-from fedge.report.comparison.groups import Group, is_on_clock, scored_alike
+from fedge.report.comparison.groups import Group, has_energy, is_on_clock, scored_alike
 from fedge.report.html.page import Panel, Section
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import new_figure, whole_ticks
@@ -21,34 +22,47 @@ Position = Callable[[RunData], pl.Series]
 _AXES: dict[str, tuple[str, Position]] = {
     "rounds": ("global round", lambda run: run.rounds["global_round"]),
     "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
-    "bytes": (
-        "MB up and down so far",
-        lambda run: (run.rounds["uplink_bytes"] + run.rounds["downlink_bytes"]).cum_sum() / 1e6,
-    ),
+    "bytes": ("MB so far, all tiers", lambda run: bytes_so_far(run.rounds) / 1e6),
 }
-_VIRTUAL = "virtual seconds"  # of groups on the virtual clock, whether or not they have rounds
+_VIRTUAL = "virtual seconds"  # of groups that have them, whether or not on the virtual clock
+_ENERGY = "energy"  # of groups whose devices have a known power
 
 
-def _virtual_seconds(run: RunData) -> pl.Series:
-    """The virtual time of every round."""
-    return run.versions["virtual_s"].head(len(run.rounds))
+def _known(costs: Callable[[RunData], pl.Series | None]) -> Position:
+    """Costs of groups that have them."""
+
+    def position(run: RunData) -> pl.Series:
+        found = costs(run)
+        assert found is not None, "only groups that have it are drawn"
+        return found
+
+    return position
+
+
+_COSTS: dict[str, tuple[Callable[[Group], bool], str, Position]] = {  # where any group has them
+    _VIRTUAL: (is_on_clock, _VIRTUAL, _known(virtual_seconds)),
+    _ENERGY: (has_energy, "J of the devices so far", _known(joules)),
+}
 
 
 _HOW_TO_READ = (
     "Thick: mean over seeds; thin: each seed. Point at a figure, or go through it with ← and →, for its "
     "values."
 )
-_UNITS = {"seconds": "s", "bytes": "MB", "virtual seconds": "virtual s"}
+_UNITS = {"seconds": "s", "bytes": "MB", _VIRTUAL: "virtual s", _ENERGY: "J"}
 _TALL = 26  # characters beside a figure
 
 
 def curves_section(groups: Sequence[Group]) -> Section:
-    """The score over rounds, seconds and bytes, and the worst client over rounds."""
+    """The score over rounds and over what they cost, and the worst client over rounds."""
     said, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
     unseen = f"unseen_{groups[0].score.name}_mean"
     mean = (f"{test}_mean", f"mean test {said}")
-    on_clock = [group for group in groups if is_on_clock(group)]
-    panels = [curve_panel(groups, *mean, _VIRTUAL)] if on_clock else []
+    panels = [
+        curve_panel([group for group in groups if has(group)], *mean, over, groups)
+        for over, (has, *_) in _COSTS.items()
+        if any(map(has, groups))
+    ]
     panels += [curve_panel(groups, *mean, over) for over in _AXES]
     panels.append(curve_panel(groups, f"{test}_worst", f"worst client's test {said}", "rounds"))
     where_known = {unseen: f"mean test {said} on unseen users", "ari": "adjusted Rand index of the clusters"}
@@ -62,15 +76,24 @@ def curves_section(groups: Sequence[Group]) -> Section:
     )
 
 
-def curve_panel(groups: Sequence[Group], column: str, label: str, over: str) -> Panel:
-    """One metric of all groups over rounds, seconds or bytes."""
-    axis_label, position = (_VIRTUAL, _virtual_seconds) if over == _VIRTUAL else _AXES[over]
+def curve_panel(
+    groups: Sequence[Group], column: str, label: str, over: str, compared: Sequence[Group] = ()
+) -> Panel:
+    """One metric of groups over rounds, or over what they cost.
+
+    Args:
+        groups: that are drawn.
+        column: of global_rounds.csv.
+        label: of the metric.
+        over: "rounds", "seconds", "bytes", "virtual seconds", "energy".
+        compared: all groups, whose places give colours; by default those drawn.
+    """
+    axis_label, position = _COSTS[over][1:] if over in _COSTS else _AXES[over]
     figure, axes = new_figure()
     rows: list[tuple[Any, ...]] = []
     series = []
-    for index, group in enumerate(groups):
-        if over == _VIRTUAL and not is_on_clock(group):
-            continue
+    for group in groups:
+        index = (compared or groups).index(group)
         for run in group.runs:
             x, y = position(run).to_numpy(), run.rounds[column].to_numpy()
             axes.plot(x, y, color=colour(index), linewidth=0.6, alpha=0.5)

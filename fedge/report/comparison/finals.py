@@ -10,7 +10,7 @@ from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.metrics import Metric, cost, metrics_of, share
 from fedge.report.comparison.statistics import Estimate, estimate, paired
-from fedge.report.comparison.targets import VIRTUAL, costs_to, default_target, virtual_seconds_to
+from fedge.report.comparison.targets import JOULES, VIRTUAL, costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
@@ -103,7 +103,7 @@ def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metri
     for users, column in (("seen users", f"test_{name}_mean"), ("unseen users", f"unseen_{name}_mean")):
         goal = default_target(groups[0], column) if target is None else target
         if goal is not None:
-            reads = {**costs_to(column, goal), **virtual_seconds_to(column, goal)}
+            reads = {**costs_to(column, goal), **device_costs_to(column, goal)}
             metrics |= {f"{cost_name}, {users}": cost(read) for cost_name, read in reads.items()}
     return metrics
 
@@ -157,7 +157,7 @@ def csv_cells(row: Final) -> list[object]:
 
 
 def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -> Iterator[str]:
-    """Yield the final numbers of some metrics as aligned text, with a header; virtual seconds where known.
+    """Yield the final numbers of some metrics as aligned text, with a header; costs of devices where known.
 
     Args:
         rows: of all metrics.
@@ -168,7 +168,7 @@ def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -
         (r.metric, r.group, str(len(r.seeds)), estimate_text(r.over_seeds), estimate_text(r.difference),
          interval_text(r.difference))
         for r in rows
-        if (r.is_always if metrics is None else r.metric in metrics) or r.metric.startswith(VIRTUAL)
+        if (r.is_always if metrics is None else r.metric in metrics) or r.metric.startswith((VIRTUAL, JOULES))
     ]  # fmt: skip
     yield from aligned([header, *body])
 

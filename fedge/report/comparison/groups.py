@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.config.option import ConfigError
+from fedge.records.costs import joules, virtual_seconds
 from fedge.records.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
 from fedge.tasks.task import Score
@@ -53,7 +54,12 @@ def reached_end(run: RunData) -> bool:
 
 def is_on_clock(group: Group) -> bool:
     """Whether a group's runs have virtual time."""
-    return all(run.virtual_s is not None for run in group.runs)
+    return all(virtual_seconds(run) is not None for run in group.runs)
+
+
+def has_energy(group: Group) -> bool:
+    """Whether the energy of a group's devices is known in every round."""
+    return all(joules(run) is not None for run in group.runs)
 
 
 def scored_alike(groups: Sequence[Group]) -> list[Group]:

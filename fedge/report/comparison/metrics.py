@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fedge.records.costs import BYTES
 from fedge.records.reader import RunData
-from fedge.report.comparison.targets import BYTES, megabytes
+from fedge.report.comparison.targets import megabytes
 from fedge.report.html.tables import last, total
 from fedge.report.sections.spread import leaf_spread
 from fedge.tasks.task import Score

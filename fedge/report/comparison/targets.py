@@ -1,19 +1,19 @@
 """How soon a run is good enough: rounds, megabytes and seconds until a mean test score is reached.
 
-Of runs on the virtual clock (docs/devices.md) virtual seconds, too.
+Of runs of devices (docs/devices.md) virtual seconds and joules, too.
 """
 
 from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from fedge.records.costs import BYTES, joules, virtual_seconds
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.html.tables import last
 
 SHARE = 0.95  # of the reference's final score: the target where none is given
-VIRTUAL = "virtual seconds"  # prefix of that metric's names
-BYTES = ("uplink_bytes", "downlink_bytes", "cloud_uplink_bytes", "cloud_downlink_bytes")
+VIRTUAL, JOULES = "virtual seconds", "joules"  # prefixes of those metrics' names
 
 _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
     "rounds": lambda rounds: float(rounds["global_round"][-1]),
@@ -57,21 +57,28 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
     return {f"{name} to {target:.3f}": cost(of) for name, of in _COSTS.items()}
 
 
-def virtual_seconds_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Reader of the virtual seconds after which `column` is first `target`, or better.
+def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
+    """Reader of the virtual seconds, and of the joules, after which `column` is first `target`, or better.
 
-    None for a run that never gets there, or is not on the virtual clock.
+    None for a run that never gets there, or has none: it is of no devices, or their power is not known.
     """
 
-    def read(run: RunData) -> float | None:
-        if column not in run.rounds.columns or run.virtual_s is None:
+    def so_far(of: Callable[[RunData], pl.Series | None]) -> Callable[[RunData], float | None]:
+        def read(run: RunData) -> float | None:
+            costs = of(run)
+            if column not in run.rounds.columns or costs is None:
+                return None
+            for score, spent in zip(run.rounds[column], costs, strict=True):
+                if _is_reached(run, score, target):
+                    return float(spent)
             return None
-        for score, seconds in zip(run.rounds[column], run.virtual_s, strict=True):
-            if _is_reached(run, score, target):
-                return float(seconds)
-        return None
 
-    return {f"{VIRTUAL} to {target:.3f}": read}
+        return read
+
+    return {
+        f"{VIRTUAL} to {target:.3f}": so_far(virtual_seconds),
+        f"{JOULES} to {target:.3f}": so_far(joules),
+    }
 
 
 def _is_reached(run: RunData, score: float | None, target: float) -> bool:

@@ -10,6 +10,7 @@ from fedge.report.html.tables import bytes_text, counted, percent, seconds_text,
 from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
 from fedge.timing.laps import PHASES
 
+_DEEPER = 2  # tiers of servers below the root, from which on "cloud" does not name them all
 _SMALL = 0.01  # phases with a smaller share of the time are drawn together
 _TRAFFIC = {
     "uplink_bytes": "client to leaf", "downlink_bytes": "leaf to client",
@@ -79,11 +80,11 @@ def phases_panel(run: RunData) -> Panel:
 
 def traffic_panel(run: RunData) -> Panel:
     """Bytes up and down per round, tier by tier."""
-    rounds = run.rounds
+    rounds, tiers = run.rounds, _traffic(run)
     figure, axes = new_figure()
-    for index, (column, label) in enumerate(_TRAFFIC.items()):
+    for index, (label, moved) in enumerate(tiers.items()):
         axes.plot(
-            rounds["global_round"], (rounds[column].cum_sum() / 1e6).to_numpy(), color=colour(index),
+            rounds["global_round"], (moved.cum_sum() / 1e6).to_numpy(), color=colour(index),
             label=label, linestyle="dashed" if index % 2 else "solid",
             marker="o" if len(rounds) == 1 else None,
         )  # fmt: skip
@@ -93,12 +94,32 @@ def traffic_panel(run: RunData) -> Panel:
     whole_ticks(axes)
     legend_below(figure, axes)
     up, down, cloud_up, cloud_down = (bytes_text(total(rounds, column)) for column in _TRAFFIC)
+    above = "leaves and the cloud" if len(tiers) == len(_TRAFFIC) else "servers"
     numbers = table(
-        ("round", *_TRAFFIC.values(), "seconds"),
-        rounds.select("global_round", *_TRAFFIC, "seconds").iter_rows(),
+        ("round", *tiers, "seconds"),
+        zip(rounds["global_round"], *tiers.values(), rounds["seconds"], strict=True),
     )
     return Panel(
         "Bytes by tier", numbers, figure,
-        f"Arrays between clients and leaves: {up} up, {down} down; between leaves and the cloud: "
+        f"Arrays between clients and leaves: {up} up, {down} down; between {above}: "
         f"{cloud_up} up, {cloud_down} down.",
     )  # fmt: skip
+
+
+def _traffic(run: RunData) -> dict[str, pl.Series]:
+    """Bytes of every round between two tiers, (N,), in words; in a deeper tree by its servers' own rows."""
+    rounds, servers = run.rounds, run.servers
+    columns = list(_TRAFFIC)
+    found = {_TRAFFIC[column]: rounds[column] for column in columns[:2]}
+    depth = max(servers["tier"].to_list(), default=0)
+    if depth < _DEEPER:
+        return found | {_TRAFFIC[column]: rounds[column] for column in columns[2:]}
+    names = dict(servers.select("tier", "name").unique().iter_rows())
+    for tier in range(depth, 0, -1):
+        of_tier = servers.filter(pl.col("tier") == tier).group_by("global_round")
+        sums = rounds.select("global_round").join(
+            of_tier.agg(pl.col("uplink_bytes", "downlink_bytes").sum()), on="global_round", how="left"
+        )
+        found[f"{names[tier]} to {names[tier - 1]}"] = sums["uplink_bytes"].fill_null(0)
+        found[f"{names[tier - 1]} to {names[tier]}"] = sums["downlink_bytes"].fill_null(0)
+    return found

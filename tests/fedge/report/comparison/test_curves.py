@@ -1,6 +1,7 @@
 """Curves by the score of a task, in its words, and comparisons by one of which less is better."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from run_folders import round_result, write_run
@@ -8,10 +9,10 @@ from run_folders import round_result, write_run
 from fedge.config.option import ConfigError
 from fedge.records.reader import load_run
 from fedge.report.comparison.curves import curves_section
-from fedge.report.comparison.finals import finals
+from fedge.report.comparison.finals import final_lines, finals
 from fedge.report.comparison.groups import Group, group_runs, scored_alike, settings_of
 from fedge.report.comparison.page import notices
-from fedge.report.comparison.targets import costs_to, default_target
+from fedge.report.comparison.targets import costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.svg import figure_style
 
@@ -78,3 +79,54 @@ def test_runs_of_other_scores_are_not_compared(make):
     groups = [Group(run.name, [run], settings_of(run)) for run in runs]  # as a sweep over tasks makes them
     assert scored_alike(groups) == groups[:1]
     assert any("b is scored by F1, not by miss" in notice.text for notice in notices(groups, []))
+
+
+# --- rounds that devices take -------------------------------------------------------------------------
+
+
+@pytest.fixture(name="timed")
+def fixture_timed(tmp_path):
+    """A run with energy, one without, one in real time: accuracy 0.5 after 3 s, 0.9 after 6."""
+
+    def make(name, **last):
+        facts = [{}, {}] if not last else [{k: v / 2 for k, v in last.items()}, last]
+        rights = ([5] * 4, [9] * 4)
+        rounds = [replace(round_result(n + 1, rights[n]), **facts[n]) for n in (0, 1)]
+        config = {"data.path": f"{name}.npz"}
+        return load_run(write_run(tmp_path / name, rounds, config=config))
+
+    return [make("known", virtual_s=6.0, joules=8.0), make("unknown", virtual_s=6.0), make("real")]
+
+
+def test_virtual_seconds_and_joules_to_a_target(timed):
+    found = [
+        {k: read(run) for k, read in device_costs_to("test_accuracy_mean", 0.8).items()} for run in timed
+    ]
+    seconds, joules = "virtual seconds to 0.800", "joules to 0.800"
+    assert found == [
+        {seconds: 6.0, joules: 8.0}, {seconds: 6.0, joules: None}, {seconds: None, joules: None},
+    ]  # fmt: skip
+    assert [read(timed[0]) for read in device_costs_to("test_accuracy_mean", 0.5).values()] == [3.0, 4.0]
+    assert [read(timed[0]) for read in device_costs_to("test_accuracy_mean", 0.95).values()] == [None, None]
+    assert [read(timed[0]) for read in device_costs_to("test_other_mean", 0.5).values()] == [None, None]
+
+
+def test_curves_over_costs_have_the_groups_that_know_them(timed):
+    groups = [Group(run.name, [run], settings_of(run)) for run in timed]
+    with figure_style():
+        panels = {panel.title: panel for panel in curves_section(groups).panels}
+    energy, seconds, moved = (
+        panels[f"Mean test accuracy over {over}"] for over in ("energy", "virtual seconds", "bytes")
+    )
+    assert [row[0] for row in energy.table.rows] == ["known", "known"]
+    assert {row[0] for row in seconds.table.rows} == {"known", "unknown"}
+    assert {row[0] for row in moved.table.rows} == {"known", "unknown", "real"}
+    colours = {series.label: series.colour for panel in (seconds, moved) for series in panel.points.series}
+    assert len(set(colours.values())) == 3
+    assert all(s.colour == colours[s.label] for s in (*energy.points.series, *seconds.points.series))
+
+
+def test_the_comparison_prints_what_devices_spent(timed):
+    text = "\n".join(final_lines(finals([Group(run.name, [run], settings_of(run)) for run in timed])))
+    assert "virtual seconds to" in text
+    assert "joules to" in text

@@ -1,0 +1,53 @@
+"""The section on what rounds of devices cost: the score over virtual time, energy and bytes."""
+
+import polars as pl
+
+from fedge.console.palette import colour
+from fedge.records.costs import bytes_so_far, joules, virtual_seconds
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.svg import legend_below, new_figure
+from fedge.report.html.tables import bytes_text, seconds_text, table, text_of
+
+
+def cost_sections(run: RunData) -> list[Section]:
+    """The section of a run whose rounds devices take; none of any other run."""
+    seconds = virtual_seconds(run)
+    if seconds is None or not run.versions.is_empty():
+        return []
+    return [Section("What rounds cost", [_sentence(run, seconds)], [*_panels(run, seconds)])]
+
+
+def _sentence(run: RunData, seconds: pl.Series) -> str:
+    """Sum of the costs in words."""
+    energy = joules(run)
+    spent = "" if energy is None else f", {text_of(float(energy[-1]))} J of the devices"
+    moved = bytes_text(float(bytes_so_far(run.rounds)[-1]))
+    return (
+        f"With devices as {run.config.get('devices.preset')} has them the rounds would have taken "
+        f"{seconds_text(float(seconds[-1]))}{spent}, and moved {moved} on all tiers. Evaluations take none."
+    )
+
+
+def _panels(run: RunData, seconds: pl.Series) -> list[Panel]:
+    """The score over each of the costs."""
+    energy, megabytes = joules(run), bytes_so_far(run.rounds) / 1e6
+    found = [_panel(run, "virtual time", "virtual s", seconds)]
+    found += [] if energy is None else [_panel(run, "energy", "J of the devices", energy)]
+    return [*found, _panel(run, "bytes", "MB so far, all tiers", megabytes)]
+
+
+def _panel(run: RunData, over: str, unit: str, costs: pl.Series) -> Panel:
+    """The score of seen and unseen users over one cost."""
+    said, rounds = run.score.said, run.rounds
+    columns = {f"test_{run.score.name}_mean": "seen users", f"unseen_{run.score.name}_mean": "unseen users"}
+    known = {column: label for column, label in columns.items() if not rounds[column].is_null().all()}
+    figure, axes = new_figure()
+    for index, (column, label) in enumerate(known.items()):
+        axes.plot(costs.to_numpy(), rounds[column].to_numpy(), color=colour(index), marker=".", label=label)
+    axes.set_xlabel(unit)
+    axes.set_ylabel(f"mean test {said}")
+    legend_below(figure, axes)
+    rows = zip(rounds["global_round"], costs, *(rounds[column] for column in known), strict=True)
+    numbers = table(("round", unit, *known.values()), rows)
+    return Panel(f"{said[:1].upper()}{said[1:]} over {over}", numbers, figure)
