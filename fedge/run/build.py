@@ -23,7 +23,6 @@ from fedge.config.traits import NATIVE
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
-from fedge.devices.pace import pace_of
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
 from fedge.exchange.hello import CPU
@@ -42,6 +41,7 @@ from fedge.rounds.port import PortMaker
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
 from fedge.rounds.transport import Facilities
+from fedge.rounds.virtual_time import Pace
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
@@ -136,7 +136,7 @@ def build_strategy(
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
     facilities = Facilities(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
-        pace_of(with_local_steps(config, plan.local_steps), plan.seed, _training_windows(leaves)),
+        _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
     strategy = HierarchicalStrategy(
         task, make_branches(config, leaves), cloud, facilities, on_round, make_port
@@ -149,11 +149,15 @@ def with_local_steps(config: Config, steps: int) -> Config:
     return replace(config, train=replace(config.train, local_steps=steps))
 
 
-def _training_windows(leaves: Sequence[Leaf]) -> np.ndarray:
-    """Training windows of all clients, (N,) int64; 0 of those that do not train."""
+def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Pace | None:
+    """The pace of clients as devices; None where rounds take real time only."""
+    if not config.devices.time_rounds:
+        return None
+    from fedge.devices.pace import pace_of  # few runs need the room of the virtual clock
+
     known = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
     everybody = sorted({*known, *(client for leaf in leaves for client in leaf.unseen_clients)})
-    return np.array([known.get(client, 0) for client in everybody], np.int64)
+    return pace_of(config, seed, np.array([known.get(client, 0) for client in everybody], np.int64))
 
 
 def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:

@@ -120,6 +120,12 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     refuse_algorithm(config)
     if config.asynchrony.is_on:
         _refuse_clock_parts_that_do_not_fit(config)
+    elif config.devices.time_rounds:
+        from fedge.devices.trying import try_preset
+
+        preset = config.devices.arguments("preset")
+        DEVICES.refuse_wrong_arguments(config.devices.preset, preset, "owner", "rng")
+        try_preset(config.devices.preset, preset)
     _refuse_cloud_rule_that_cannot_be(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for

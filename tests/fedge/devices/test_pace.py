@@ -1,5 +1,7 @@
 """Paces of synchronous rounds by hand, and HierFAVG's published numbers."""
 
+import json
+
 import numpy as np
 import pytest
 from small_runs import carry_out, small_config
@@ -48,6 +50,15 @@ def test_rounds_take_real_time_only_unless_they_are_to_be_timed():
 def test_a_preset_that_makes_no_fleet_is_refused():
     with pytest.raises(ConfigError, match=r"^devices\.preset-args\.bits must be above 0"):
         paced([4], **{"devices.preset-args": '{"bits": 0.0}'})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [({"bitz": 1.0}, r"hierfavg\(.*did you mean"), ({"bits": 0.0}, "must be above 0")],
+)
+def test_arguments_are_looked_at_before_anything_starts(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate({**TIMED, "devices.preset-args": json.dumps(arguments)})
 
 
 TREES = {
