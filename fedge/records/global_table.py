@@ -240,7 +240,7 @@ def _timed() -> list[Column]:
         Column(
             "virtual_s",
             FLOAT,
-            "s",
+            "virtual s",
             "virtual time so far, of clients as devices; empty without devices.time-rounds",
             at("result.virtual_s"),
             always=False,

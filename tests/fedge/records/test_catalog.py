@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 UNITS = {
     "virtual s", "versions", "jobs", "events",
     "", "share", "s", "bytes", "MiB", "nat", "windows", "clients", "leaves", "leaf rounds", "messages",
-    "workers", "files", "threads",
+    "workers", "files", "threads", "J",
 }  # fmt: skip
 
 WRITTEN = [
