@@ -8,20 +8,24 @@ are like. The *deal test*:
     similarity  (K, K) cosines of the clients' updates; the part common to all pairs of a client is taken out
     separation  of a cut of the leaves in two: by how much pairs of clients within the parts are more alike
                 than pairs between them, over its standard deviation in the null
-    statistic   the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
+    standing    the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
                 mean and over its standard deviation in the null; the largest of these. There are few ways to
                 part one leaf and many to part half of them, so that the best half would hide a lone leaf
+    statistic   by each similarity, how few deals have a standing as large; of the similarities the least
+                (Tippett 1931). Of deals that are equal in that, the one whose cut explains more of how
+                clients differ: −log of the share that is left within the parts
     cut         by each similarity the one of the largest of these; of the similarities the one whose largest
-                fewest deals reach
+                fewest deals reach among cuts that part as many leaves
     p           share of all deals, the observed one among them, whose statistic is at least the observed
 
 Pairs of one leaf count, so that a leaf that differs from all others is seen. Where there are few deals all of
 them are worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those that the leading eigenvectors
 of the leaves' similarity propose and every single leaf, proposed anew in every deal.
 
-Several similarities (of parameters, of BatchNorm statistics) are tested together by the largest of their
-statistics, over the same deals. Into how many groups leaves may be parted is a matter of several such tests
-(`fedge.clustering.closed`).
+Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
+leaves of four clients have 35: a similarity that sees nothing has one deal that is its best, too, and the
+share explained tells that from groups. Into how many groups leaves may be parted is a matter of several such
+tests (`fedge.clustering.closed`).
 
 Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
 (strata, `fedge.clustering.updates.size_strata`): a leaf of large clients alone is the same in every deal, and
@@ -30,28 +34,35 @@ no evidence.
 Its limit: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
 (`fedge.clustering.reach`), however many rounds or windows there are.
 
-Sources: Fisher 1935, The Design of Experiments (randomisation tests); Phipson and Smyth 2010, Permutation
-p-values should never be zero; Good 2005, Permutation, Parametric and Bootstrap Tests of Hypotheses (deals
-inside of blocks).
+Sources: Fisher 1935, The Design of Experiments (randomisation tests); Tippett 1931, The Methods of Statistics
+(the least of several p); Phipson and Smyth 2010, Permutation p-values should never be zero; Good 2005,
+Permutation, Parametric and Bootstrap Tests of Hypotheses (deals inside of blocks).
 Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
-from math import factorial, prod
 from typing import Any
 
 import numpy as np
 
-from fedge.clustering.affinity import effects
-from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES, MOST_DEALS_TO_ENUMERATE
+from fedge.clustering.cuts import (
+    EIGENVECTORS,
+    MOST_LEAVES_FOR_ALL_CUTS,
+    ROUNDING,
+    between_leaves,
+    log_explained,
+    mean_apart,
+    null_spread,
+    proposed_cuts,
+    sums_between,
+    without_client_effects,
+)
+from fedge.clustering.dealing import deals_of
+from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES
 from fedge.clustering.similarity import number_by_first_appearance
 
 DRAWS = 1999
-MOST_LEAVES_FOR_ALL_CUTS = 12  # 2,047 cuts
-_EIGENVECTORS = 2  # of the leaves' similarity, by which cuts are proposed where there are too many
-_ROUNDING = 1e-9  # by which equal statistics may differ
 _AT_ONCE = 250  # deals that are worked out together at most
 _MOST_NUMBERS = 2**22  # in one array while they are: 32 MB
 
@@ -63,7 +74,7 @@ class Deal:
     Attributes:
         leaves: that were tested.
         parts: the best cut of them in two.
-        statistic: of the cut, to nine digits.
+        statistic: standing of the cut, to nine digits.
         p: of the test, 1/deals at least.
         level: at which the cut stands.
         deals: how many were looked at.
@@ -103,23 +114,6 @@ class Deal:
         return cls(tuple(facts["leaves"]), (first, second), *numbers)
 
 
-def without_client_effects(similarity: np.ndarray) -> np.ndarray:
-    """Interaction of each pair of clients: (K, K), symmetric, zero diagonal, zero row sums.
-
-    A client whose updates are unlike everybody's, or like everybody's, says nothing about groups.
-
-    Args:
-        similarity: (K, K), symmetric, larger is more alike; the diagonal is not looked at; K ≥ 3.
-
-    Returns:
-        The rest, with unit standard deviation over pairs; all zero where pairs do not differ.
-    """
-    rest = effects(similarity)[1]
-    rest = (rest + rest.T) / 2
-    spread = rest[~np.eye(len(rest), dtype=bool)].std()
-    return rest / spread if spread > _ROUNDING * np.abs(similarity).max() else np.zeros_like(rest)
-
-
 def deal_test(
     similarities: Sequence[np.ndarray] | np.ndarray,
     leaf_of: np.ndarray,
@@ -154,80 +148,59 @@ def deal_test(
     if not all(np.isfinite(similarity).all() for similarity in similarities):
         raise ValueError("a deal test needs finite similarities")
     pairs = np.stack([without_client_effects(similarity) for similarity in similarities])
-    deals, exact = _deals(leaf_of, strata, rng, draws)
-    of_kinds, cuts = _best_cuts(pairs, deals, sizes)
+    apart = np.array([mean_apart(similarity) for similarity in similarities])
+    deals, exact = deals_of(leaf_of, strata, rng, draws)
+    found, cuts = _best_cuts(pairs, apart, deals, sizes)
     first = 1 if exact else 0  # of the deals that are the null
-    null = of_kinds[first:].max(axis=1)
-    middle, spread = null.mean(axis=0), null.std(axis=0)
-    spread = np.where(spread > _ROUNDING, spread, 1.0)
-    if cut is None:
-        labels = cuts[_least_likely(of_kinds, first)].astype(np.int64)
-    else:
-        labels = cut.astype(np.int64)
-        of_kinds[0] = _only(pairs, leaf_of, cut)  # the null is that of any cut
-    statistics = ((of_kinds.max(axis=1) - middle) / spread).max(axis=1)
-    reached = ((null - middle) / spread).max(axis=1) >= statistics[0] - _ROUNDING
+    middle, spread = _middle_and_spread(found.separation[first:])
+    if cut is not None:  # the null is that of any cut
+        found.separation[0], found.explained[0] = _only(pairs, apart, leaf_of, cut)
+    standing = (found.separation - middle) / spread
+    kind, leaves = _least_likely(found.separation, standing, first)
+    unlikely, share = _statistic(standing, found.explained, first)
+    reached = unlikely[first:] < unlikely[0]
+    reached |= (unlikely[first:] == unlikely[0]) & (share[first:] >= share[0] - ROUNDING)
     reached[: 1 - first] = True  # the deal that was made is one of those that were drawn
-    p = float(reached.mean())
-    labels = number_by_first_appearance(labels)
-    return labels, float(f"{statistics[0]:.9g}"), p, len(deals) - first, exact
+    labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
+    statistic = float(f"{standing[0, kind, leaves]:.9g}")
+    return labels, statistic, float(reached.mean()), len(deals) - first, exact
 
 
-def _deals(
-    leaf_of: np.ndarray, strata: np.ndarray | None, rng: np.random.Generator, draws: int
-) -> tuple[np.ndarray, bool]:
-    """Deals (D, K), the one that was made first, and whether the others are all there are."""
-    if strata is None or (strata == strata[0]).all():
-        every = all_deals(np.bincount(leaf_of))
-        groups = [np.arange(len(leaf_of))]
-    else:
-        groups = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
-        every = _all_deals_inside(leaf_of, groups)
-    if every is not None:  # the observed deal is among them, perhaps with other names of leaves of one size
-        return np.concatenate([leaf_of[None], every]), True
-    drawn = np.empty((draws, len(leaf_of)), dtype=leaf_of.dtype)
-    for group in groups:
-        drawn[:, group] = rng.permuted(np.broadcast_to(leaf_of[group], (draws, len(group))), axis=1)
-    return np.concatenate([leaf_of[None], drawn]), False
+@dataclass(frozen=True)
+class _Found:
+    """The best cuts of D deals by each similarity, among those that part 1, 2, … leaves from the rest.
+
+    Attributes:
+        separation: (D, M, S // 2).
+        explained: (D, M, S // 2) of the same cuts.
+    """
+
+    separation: np.ndarray
+    explained: np.ndarray
 
 
-def _all_deals_inside(leaf_of: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Every deal (D, K) of each group's clients among themselves, or None if there are too many."""
-    counts = [np.bincount(leaf_of[group]) for group in groups]
-    ways = prod(factorial(int(n.sum())) // prod(factorial(int(k)) for k in n) for n in counts)
-    if ways > MOST_DEALS_TO_ENUMERATE:
-        return None
-    of_groups = [list(_arrangements(tuple(leaf_of[group].tolist()))) for group in groups]
-    deals = np.empty((ways, len(leaf_of)), dtype=leaf_of.dtype)
-    for at, dealt in enumerate(product(*of_groups)):
-        for group, hand in zip(groups, dealt, strict=True):
-            deals[at, group] = hand
-    return deals
-
-
-def _arrangements(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield every order of some numbers, of which equal ones are not told apart."""
-    if not items:
-        yield ()
-    for first in sorted(set(items)):
-        rest = list(items)
-        rest.remove(first)
-        for others in _arrangements(tuple(rest)):
-            yield (first, *others)
-
-
-def _only(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    """(M, S // 2) separations of one cut, -inf where it parts another number of leaves."""
+def _only(
+    pairs: np.ndarray, apart: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(M, S // 2) separations of one cut, -inf where it parts another number of leaves; what it explains."""
     sizes = np.bincount(leaf_of)
-    blocks = _between_leaves(pairs, leaf_of[None], len(sizes))
-    found = np.full((len(pairs), len(sizes) // 2), -np.inf)
-    leaves = int(cut.sum())
-    apart = null_spread(pairs)[:, int(sizes[cut].sum())]
-    found[:, min(leaves, len(sizes) - leaves) - 1] = -_sums_between(blocks, cut[None])[:, 0, 0] / apart
-    return found
+    between = sums_between(between_leaves(pairs, leaf_of[None], len(sizes)), cut[None])
+    separation = np.full((len(pairs), len(sizes) // 2), -np.inf)
+    told = np.zeros_like(separation)
+    leaves, inside = int(cut.sum()), int(sizes[cut].sum())
+    at = min(leaves, len(sizes) - leaves) - 1
+    separation[:, at] = -between[:, 0, 0] / null_spread(pairs)[:, inside]
+    told[:, at] = log_explained(between, apart, np.array([inside]), len(leaf_of))[:, 0, 0]
+    return separation, told
 
 
-def _least_likely(separations: np.ndarray, first: int) -> tuple[int, int]:
+def _middle_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (M, S // 2) of separations (D, M, S // 2); 1 where they do not differ."""
+    spread = null.std(axis=0)
+    return null.mean(axis=0), np.where(spread > ROUNDING, spread, 1.0)
+
+
+def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
     """(similarity, m - 1) of the observed cut that is taken for the groups.
 
     The test says that there are groups, not which. By each similarity it is the cut whose separation is most
@@ -236,75 +209,60 @@ def _least_likely(separations: np.ndarray, first: int) -> tuple[int, int]:
     many other deals by as many.
 
     Args:
-        separations: (D, M, S // 2) of all deals, the observed one first.
+        separation: (D, M, S // 2) of all deals, the observed one first.
+        standing: the same, less the mean of the null and over its standard deviation.
         first: of the deals that are the null.
     """
-    null = separations[first:]
-    spread = null.std(axis=0)
-    scaled = (separations[0] - null.mean(axis=0)) / np.where(spread > _ROUNDING, spread, 1.0)
-    best = scaled.argmax(axis=1)
-    reached = (null >= separations[0] - _ROUNDING).mean(axis=0)
-    kinds = [(reached[kind, m], -scaled[kind, m], kind) for kind, m in enumerate(best)]
-    kind = min(kinds)[-1]
+    best = standing[0].argmax(axis=1)
+    reached = (separation[first:] >= separation[0] - ROUNDING).mean(axis=0)
+    kind = min(range(len(best)), key=lambda k: (reached[k, best[k]], -standing[0, k, best[k]]))
     return kind, int(best[kind])
 
 
-def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUMERATE) -> np.ndarray | None:
-    """Every deal of K clients to leaves of given sizes, or None if there are more than `most`.
+def _statistic(standing: np.ndarray, explained: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """(D,) the fewest deals that reach a deal's standing by some similarity; (D,) what explains it there.
 
-    Leaves of one size may change names without changing any statistic, so such deals are there once.
+    Args:
+        standing: (D, M, S // 2) of all deals, the observed one first.
+        explained: (D, M, S // 2) by the same cuts.
+        first: of the deals that are the null.
+    """
+    best = standing.argmax(axis=2)[..., None]  # (D, M, 1)
+    height, share = (np.take_along_axis(of, best, axis=2)[..., 0] for of in (standing, explained))
+    null = np.sort(height[first:], axis=0)
+    below = [np.searchsorted(of, own - ROUNDING) for of, own in zip(null.T, height.T, strict=True)]
+    reached = len(null) - np.stack(below, axis=1)
+    least: np.ndarray = reached.min(axis=1)
+    return least, np.where(reached == least[:, None], share, -np.inf).max(axis=1)
+
+
+def _best_cuts(
+    pairs: np.ndarray, apart: np.ndarray, deals: np.ndarray, sizes: np.ndarray
+) -> tuple[_Found, np.ndarray]:
+    """The best cut of every deal among those that part m leaves from the rest.
 
     Returns:
-        (D, K) int64, leaf of each client.
+        The cuts' separations and what they explain, for m = 1, 2, …; (M, S // 2, S) those of the first deal.
     """
-    sizes = [int(size) for size in sizes]
-    clients = sum(sizes)
-    count = factorial(clients) // prod(map(factorial, sizes))
-    count //= prod(factorial(sizes.count(size)) for size in set(sizes))
-    if count > most:
-        return None
-    order = sorted(range(len(sizes)), key=lambda leaf: (sizes[leaf], leaf))
-    deal = np.zeros(clients, dtype=np.int64)
-
-    def dealt(position: int, left: tuple[int, ...], first_before: int) -> Iterator[np.ndarray]:
-        if position == len(order):
-            yield deal.copy()
-            return
-        leaf = order[position]
-        twin = position > 0 and sizes[order[position - 1]] == sizes[leaf]
-        for hand in combinations(left, sizes[leaf]):
-            if twin and hand[0] < first_before:
-                continue
-            deal[list(hand)] = leaf
-            yield from dealt(position + 1, tuple(c for c in left if c not in hand), hand[0])
-
-    return np.stack(list(dealt(0, tuple(range(clients)), -1)))
-
-
-def _best_cuts(pairs: np.ndarray, deals: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest separations of every deal among cuts that part m leaves from the rest.
-
-    Returns:
-        (D, M, S // 2) separations by each similarity for m = 1, 2, …; (M, S // 2, S) the first deal's cuts
-        that have them.
-    """
-    spread = null_spread(pairs)
-    separations, cuts = [], np.zeros((0, 0, len(sizes)), dtype=bool)
-    at_once = _deals_at_once(pairs.shape[0] * pairs.shape[1], len(sizes))
+    spread, clients = null_spread(pairs), pairs.shape[1]
+    separations, explained, cuts = [], [], np.zeros((0, 0, len(sizes)), dtype=bool)
+    at_once = _deals_at_once(pairs.shape[0] * clients, len(sizes))
     for first in range(0, len(deals), at_once):
-        blocks = _between_leaves(pairs, deals[first : first + at_once], len(sizes))
-        proposed = _cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
-        apart = spread[:, proposed @ sizes]
-        apart = apart[:, None] if proposed.ndim == 2 else apart
-        by_kind = -_sums_between(blocks, proposed) / apart  # (M, D, Q)
+        blocks = between_leaves(pairs, deals[first : first + at_once], len(sizes))
+        proposed = proposed_cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
+        between, inside = sums_between(blocks, proposed), proposed @ sizes
+        chance = spread[:, inside]
+        by_kind = -between / (chance[:, None] if proposed.ndim == 2 else chance)  # (M, D, Q)
+        share = log_explained(between, apart, inside, clients)
         leaves = proposed.sum(axis=-1)
         parted = np.broadcast_to(np.minimum(leaves, len(sizes) - leaves), by_kind.shape)
-        found = [np.where(parted == m, by_kind, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
-        separations.append(np.stack([of_size.max(axis=-1) for of_size in found], axis=-1).swapaxes(0, 1))
+        of_size = [np.where(parted == m, by_kind, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
+        at = np.stack([found.argmax(axis=-1) for found in of_size], axis=-1)  # (M, D, S // 2)
+        separations.append(np.take_along_axis(by_kind, at, axis=-1).swapaxes(0, 1))
+        explained.append(np.take_along_axis(share, at, axis=-1).swapaxes(0, 1))
         if not first:
-            at = np.stack([of_size[:, 0].argmax(axis=-1) for of_size in found], axis=-1)
-            cuts = (proposed if proposed.ndim == 2 else proposed[0])[at]
-    return np.concatenate(separations), cuts
+            cuts = (proposed if proposed.ndim == 2 else proposed[0])[at[:, 0]]
+    return _Found(np.concatenate(separations), np.concatenate(explained)), cuts
 
 
 def _deals_at_once(clients: int, leaves: int) -> int:
@@ -314,85 +272,8 @@ def _deals_at_once(clients: int, leaves: int) -> int:
         clients: times similarities.
         leaves: S.
     """
-    proposed = (_EIGENVECTORS + 1) * leaves**2 if leaves > MOST_LEAVES_FOR_ALL_CUTS else 2 ** (leaves - 1)
+    proposed = (EIGENVECTORS + 1) * leaves**2 if leaves > MOST_LEAVES_FOR_ALL_CUTS else 2 ** (leaves - 1)
     return max(1, min(_AT_ONCE, _MOST_NUMBERS // max(clients * leaves, proposed)))
-
-
-def null_spread(pairs: np.ndarray) -> np.ndarray:
-    """(M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
-
-    Which k clients are set apart is, over all deals, a matter of chance. With rows that sum to zero, pairs of
-    pairs that share a client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij², and
-
-        variance = T · 4 k (k − 1) (K − k) (K − k − 1) / (K (K − 1) (K − 2) (K − 3)).
-
-    Where it is 0 (a single client: its pairs sum to zero) infinity stands, since no such cut says anything.
-
-    Args:
-        pairs: (M, K, K), symmetric, zero diagonal, rows that sum to zero.
-    """
-    count = pairs.shape[-1]
-    k = np.arange(count + 1.0)
-    ways = 4 * k * (k - 1) * (count - k) * (count - k - 1)
-    ways /= count * (count - 1) * (count - 2) * (count - 3)
-    spread = np.sqrt(np.square(pairs).sum(axis=(-2, -1))[:, None] / 2 * ways)
-    return np.where(spread > 0, spread, np.inf)
-
-
-def _between_leaves(pairs: np.ndarray, deals: np.ndarray, leaves: int) -> np.ndarray:
-    """(M, D, S, S): sums over the pairs of clients of every two leaves."""
-    at = (deals[..., None] == np.arange(leaves)).astype(np.float64)  # (D, K, S)
-    summed: np.ndarray = np.swapaxes(at, 1, 2) @ (pairs[:, None] @ at)
-    return summed
-
-
-def _cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The cuts that are looked at, True for the leaves of one part: (Q, S), or (D, Q, S)."""
-    leaves = len(sizes)
-    if leaves <= MOST_LEAVES_FOR_ALL_CUTS:
-        numbers = np.arange(1, 2 ** (leaves - 1))  # the last leaf is never in the part: each cut once
-        return (numbers[:, None] >> np.arange(leaves)) & 1 == 1
-    counted = sizes[:, None] * sizes - np.diag(sizes)
-    means = blocks.sum(axis=0) / np.maximum(counted, 1)
-    order = np.linalg.eigh(means)[1][..., -_EIGENVECTORS:].argsort(axis=1)  # (D, S, eigenvectors)
-    ranks = np.moveaxis(order.argsort(axis=1), 1, 2)  # (D, eigenvectors, S): place of each leaf
-    prefixes = ranks[:, :, None] < np.arange(1, leaves)[:, None]  # (D, eigenvectors, S-1, S)
-    single = np.broadcast_to(np.eye(leaves, dtype=bool), (len(means), leaves, leaves))
-    return np.concatenate([prefixes.reshape(len(means), -1, leaves), single], axis=1)
-
-
-def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    """The cut (S,) bool to which leaves that change sides lead, each to a larger separation.
-
-    Where there are too many cuts to try all, those that are proposed are near the best one. A test's answer
-    of there being groups holds, whichever leaves they are then said to be.
-
-    Args:
-        pairs: (M, K, K), of `without_client_effects`.
-        leaf_of: (K,) leaf of each client, 0..S-1.
-        cut: (S,) True for the leaves of one part.
-    """
-    sizes = np.bincount(leaf_of)
-    blocks, spread = _between_leaves(pairs, leaf_of[None], len(sizes)), null_spread(pairs)
-    best = cut.astype(bool)
-    flips = np.eye(len(sizes), dtype=bool)
-    while True:
-        near = np.concatenate([best[None], best ^ flips])
-        near = near[near.any(axis=1) & ~near.all(axis=1)]
-        apart = (-_sums_between(blocks, near)[:, 0] / spread[:, near @ sizes]).max(axis=0)
-        if apart.argmax() == 0 or apart.max() <= apart[0] + _ROUNDING:
-            return best
-        best = near[apart.argmax()]
-
-
-def _sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """(M, D, Q): the sums over all pairs of clients on different sides of a cut."""
-    if cuts.ndim == 2:
-        differ = (cuts[:, :, None] & ~cuts[:, None, :]).reshape(len(cuts), -1).T.astype(np.float64)
-        flat: np.ndarray = blocks.reshape(*blocks.shape[:2], -1) @ differ
-        return flat
-    inside = cuts.astype(np.float64)
-    return np.einsum("dqs,mdst,dqt->mdq", inside, blocks, 1 - inside, optimize=True)
 
 
 def leaf_similarity(
@@ -404,7 +285,7 @@ def leaf_similarity(
     """
     pairs = np.mean([without_client_effects(similarity) for similarity in similarities], axis=0)
     sizes = np.bincount(leaf_of, minlength=leaves)
-    summed = _between_leaves(pairs[None], leaf_of[None], leaves)[0, 0]
+    summed = between_leaves(pairs[None], leaf_of[None], leaves)[0, 0]
     found: np.ndarray = summed / np.maximum(sizes[:, None] * sizes, 1)
     np.fill_diagonal(found, 1.0)
     return found

@@ -1,0 +1,144 @@
+"""Cuts of leaves in two: how far clients of the parts are apart, and what chance makes of it.
+
+Everything is of cosines of clients' updates, less what each client has in common with all others.
+Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
+
+Source: Anderson 2001, A new method for non-parametric multivariate analysis of variance (the share explained,
+from similarities).
+"""
+
+import numpy as np
+
+from fedge.clustering.affinity import effects
+
+MOST_LEAVES_FOR_ALL_CUTS = 12  # 2,047 cuts
+EIGENVECTORS = 2  # of the leaves' similarity, by which cuts are proposed where there are too many
+ROUNDING = 1e-9  # by which equal statistics may differ
+_LEAST_LEFT = 1e-6  # share of the distances, of which a logarithm is taken
+
+
+def without_client_effects(similarity: np.ndarray) -> np.ndarray:
+    """Interaction of each pair of clients: (K, K), symmetric, zero diagonal, zero row sums.
+
+    A client whose updates are unlike everybody's, or like everybody's, says nothing about groups.
+
+    Args:
+        similarity: (K, K), symmetric, larger is more alike; the diagonal is not looked at; K ≥ 3.
+
+    Returns:
+        The rest, with unit standard deviation over pairs; all zero where pairs do not differ.
+    """
+    rest = effects(similarity)[1]
+    rest = (rest + rest.T) / 2
+    spread = rest[~np.eye(len(rest), dtype=bool)].std()
+    return rest / spread if spread > ROUNDING * np.abs(similarity).max() else np.zeros_like(rest)
+
+
+def mean_apart(similarity: np.ndarray) -> float:
+    """How far pairs of clients are apart on average, in the unit of `without_client_effects`.
+
+    Args:
+        similarity: (K, K); a client has 1 with itself, or as much as the most similar pair.
+    """
+    pairs = ~np.eye(len(similarity), dtype=bool)
+    rest = effects(similarity)[1]
+    spread = ((rest + rest.T) / 2)[pairs].std()
+    apart = max(1.0, float(similarity[pairs].max())) - float(similarity[pairs].mean())
+    return apart / float(spread) if spread > ROUNDING * np.abs(similarity).max() else 1.0
+
+
+def log_explained(between: np.ndarray, apart: np.ndarray, inside: np.ndarray, clients: int) -> np.ndarray:
+    """−log of the share of the squared distances that is left within the parts of cuts.
+
+    With distances less what clients have in common with all others, each part's sum within is minus half of
+    the sum between them, so that a part of n of K clients leaves the share
+
+        1 + between · K / (n (K − n) (K − 2) · apart)
+
+    Args:
+        between: (M, D, Q) sum of similarities between the parts.
+        apart: (M,) of `mean_apart`.
+        inside: (Q,) or (D, Q) clients of one part.
+        clients: K.
+    """
+    weight = clients / (inside * (clients - inside) * (clients - 2))
+    left = 1 + between * weight / apart[:, None, None]
+    logs: np.ndarray = -np.log(np.maximum(left, _LEAST_LEFT))
+    return logs
+
+
+def null_spread(pairs: np.ndarray) -> np.ndarray:
+    """(M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
+
+    Which k clients are set apart is, over all deals, a matter of chance. With rows that sum to zero, pairs of
+    pairs that share a client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij², and
+
+        variance = T · 4 k (k − 1) (K − k) (K − k − 1) / (K (K − 1) (K − 2) (K − 3)).
+
+    Where it is 0 (a single client: its pairs sum to zero) infinity stands, since no such cut says anything.
+
+    Args:
+        pairs: (M, K, K), symmetric, zero diagonal, rows that sum to zero.
+    """
+    count = pairs.shape[-1]
+    k = np.arange(count + 1.0)
+    ways = 4 * k * (k - 1) * (count - k) * (count - k - 1)
+    ways /= count * (count - 1) * (count - 2) * (count - 3)
+    spread = np.sqrt(np.square(pairs).sum(axis=(-2, -1))[:, None] / 2 * ways)
+    return np.where(spread > 0, spread, np.inf)
+
+
+def between_leaves(pairs: np.ndarray, deals: np.ndarray, leaves: int) -> np.ndarray:
+    """(M, D, S, S): sums over the pairs of clients of every two leaves."""
+    at = (deals[..., None] == np.arange(leaves)).astype(np.float64)  # (D, K, S)
+    summed: np.ndarray = np.swapaxes(at, 1, 2) @ (pairs[:, None] @ at)
+    return summed
+
+
+def proposed_cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The cuts that are looked at, True for the leaves of one part: (Q, S), or (D, Q, S)."""
+    leaves = len(sizes)
+    if leaves <= MOST_LEAVES_FOR_ALL_CUTS:
+        numbers = np.arange(1, 2 ** (leaves - 1))  # the last leaf is never in the part: each cut once
+        return (numbers[:, None] >> np.arange(leaves)) & 1 == 1
+    counted = sizes[:, None] * sizes - np.diag(sizes)
+    means = blocks.sum(axis=0) / np.maximum(counted, 1)
+    order = np.linalg.eigh(means)[1][..., -EIGENVECTORS:].argsort(axis=1)  # (D, S, eigenvectors)
+    ranks = np.moveaxis(order.argsort(axis=1), 1, 2)  # (D, eigenvectors, S): place of each leaf
+    prefixes = ranks[:, :, None] < np.arange(1, leaves)[:, None]  # (D, eigenvectors, S-1, S)
+    single = np.broadcast_to(np.eye(leaves, dtype=bool), (len(means), leaves, leaves))
+    return np.concatenate([prefixes.reshape(len(means), -1, leaves), single], axis=1)
+
+
+def sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """(M, D, Q): the sums over all pairs of clients on different sides of a cut."""
+    if cuts.ndim == 2:
+        differ = (cuts[:, :, None] & ~cuts[:, None, :]).reshape(len(cuts), -1).T.astype(np.float64)
+        flat: np.ndarray = blocks.reshape(*blocks.shape[:2], -1) @ differ
+        return flat
+    inside = cuts.astype(np.float64)
+    return np.einsum("dqs,mdst,dqt->mdq", inside, blocks, 1 - inside, optimize=True)
+
+
+def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """The cut (S,) bool to which leaves that change sides lead, each to a larger separation.
+
+    Where there are too many cuts to try all, those that are proposed are near the best one. A test's answer
+    of there being groups holds, whichever leaves they are then said to be.
+
+    Args:
+        pairs: (M, K, K), of `without_client_effects`.
+        leaf_of: (K,) leaf of each client, 0..S-1.
+        cut: (S,) True for the leaves of one part.
+    """
+    sizes = np.bincount(leaf_of)
+    blocks, spread = between_leaves(pairs, leaf_of[None], len(sizes)), null_spread(pairs)
+    best = cut.astype(bool)
+    flips = np.eye(len(sizes), dtype=bool)
+    while True:
+        near = np.concatenate([best[None], best ^ flips])
+        near = near[near.any(axis=1) & ~near.all(axis=1)]
+        apart = (-sums_between(blocks, near)[:, 0] / spread[:, near @ sizes]).max(axis=0)
+        if apart.argmax() == 0 or apart.max() <= apart[0] + ROUNDING:
+            return best
+        best = near[apart.argmax()]
