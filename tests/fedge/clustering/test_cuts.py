@@ -50,7 +50,7 @@ def test_the_share_explained_is_that_of_distances_written_out(clients, seed):
 
 
 def explained(similarity, leaf_of):
-    """What the cut of leaf 0 from leaf 1 explains."""
+    """Logarithm of the share that the cut of leaf 0 from leaf 1 explains."""
     pairs = without_client_effects(similarity)[None]
     between = sums_between(between_leaves(pairs, leaf_of[None], 2), np.array([[True, False]]))
     inside, apart = np.array([(leaf_of == 0).sum()]), np.array([mean_apart(similarity)])
