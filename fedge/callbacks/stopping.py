@@ -7,6 +7,7 @@ from fedge.callbacks.callback import Callback, Round, Run
 from fedge.config.option import ConfigError, nearest, shown
 
 VALIDATION = "validation"
+_OF_TEST = ("test_", "unseen_", "shared_", "tuned_")  # how columns of test windows begin
 _SMALLER_IS_BETTER = ("loss", "bytes", "seconds", "std", "failed", "churn", "epsilon")
 
 
@@ -27,7 +28,8 @@ class EarlyStopping(Callback):
 
         Args:
             metric: the column; "validation" for the mean validation score of served models, by the task's
-                first score. Scores of test windows are to be looked at, not chosen by.
+                first score. Scores of test windows are to be looked at, not chosen by: a run that they end
+                says so.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
             min_delta: by how much a new best must be better, at least 0.
             mode: whether larger ("max") or smaller ("min") is better; "auto" goes by the column's name.
@@ -93,8 +95,15 @@ class EarlyStopping(Callback):
             return f"{self._column} was not measured in {self.patience} global rounds"
         return (
             f"{self._column} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
-            f"{self.patience} global rounds"
+            f"{self.patience} global rounds{self._aloud}"
         )
+
+    @property
+    def _aloud(self) -> str:
+        """Remark on a choice that is made by test windows; empty for other columns."""
+        if not self._column.startswith(_OF_TEST):
+            return ""
+        return f"; chosen by test windows, so its {self._column.split('_', 1)[0]} scores are no measure of it"
 
 
 class Budget(Callback):

@@ -5,7 +5,8 @@ partition P of the leaves let H_P be that: inside of each group of P leaves mean
 the groups of Q is *allowed* if every H_P is rejected of which Q is a refinement, the partition of all leaves
 in one group among them. Each H_P has one test of its own, at its own level, for any Q:
 
-    p of a group     the deal test of its leaves, by deals of its clients (`fedge.clustering.deals`)
+    p of a group     the deal test of its leaves, by deals of its clients (`fedge.clustering.deals`); of two
+                     leaves beside the other groups of P, whose clients say in what people differ anyway
     p of H_P         of groups whose smallest possible p fit into the level together: the least p times
                      level over share; a group's share is its smallest possible p, and of the rest as
                      much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
@@ -38,9 +39,15 @@ from math import log
 
 import numpy as np
 
-from fedge.clustering.cuts import MOST_LEAVES_FOR_ALL_CUTS, refined, without_client_effects
+from fedge.clustering.cuts import (
+    MOST_LEAVES_FOR_ALL_CUTS,
+    less_directions,
+    refined,
+    without_client_effects,
+)
 from fedge.clustering.deals import Deal, deal_test
 from fedge.clustering.reach import (
+    FEWEST_LEAVES,
     WEAK,
     draws_for,
     level_by_power,
@@ -91,7 +98,7 @@ class DealTests:
         self._similarities, self._leaf_of, self._stream = similarities, leaf_of, stream
         self._strata = np.zeros_like(leaf_of) if strata is None else strata
         self._draws = draws
-        self._known: dict[Leaves, Tested] = {}
+        self._known: dict[tuple[Leaves, Partition], Tested] = {}
         self._floors: dict[Leaves, float] = {}
 
     def clients(self, leaves: Leaves) -> int:
@@ -112,22 +119,38 @@ class DealTests:
             for leaf in leaves
         ]
 
-    def of(self, leaves: Leaves) -> Tested:
-        """The test of at least two leaves."""
-        if leaves not in self._known:
-            mine = np.flatnonzero(np.isin(self._leaf_of, leaves))
-            own = np.searchsorted(leaves, self._leaf_of[mine])
-            inner = [similarity[np.ix_(mine, mine)] for similarity in self._similarities]
-            draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
-            labels, statistic, p, deals, exact = deal_test(
-                inner, own, self._stream(leaves), draws, self._strata[mine]
-            )
-            if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and p <= WEAK:
-                pairs = np.stack([without_client_effects(similarity) for similarity in inner])
-                labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
-            first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
-            self._known[leaves] = Tested((first, second), statistic, p, deals, exact)
-        return self._known[leaves]
+    def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> Tested:
+        """The test of at least two leaves.
+
+        Two leaves have few deals, so it helps to know how people differ: their clients are compared less the
+        directions in which clients of other groups differ from each other (`less_directions`). These stay as
+        they are while the two leaves' clients are dealt, so the test is as exact as without.
+
+        Args:
+            leaves: that are tested.
+            partition: of all leaves, whose hypothesis it is for; where it is empty nothing else is looked at.
+        """
+        others: Partition = tuple(g for g in partition if g != leaves) if len(leaves) == FEWEST_LEAVES else ()
+        key = leaves, tuple(sorted(others))
+        if key not in self._known:
+            self._known[key] = self._made(*key)
+        return self._known[key]
+
+    def _made(self, leaves: Leaves, others: Partition) -> Tested:
+        """The test of some leaves beside other groups."""
+        mine = np.flatnonzero(np.isin(self._leaf_of, leaves))
+        own = np.searchsorted(leaves, self._leaf_of[mine])
+        beside = [np.flatnonzero(np.isin(self._leaf_of, group)) for group in others]
+        inner = [less_directions(similarity, mine, beside) for similarity in self._similarities]
+        draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
+        labels, statistic, p, deals, exact = deal_test(
+            inner, own, self._stream(leaves), draws, self._strata[mine]
+        )
+        if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and p <= WEAK:
+            pairs = np.stack([without_client_effects(similarity) for similarity in inner])
+            labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
+        first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
+        return Tested((first, second), statistic, p, deals, exact)
 
 
 def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
@@ -221,22 +244,22 @@ class ClosedTest:
         if key not in self._known:
             level = self.level_of(groups)
             groups = [group for group in groups if self._tests.floor(group) < 1]
-            self._known[key] = (self._p(groups, level), level)
+            self._known[key] = (self._p(groups, level, tuple(sorted(partition))), level)
         return self._known[key]
 
-    def _p(self, groups: Sequence[Leaves], level: float) -> float:
-        """p of the hypothesis that leaves mean nothing inside of some groups that can be tested."""
+    def _p(self, groups: Sequence[Leaves], level: float, partition: Partition) -> float:
+        """p of the hypothesis that leaves mean nothing inside of some groups, which can be tested."""
         if not groups:
             return 1.0
         if len(groups) == 1:
-            return self._tests.of(groups[0]).p
+            return self._tests.of(groups[0], partition).p
         floors = [self._tests.floor(group) for group in groups]
         levels = shares(floors, [self._tests.clients(group) for group in groups], level)
         if levels is None:
-            return fisher([self._tests.of(group).p for group in groups])
+            return fisher([self._tests.of(group, partition).p for group in groups])
         least = 1.0
         for group, share in zip(groups, levels, strict=True):
-            p = self._tests.of(group).p if share > 0 else 1.0
+            p = self._tests.of(group, partition).p if share > 0 else 1.0
             if p <= share:
                 return min(level, p * level / share)
             least = min(least, p * level / share if share > 0 else 1.0)
@@ -269,7 +292,7 @@ class ClosedTest:
             group = self._next(groups, closed)
             if group is None:
                 return made
-            tested = self._tests.of(group)
+            tested = self._tests.of(group, groups)
             first, second = tested.parts
             after = [first, second, *(other for other in groups if other != group)]
             if len(after) <= most:
@@ -293,7 +316,7 @@ class ClosedTest:
         open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
         ranked = []
         for group in open_:
-            tested = self._tests.of(group)
+            tested = self._tests.of(group, groups)
             least = max(self._tests.floor(group), 1 / tested.deals)
             ranked.append((round(tested.p / least, 9), tested.p, -tested.statistic, group))
         return min(ranked)[-1] if ranked else None

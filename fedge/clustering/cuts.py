@@ -7,7 +7,10 @@ Source: Anderson 2001, A new method for non-parametric multivariate analysis of 
 from similarities).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from scipy.linalg import block_diag
 
 from fedge.clustering.affinity import effects
 
@@ -142,3 +145,38 @@ def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarr
         if apart.argmax() == 0 or apart.max() <= apart[0] + ROUNDING:
             return best
         best = near[apart.argmax()]
+
+
+def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[np.ndarray]) -> np.ndarray:
+    """Similarity (m, m) of some clients, less the directions in which others differ inside of their groups.
+
+    People differ from each other in some directions more than in others, groups or none. With X and Y the
+    unit vectors of the clients and of the others, Y less the mean of its group, the kernel is
+
+        X Xᵀ − X Yᵀ (Y Yᵀ + λ I)⁻¹ Y Xᵀ,    λ = mean of the diagonal of Y Yᵀ,
+
+    the residual of a ridge regression. Returned is 1 − half of the squared distances, as of a cosine.
+
+    Args:
+        similarity: (K, K) cosines of all clients.
+        mine: (m,) the clients.
+        beside: the clients of each of the other groups; without any the similarity stays as it is.
+
+    Source: Hastie, Buja and Tibshirani 1995, Penalized discriminant analysis (differences within groups, with
+    a ridge, as the metric).
+    """
+    inner: np.ndarray = similarity[np.ix_(mine, mine)]
+    others = [group for group in beside if len(group) > 1]
+    if not others:
+        return inner
+    rest = np.concatenate(others)
+    centre = block_diag(*(np.eye(len(group)) - 1 / len(group) for group in others))
+    full = similarity.copy()
+    np.fill_diagonal(full, 1.0)
+    within = centre @ full[np.ix_(rest, rest)] @ centre
+    ridge = max(float(np.trace(within)) / len(rest), ROUNDING)
+    across = full[np.ix_(mine, rest)] @ centre
+    kernel = full[np.ix_(mine, mine)] - across @ np.linalg.solve(within + ridge * np.eye(len(rest)), across.T)
+    own = np.diag(kernel)
+    found: np.ndarray = 1 - (own[:, None] + own - 2 * kernel) / 2
+    return (found + found.T) / 2

@@ -1,9 +1,13 @@
 """Leaves that share a model at the cloud, on the virtual clock: as configured, or as found at evaluations.
 
-Found groups come from a method of `fedge.clustering` that needs models and losses alone: methods that need
-a whole round from one start (updates, deals, probes, trials) has no meaning where nobody waits. Every
-`cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
-validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
+Found groups come from a method of `fedge.clustering` that needs models and losses alone, or from the deal
+test. Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on
+their validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
+
+The deal test looks once: at the first of these evaluations all devices make an update of the run's first
+model (`fedge.devices.probing`), and the groups into which leaves may be parted by it are in force from then
+on. Data on the virtual clock stay as they are, so a second look would be the first one. Trials of groups take
+whole rounds and have no meaning where nobody waits: the level of the test is the chance of a false split.
 Shape letter: S leaves.
 """
 
@@ -13,9 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.step import CloudStep
+from fedge.clustering.auto import dealt_tests
+from fedge.clustering.deals import labels_after, leaf_similarity
 from fedge.clustering.evidence import Answers, Evidence
 from fedge.clustering.membership import Membership, events_between
 from fedge.clustering.registry import method_named
+from fedge.clustering.updates import Likeness
 from fedge.config.config import Config
 from fedge.config.leaf_groups import static_groups
 from fedge.config.option import ConfigError
@@ -31,6 +38,7 @@ class Groups:
     Attributes:
         labels: (S,) int64, group of each leaf, numbered by first appearance.
         membership: groups that are proposed.
+        is_tested: whether the deal test has been made.
     """
 
     def __init__(self, config: Config, parameters: Sequence[str], seed: int, truth: Any = None) -> None:
@@ -45,6 +53,7 @@ class Groups:
         leaves = config.hierarchy.num_servers
         self.labels = np.array(static_groups(config.asynchrony.groups, leaves), dtype=np.int64)
         self.membership = Membership()
+        self.is_tested = False
         self._config = config.cluster
         self._method = method_named(config.cluster) if config.cluster.enabled else None
         self._parameters = tuple(parameters)
@@ -54,12 +63,44 @@ class Groups:
     def is_due(self, evaluation: int) -> bool:
         """Whether leaves are compared at evaluation 1, 2, …"""
         since = evaluation - self._config.start_round
-        return self._config.enabled and since >= 0 and since % self._config.every == 0
+        return self._config.enabled and since >= 0 and since % self._config.every == 0 and not self.is_tested
+
+    @property
+    def asks_updates(self) -> bool:
+        """Whether devices must be asked for updates of the run's first model."""
+        return self._config.deals
 
     @property
     def asks_losses(self) -> bool:
         """Whether clients must be asked for the losses of all leaves' models."""
-        return self._method is not None and "cross-losses" in self._method.needs(self._config)
+        needed = self._method is not None and "cross-losses" in self._method.needs(self._config)
+        return needed and not self.asks_updates
+
+    def test(self, likeness: Likeness | None, evaluation: int, exchange_bytes: int) -> CloudStep:
+        """Part the leaves as the deal test allows, and return the findings.
+
+        Where too few devices have answered, leaves stay as they are and are tested when that is due again.
+
+        Args:
+            likeness: of updates from the run's first model; None where nobody has answered.
+            evaluation: 1, 2, …
+            exchange_bytes: that the question took.
+        """
+        config, before = self._config, self.labels
+        tests = "no device has answered" if likeness is None else dealt_tests(likeness, config, self._seed)
+        facts: dict[str, Any] = {"probe": True, "exchange_bytes": exchange_bytes}
+        similarity = None
+        if isinstance(tests, str) or likeness is None:
+            facts["skipped"] = tests
+        else:
+            self.is_tested = True
+            self.labels = self.membership.settle(labels_after(tests, np.zeros_like(before)), patience=1)
+            facts |= {"tests": [test.to_json() for test in tests], "tested_round": evaluation}
+            similarity = leaf_similarity(likeness.cosines, likeness.leaf_of, len(before))
+        if events := events_between(before, self.labels):
+            facts["events"] = events
+        method, signal = config.method, config.signal
+        return CloudStep(signal, self.labels, similarity, config.tau, True, [], method, facts)
 
     def compare(
         self, models: Sequence[State], weights: Sequence[float], answers: Answers | None, evaluation: int
@@ -91,22 +132,27 @@ class Groups:
 
     def facts(self) -> dict[str, Any]:
         """Everything as JSON, for `restore`."""
-        return {"labels": self.labels.tolist(), "membership": self.membership.facts()}
+        return {
+            "labels": self.labels.tolist(),
+            "membership": self.membership.facts(),
+            "is_tested": self.is_tested,
+        }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`."""
         self.labels = np.array(facts["labels"], dtype=np.int64)
         self.membership.restore(facts["membership"])
+        self.is_tested = bool(facts.get("is_tested", False))
 
 
 def refuse_needs_of_rounds(config: ClusterConfig) -> None:
     """Raise ConfigError for a way to group leaves that needs a whole round from one model."""
     method = method_named(config)
-    needs = {need for need in method.needs(config) if need not in ALLOWED}
+    needs = set() if config.deals else {need for need in method.needs(config) if need not in ALLOWED}
     if needs or method.by_time:
         what = " and ".join(sorted(needs)) or "rounds of its own"
         raise ConfigError(
-            f"cluster.method {config.method} (signal {config.signal}, count {config.count}, test "
-            f"{config.test}) needs {what}, which is of whole rounds, on the virtual clock; set for example "
-            f'cluster.signal="affinity", cluster.method="agglomerative" and cluster.test="sign-flip"'
+            f"cluster.method {config.method} (signal {config.signal}, count {config.count}) needs {what}, "
+            f'which is of whole rounds, on the virtual clock; set for example cluster.signal="affinity", '
+            f'cluster.method="agglomerative", cluster.count="auto" and cluster.patience=2'
         )

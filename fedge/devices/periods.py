@@ -62,6 +62,17 @@ def _compare(procedure: "Procedure") -> CloudStep | None:
     evaluation, ledger = procedure.evaluated, procedure.ledger
     if groups is None or cloud is None or not groups.is_due(evaluation):
         return None
+    if groups.asks_updates:
+        assert world.probing is not None
+        probed = world.probing.updates(world.who, evaluation)
+        ledger.moved["down"] += probed.downlink_bytes
+        ledger.moved["up"] += probed.uplink_bytes
+        for device, failure in probed.failures.items():
+            ledger.failures.setdefault(device, failure)
+        world.clock.lap("wait")
+        return _share_models(
+            procedure, groups.test(probed.likeness, evaluation, probed.downlink_bytes + probed.uplink_bytes)
+        )
     answers, models = None, [server.version for server in procedure.servers]
     if groups.asks_losses:
         answers, failures = world.evaluating.cross_losses(models, world.who, evaluation)
@@ -69,10 +80,16 @@ def _compare(procedure: "Procedure") -> CloudStep | None:
             ledger.failures.setdefault(client, failure)
         world.clock.lap("wait")
     states = [model.state for model in models]
-    step = groups.compare(states, cloud.weights, answers, evaluation)
+    return _share_models(procedure, groups.compare(states, cloud.weights, answers, evaluation))
+
+
+def _share_models(procedure: "Procedure", step: CloudStep) -> CloudStep:
+    """Let leaves share models as a comparison has found."""
+    cloud = procedure.cloud
+    assert cloud is not None
     if step.labels.tolist() != cloud.labels:
-        cloud.regroup(step.labels.tolist(), procedure.servers, procedure.clock, ledger)
-    world.clock.lap("cluster")
+        cloud.regroup(step.labels.tolist(), procedure.servers, procedure.clock, procedure.ledger)
+    procedure.world.clock.lap("cluster")
     return step
 
 

@@ -11,6 +11,7 @@ from fedge.devices.evaluation import Evaluating
 from fedge.devices.fleet import Fleet
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
+from fedge.devices.probing import Probing
 from fedge.devices.results import Population
 from fedge.devices.selection import Selection, uniform
 from fedge.rounds.moment import VersionRow
@@ -65,6 +66,7 @@ class World:
         selection_arguments: of it, by keyword.
         duration: of the user's, how long jobs train; None: as the fleet says.
         give_back: tells the system that nobody looks at models in files just now.
+        probing: lets devices make updates of the run's first model; None where nobody trains.
     """
 
     config: Config
@@ -81,3 +83,4 @@ class World:
     selection_arguments: Mapping[str, Any] = field(default_factory=dict)
     duration: Duration | None = None
     give_back: Callable[[], None] = lambda: None
+    probing: Probing | None = None

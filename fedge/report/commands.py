@@ -93,7 +93,7 @@ def _compare(options: argparse.Namespace) -> int:
 
     folders = [run for name in options.runs for run in runs_in(find_run(name, options.runs_dir))]
     from fedge.records.reader import load_run
-    from fedge.report.comparison.finals import final_lines, write_csv
+    from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
     from fedge.report.comparison.page import problems_of, write_comparison
 
@@ -110,6 +110,8 @@ def _compare(options: argparse.Namespace) -> int:
         raise _file_error(error, options.output) from error
     if options.format == "text":
         print(*final_lines(rows), sep="\n")
+        if (line := choice(rows, runs[0].score)) is not None:
+            print(line)
         print(options.output)
     else:
         print(FORMATS[options.format][1](rows))

@@ -29,6 +29,7 @@ from fedge.devices.model_facts import ModelFacts
 from fedge.devices.outlook import jobs_expected, nothing_made, refuse_unknown_power, refuse_vain_deadline
 from fedge.devices.periods import moment
 from fedge.devices.private import private_sum
+from fedge.devices.probing import Probing
 from fedge.devices.procedure import Procedure
 from fedge.devices.real import RealClock
 from fedge.devices.results import Population
@@ -174,6 +175,9 @@ class AsynchronousSteps(Steps):
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             duration_of(config.devices.duration, config.devices.arguments("duration")), aside.give_back,
+            Probing(
+                engine, clients, config, contexts, initial, parameter_names(network), variances, waiting
+            ),
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):

@@ -11,9 +11,9 @@ from pathlib import Path
 from fedge.process.escape import harmless
 from fedge.records.manifest import RunFolderError
 from fedge.records.reader import RunData, load_run
-from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, final_lines, finals
+from fedge.report.comparison.finals import CSV_COLUMNS, choice, csv_cells, final_lines, finals
 from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
-from fedge.report.comparison.metrics import Metric, metrics_of
+from fedge.report.comparison.metrics import Metric, by_validation, metrics_of
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
@@ -100,6 +100,8 @@ def _lines(found: Sequence[Comparison]) -> Iterator[str]:
             yield f"{comparison.title}:"
         metrics = list(dict.fromkeys(row.metric for row in comparison.rows))
         yield from final_lines(comparison.rows, metrics[:_ON_TERMINAL])
+        if (line := choice(comparison.rows, comparison.groups[0].score)) is not None:
+            yield f"  {line}"
 
 
 def _write_finals(sweep: Sweep, found: Sequence[Comparison]) -> None:
@@ -124,8 +126,11 @@ def _write_runs(sweep: Sweep, runs: Mapping[str, RunData]) -> None:
 
 
 def _always(run: RunData) -> dict[str, Metric]:
-    """The metrics that every run of its task has, by name."""
-    return {name: metric for name, metric in metrics_of(run.scores).items() if metric.always}
+    """The metrics that every run of its task has, and the one to choose by, by name."""
+    chosen_by = by_validation(run.score)
+    return {
+        name: metric for name, metric in metrics_of(run.scores).items() if metric.always or name == chosen_by
+    }
 
 
 def _write_csv(path: Path, header: Sequence[object], rows: Sequence[Sequence[object]]) -> None:

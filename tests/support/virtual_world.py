@@ -20,6 +20,7 @@ from fedge.devices.groups import Groups
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
 from fedge.devices.private import private_sum
+from fedge.devices.probing import Probing
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import Server
@@ -34,7 +35,7 @@ from fedge.exchange.evaluate import (
     models_to_evaluate,
     splits_to_evaluate,
 )
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.round_context import PROBE, RoundContext
 from fedge.exchange.train import train_reply
 from fedge.process.identity import process_name
 from fedge.seeding import Purpose, numpy_stream
@@ -73,8 +74,10 @@ def config_of(**changes):
     return from_run_config({**OFF, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
 
 
-def app(fails=(), losses=None, steps=1):
+def app(fails=(), losses=None, steps=1, apart=None):
     """Clients: (device, attempt) alone decides what is added; those of `fails` raise an exception.
+
+    In a probe a device adds one of two directions, by `apart` (device → 0 or 1), and a little of its own.
 
     A job takes `steps` steps; of one that is cut short, what is added depends on how many it takes, too.
     What a device finds of a leaf's model is `losses` (role, device), 0.5 without it.
@@ -91,6 +94,8 @@ def app(fails=(), losses=None, steps=1):
         start = arrays_of(message, ARRAYS)
         rng = np.random.default_rng([device, attempt, *([cut] if cut else [])])
         step = rng.normal(size=2).astype(np.float32)
+        if context.line == PROBE:
+            step = np.array([1.0, 0.0] if not apart or apart(device) else [0.0, 1.0], np.float32) + step / 20
         state = {"w": np.float32(0.9) * start["w"] + step, "steps": start["steps"] + 1}
         return train_reply(message, TrainResult(state, 1.0 + device, cut or steps), WINDOWS, 0.0)
 
@@ -137,6 +142,7 @@ def world(
     start=None,
     traced=None,
     losses=None,
+    apart=None,
 ):
     """Give (procedure, noted) of a world in which nothing has happened yet.
 
@@ -148,7 +154,7 @@ def world(
     who = Population(leaf_of, dict.fromkeys(range(devices), WINDOWS), frozenset(), leaves)
     clock, noted = LapClock(), Noted()
     steps = -(-WINDOWS // config.train.batch_size)
-    with InProcessGrid(app(fails, losses, steps), devices, {}, workers) as grid:
+    with InProcessGrid(app(fails, losses, steps, apart), devices, {}, workers) as grid:
         clients = Clients(grid, {device: device + 1 for device in range(devices)})
         waiting = Waiting(grid, 30.0, clock, lambda: None)
 
@@ -175,6 +181,7 @@ def world(
                 ), known, clock, noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
+                probing=Probing(grid, clients, config, contexts, initial, ["w"], (), waiting),
             ),
             [
                 Server(

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
-from fedge.report.comparison.metrics import Metric, cost, metrics_of, share
+from fedge.report.comparison.metrics import Metric, by_validation, cost, metrics_of, share
 from fedge.report.comparison.statistics import Estimate, estimate, paired
 from fedge.report.comparison.targets import JOULES, VIRTUAL, costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
 from fedge.report.listing import aligned
+from fedge.tasks.task import Score
 
 CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
@@ -60,6 +61,18 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
         if metric.always or any(per_group):
             found += _rows(name, metric, groups, per_group)
     return found
+
+
+def choice(rows: Sequence[Final], score: Score) -> str | None:
+    """Say which group the validation score of served models is for; None where it is for none.
+
+    Nothing is chosen by test scores: those of the group that was chosen remain a measure of it.
+    """
+    name = by_validation(score)
+    best = [row for row in rows if row.metric == name and row.is_best]
+    if len(best) != 1:
+        return None
+    return f"by {name}, on which to choose: {best[0].group} ({estimate_text(best[0].over_seeds)})"
 
 
 def _rows(

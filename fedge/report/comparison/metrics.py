@@ -88,12 +88,18 @@ def metrics_of(scores: Sequence[Score], least_loss: float = 0.0) -> dict[str, Me
     summary = (
         f"mean test {scores[0].said}",
         f"worst client's test {scores[0].said}",
+        by_validation(scores[0]),
         *(f"mean {each.said}" for each in scores[1:2]),
         f"unseen users: mean {scores[0].said}",
         _RAND,
         _MEGABYTES,
     )
     return found | {name: replace(found[name], headline=at) for at, name in enumerate(summary, start=1)}
+
+
+def by_validation(score: Score) -> str:
+    """Name of the metric by which one of several settings is chosen: of the models that are served."""
+    return f"mean validation {score.said}"
 
 
 def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
@@ -122,6 +128,7 @@ def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
     said, name = first.said, first.name
     unseen = f"unseen_{name}"
     return {
+        by_validation(first): of_score(first, _last(f"val_{first.name}_mean")),
         f"seen users: mean {said} before fine-tuning": of_score(first, _last(f"shared_{name}_mean")),
         f"seen users: mean {said} after fine-tuning": of_score(first, _last(f"tuned_{name}_mean")),
         f"unseen users: mean {said}": of_score(first, _last(f"{unseen}_mean")),

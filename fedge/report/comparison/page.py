@@ -14,7 +14,7 @@ from fedge.console.palette import colour
 from fedge.records.outputs import damaged_tables
 from fedge.records.reader import RunData
 from fedge.report.comparison.curves import curves_section
-from fedge.report.comparison.finals import Final, estimate_text, finals, interval_text
+from fedge.report.comparison.finals import Final, choice, estimate_text, finals, interval_text
 from fedge.report.comparison.formats import FORMATS, headlines, value_text
 from fedge.report.comparison.groups import (
     Group,
@@ -139,6 +139,8 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
     text = [_STATISTICS + _end_of(groups[0].score)]
     if len(groups) > 1:
         text.append(f"Differences are to {reference}, the first group.")
+    if (line := choice(rows, groups[0].score)) is not None:
+        text.append(f"{line[0].upper()}{line[1:]}.")
     text += yardstick_sentences(groups)
     panels = [headline_panel(groups, rows), seeds_panel(groups), final_panel(rows, reference)]
     copies = [(f"As {words}, to copy", make(rows)) for words, make in FORMATS.values()]

@@ -51,6 +51,14 @@ def test_losses_are_better_when_they_fall_unless_one_says_otherwise():
     assert ended(EarlyStopping(patience=1, mode="min"), val_accuracy_mean=falling) is None
 
 
+def test_a_choice_by_test_windows_is_said():
+    """Scores of validation windows are what is chosen by; a column of test windows is named aloud."""
+    for column, first in (("test_accuracy_mean", "test"), ("unseen_accuracy_worst", "unseen")):
+        _, reason = ended(EarlyStopping(column, patience=1), **{column: [0.5, 0.4]})
+        assert reason.endswith(f"; chosen by test windows, so its {first} scores are no measure of it")
+    assert "chosen" not in ended(EarlyStopping(patience=1), val_accuracy_mean=[0.5, 0.4])[1]
+
+
 def test_what_is_not_measured_is_not_better():
     name = "unseen_accuracy_mean"
     assert ended(EarlyStopping(name, patience=2), **{name: [None, None, None]}) == (

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fedge.clustering.cuts import (
     between_leaves,
+    less_directions,
     log_explained,
     mean_apart,
     null_spread,
@@ -81,3 +82,36 @@ def test_a_cut_that_single_leaves_make_better():
     wrong = np.array([True, True, False, True, False, False])
     assert refined(pairs, leaf_of, wrong).tolist() in (side.tolist(), (~side).tolist())
     assert refined(pairs, leaf_of, side).tolist() == side.tolist()
+
+
+def test_directions_in_which_others_differ_count_less_by_hand():
+    """Clients 0 and 1 differ along the first axis, 0 and 2 along the second; clients 3 and 4 along the first.
+
+    Of 3 and 4 less their mean, ±(1, 0), the kernel is ((1, −1), (−1, 1)) and its mean diagonal 1: along the
+    first axis 2 / (2 + 1) of all squares goes, along the second nothing.
+    """
+    vectors = np.array([[0.6, 0.0, 0.8], [-0.6, 0.0, 0.8], [0.6, 0.8, 0.0], [1.0, 0, 0], [-1.0, 0, 0]])
+    similarity = vectors @ vectors.T
+    mine = np.arange(3)
+    assert less_directions(similarity, mine, []).tolist() == similarity[:3, :3].tolist()
+    assert less_directions(similarity, mine, [np.array([3])]).tolist() == similarity[:3, :3].tolist()
+    found = less_directions(similarity, mine, [np.array([3, 4])])
+    assert found[0, 1] == pytest.approx(1 - 1.2**2 / 3 / 2)
+    assert found[0, 2] == pytest.approx(1 - (0.8**2 + 0.8**2) / 2)
+    assert np.diag(found) == pytest.approx(1)
+
+
+@given(st.integers(0, 2**32))
+def test_less_directions_is_the_ridge_written_out_in_vectors(seed):
+    """Order of clients aside: distances under I − Yᵀ (Y Yᵀ + λ I)⁻¹ Y."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(9, 5))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    mine, beside = np.array([0, 4, 7]), [np.array([1, 2, 3]), np.array([5, 6, 8])]
+    others = np.concatenate([vectors[group] - vectors[group].mean(axis=0) for group in beside])
+    within = others @ others.T
+    ridge = np.trace(within) / 6 * np.eye(6)
+    metric = np.eye(5) - others.T @ np.linalg.inv(within + ridge) @ others
+    differ = vectors[mine][:, None] - vectors[mine]
+    expected = 1 - np.einsum("abi,ij,abj->ab", differ, metric, differ) / 2
+    assert less_directions(vectors @ vectors.T, mine, beside) == pytest.approx(expected)

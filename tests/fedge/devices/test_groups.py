@@ -5,6 +5,7 @@ import pytest
 from virtual_world import config_of
 
 from fedge.clustering.evidence import Answers
+from fedge.clustering.updates import Likeness
 from fedge.config.option import ConfigError
 from fedge.devices.groups import Groups, refuse_needs_of_rounds
 
@@ -52,7 +53,6 @@ def test_they_are_found_by_losses():
     ("cluster", "words"),
     [
         ({"cluster__signal": "update"}, "needs starts"),
-        ({"cluster__signal": "affinity", "cluster__count": "auto", "cluster__patience": 2}, "needs updates"),
         ({"cluster__method": "ifca", "cluster__count": "2"}, "needs pool"),
         ({"cluster__method": "cfl", "cluster__count": "threshold"}, r"cfl .* needs "),
     ],
@@ -65,12 +65,25 @@ def test_what_needs_rounds_is_refused(cluster, words):
         refuse_needs_of_rounds(config.cluster)
 
 
-def test_signs_can_be_flipped_at_any_moment():
-    config = config_of(
-        hierarchy__num_servers=4, cluster__enabled=True, cluster__method="agglomerative",
-        cluster__signal="affinity", cluster__count="auto", cluster__test="sign-flip", cluster__patience=2,
-    )  # fmt: skip
-    refuse_needs_of_rounds(config.cluster)
+def test_the_deal_test_needs_no_rounds():
+    """It asks for one probe, and is made once; where nobody answers it is made at the next comparison."""
+    auto = {"cluster__signal": "affinity", "cluster__count": "auto", "cluster__patience": 2}
+    found = groups(**auto)
+    refuse_needs_of_rounds(config_of(
+        hierarchy__num_servers=4, cluster__enabled=True, cluster__method="agglomerative", **auto
+    ).cluster)  # fmt: skip
+    assert (found.asks_updates, found.asks_losses, found.is_due(1)) == (True, False, True)
+    assert found.test(None, 1, 9).facts == {
+        "probe": True, "exchange_bytes": 9, "skipped": "no device has answered"
+    }  # fmt: skip
+    assert found.is_due(2)
+    leaf_of = np.repeat(np.arange(4), 5)
+    alike = np.where(np.equal.outer(leaf_of == 3, leaf_of == 3), 0.9, 0.1)
+    step = found.test(Likeness(alike[None], leaf_of, 2), 2, 9)
+    assert step.labels.tolist() == found.labels.tolist() == [0, 0, 0, 1]
+    again = groups(**auto)
+    again.restore(found.facts())
+    assert not again.is_due(3)
 
 
 @pytest.mark.parametrize(

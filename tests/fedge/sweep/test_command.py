@@ -135,6 +135,28 @@ def test_the_tables_by_hand(swept):
     assert "minus hierfl" in page
 
 
+def test_a_sweep_says_which_variant_its_validation_scores_are_for(swept, capsys):
+    """By the runs' own tables: the mean validation accuracy of served models, never a test score."""
+    path, _ = swept
+    folder = path.parent / "s"
+    means = {
+        label: np.mean(
+            [load_run(folder / f"{label}-seed{seed}").rounds["val_accuracy_mean"][-1] for seed in (1, 2)]
+        )
+        for label in ("hierfl", "fedge")
+    }
+    rows = {r["group"]: r for r in rows_of(folder / "sweep.csv") if r["metric"] == "mean validation accuracy"}
+    assert {label: float(row["mean"]) for label, row in rows.items()} == pytest.approx(means)
+    assert all(row["mean validation accuracy"] for row in rows_of(folder / "runs.csv"))
+    assert main(["sweep", str(path)]) == 0
+    printed = capsys.readouterr().out
+    best = max(means, key=means.get)
+    if means["hierfl"] != means["fedge"]:
+        assert f"by mean validation accuracy, on which to choose: {best} ({means[best]:.4f}" in printed
+    else:
+        assert "on which to choose" not in printed
+
+
 def test_again_does_nothing_but_compare(swept, capsys):
     path, _ = swept
     manifests = sorted((path.parent / "s").glob("*/manifest.json"))

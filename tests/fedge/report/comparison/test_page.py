@@ -18,11 +18,12 @@ from scipy import stats
 from fedge.cli import main
 from fedge.records.reader import load_run
 from fedge.report.compare import compare
-from fedge.report.comparison.finals import finals, write_csv
+from fedge.report.comparison.finals import Final, choice, finals, write_csv
 from fedge.report.comparison.formats import as_latex, as_markdown
 from fedge.report.comparison.groups import differences, group_runs
 from fedge.report.comparison.page import compare_page, write_comparison
 from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.tasks.chosen import CLASSIFICATION
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=8)
 
@@ -281,6 +282,18 @@ def test_single_running_run_compares(make, tmp_path):
     rows = write_comparison([run], tmp_path / "c.html")
     assert {row.over_seeds for row in rows} == {None}
     assert "There is one group" in (tmp_path / "c.html").read_text()
+
+
+def test_the_choice_is_by_validation_scores():
+    """Of two groups the one that is served better on validation windows, whatever test windows say."""
+    score, better = CLASSIFICATION.scores[0], Estimate(0.8, 0.01, 0.7, 0.9, 2)
+    rows = [
+        Final("mean test accuracy", "a", [1, 2], better, "a", None, is_best=True),
+        Final("mean validation accuracy", "a", [1, 2], Estimate(0.7, 0.01, 0.6, 0.8, 2), "a", None),
+        Final("mean validation accuracy", "b", [1, 2], better, "a", None, is_best=True),
+    ]
+    assert choice(rows, score).startswith("by mean validation accuracy, on which to choose: b (0.8")
+    assert choice(rows[:2], score) is None
 
 
 def test_a_run_without_rounds_compares(make, tmp_path):
