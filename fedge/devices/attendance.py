@@ -19,7 +19,7 @@ import numpy as np
 from fedge.config.option import ConfigError, shown
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
-from fedge.devices.table_files import header_of, rows_of
+from fedge.devices.table_files import Row, header_of, rows_of
 from fedge.seeding import Purpose, numpy_stream
 
 _OPTION = "devices.availability-args.path"
@@ -139,25 +139,37 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
             f"{path} has {shown(','.join(header))}; mend its first line"
         )
     for where, row in rows_of(path, _OPTION):
-        begins, ends = _seconds(row.get("from_s")), _seconds(row.get("until_s"))
-        period = _seconds(row.get("period_s")) if header == _WITH_PERIOD else None
-        if None in row or not row["device"] or not begins < ends or not (period is None or period > 0):
+        begins, ends = _seconds(row, "from_s", where), _seconds(row, "until_s", where)
+        period = _seconds(row, "period_s", where) if header == _WITH_PERIOD else None
+        if None in row or not row["device"]:
             raise ConfigError(
-                f"{_OPTION} must have a device, and seconds of 0 to {_MOST_S:g} that end after they begin, "
-                f"but {where} has not; mend it"
+                f"{_OPTION} must have a device and {len(header)} cells in each row, but {where} has not; "
+                f"mend it"
+            )
+        if not begins < ends or period == 0:
+            raise ConfigError(
+                f"{_OPTION} must have times that end after they begin, and periods above 0, but {where} has "
+                f"{begins:g} until {ends:g}{'' if period is None else f', period {period:g}'}; mend it"
             )
         begins_us = round(begins * SECOND_US)
         ends_us = max(begins_us + 1, round(ends * SECOND_US))
         yield where, row["device"], begins_us, ends_us, None if period is None else round(period * SECOND_US)
 
 
-def _seconds(text: str | None) -> float:
-    """A cell as seconds; NaN, which is smaller than nothing, where it is none."""
+def _seconds(row: Row, name: str, where: str) -> float:
+    """A cell as seconds; ConfigError where it is none."""
+    text = row.get(name)
     try:
         value = float(text or "")
     except ValueError:
-        return math.nan
-    return value if 0 <= value <= _MOST_S else math.nan
+        value = math.nan
+    if not 0 <= value <= _MOST_S:
+        raise ConfigError(
+            f"{_OPTION} must have seconds of 0 to {_MOST_S:g}, counted from the beginning of the run, but "
+            f"{where}, {name} is {shown(text) if text else 'empty'}; "
+            f"{'subtract the earliest time of the file from all' if value > _MOST_S else 'mend it'}"
+        )
+    return value
 
 
 def _apart(times: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import DURATIONS
+from fedge.config.parts import DURATIONS, SERVER_RULES
 from fedge.config.topology import places_per_leaf
+from fedge.config.traits import ROUNDS
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
 from fedge.devices.fleet import Fleet, quickest_s, usual_s, watts_of
@@ -95,27 +96,57 @@ def _per_second(usual: np.ndarray, places: float) -> float:
     return float((1 / (usual + high)).sum())
 
 
-def refuse_vain_deadline(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:
-    """Raise ConfigError when rounds would end before the quickest device is back, but once in a thousand.
+def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:
+    """Raise ConfigError for jobs that take no time, or that are given up before the quickest one is back.
 
-    A model has `model_bytes` bytes.
+    Quick is what happens once in a thousand jobs. In rounds `asynchrony.deadline-s` gives up, elsewhere
+    `asynchrony.timeout-s`. A model has `model_bytes` bytes.
     """
     if DURATIONS.is_own(config.devices.duration):
         return  # nobody knows beforehand
-    deadline_s, link = config.asynchrony.deadline_s, config.asynchrony.leaf_link_megabytes_s * 1e6
-    if link:
+    asynchrony, trained = config.asynchrony, sorted(who.windows)
+    windows = _windows(fleet, who, config)
+    usual = usual_s(fleet, windows, model_bytes)[trained]
+    if usual.min() < 1 / SECOND_US:
+        raise ConfigError(
+            f"devices.preset {config.devices.preset} must make jobs take a microsecond, the smallest virtual "
+            f"time, but those of device {trained[int(usual.argmin())]} take {usual.min():.3g} s; give it "
+            f"seconds, or fewer bytes per second"
+        )
+    name, most_s = "asynchrony.timeout-s", asynchrony.timeout_s
+    if SERVER_RULES.has(asynchrony.rule, ROUNDS):
+        name, most_s = "asynchrony.deadline-s", asynchrony.deadline_s
+    if link := asynchrony.leaf_link_megabytes_s * 1e6:
         fleet = replace(fleet, down=np.minimum(fleet.down, link), up=np.minimum(fleet.up, link))
-    takes = quickest_s(fleet, _windows(fleet, who, config), model_bytes)
+    takes = quickest_s(fleet, windows, model_bytes)
     if config.devices.partial_work:  # a step will do
         nothing = np.zeros(len(fleet))
         ways = quickest_s(replace(fleet, per_job_s=nothing, per_window_s=nothing), nothing, model_bytes)
         takes = ways + (takes - ways) / np.maximum(1, steps_of_jobs(who.window_counts(len(fleet)), config))
-    shortest = float(takes[sorted(who.windows)].min())
-    if 0 < deadline_s < shortest:
+    shortest = float(takes[trained].min())
+    if 0 < most_s < shortest:
         raise ConfigError(
-            f"asynchrony.deadline-s must leave the quickest device time for a job, {shortest:.3g} virtual s, "
-            f"but is {deadline_s:g}; raise it, or set 0 for none"
+            f"{name} must leave the quickest device time for a job, {shortest:.3g} virtual s, "
+            f"but is {most_s:g}; raise it, or set 0 for none"
         )
+
+
+def refuse_nobody_there(who: Population, config: Config, presence: Presence) -> None:
+    """Raise ConfigError when nobody is there before the end of the run; `presence` is asked at 0 alone."""
+    end_us = round(config.num_server_rounds * config.asynchrony.evaluate_every_s * SECOND_US)
+    first_us = FOREVER_US
+    for device in sorted(who.windows):
+        is_there, until_us = presence(device, 0)
+        if is_there or until_us < end_us:
+            return
+        first_us = min(first_us, until_us)
+    comes = (
+        f"the first one comes at {first_us / SECOND_US:g} s" if first_us < FOREVER_US else "none ever comes"
+    )
+    raise ConfigError(
+        f"devices.availability {config.devices.availability} must have a device there before the run ends, "
+        f"at {end_us / SECOND_US:g} virtual s, but {comes}; lengthen the run, or let devices be there sooner"
+    )
 
 
 def nothing_made(procedure: Procedure) -> str | None:
@@ -124,7 +155,9 @@ def nothing_made(procedure: Procedure) -> str | None:
         return None
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6
     updates = ledger.total("updates")
-    if not updates:
+    if not procedure.planning.begun:
+        remedy = "see to devices.selection, which gave nobody work, and to who is there"
+    elif not updates:
         remedy = "lengthen the run, or make devices quicker or more often there"
     elif not any(server.number for server in procedure.servers):
         remedy = "lower the buffer in asynchrony.rule-args, or lengthen the run"

@@ -24,7 +24,7 @@ from fedge.devices.fleet import check_fleet, with_power
 from fedge.devices.groups import Groups
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
-from fedge.devices.outlook import refuse_unknown_power, refuse_vain_deadline
+from fedge.devices.outlook import refuse_nobody_there, refuse_unknown_power, refuse_vain_times
 from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
@@ -139,11 +139,12 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     fleet = with_power(
         check_fleet(made, count, f"devices.preset {devices.preset}"), devices.train_watts, devices.radio_watts
     )
-    refuse_vain_deadline(fleet, who, config, crowd.model_bytes)
+    refuse_vain_times(fleet, who, config, crowd.model_bytes)
     refuse_unknown_power(fleet, config)
     presence = cast(
         Presence, AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
     )
+    refuse_nobody_there(who, config, presence)
 
     def on_evaluation(_: RoundResult, row: VersionRow, __: dict[str, float]) -> bool:
         on_row(row)

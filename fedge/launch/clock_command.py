@@ -86,13 +86,16 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
         ConfigError: there is no rule, or clients, configuration and rule do not fit.
     """
     from fedge.config.flat import from_run_config
+    from fedge.devices.outlook import nothing_made
     from fedge.devices.timing import timed
+    from fedge.run.parts import refuse_clock_parts_that_do_not_fit
     from fedge.seeding import resolve_seed
 
     config = from_run_config({**run_config, **dict.fromkeys(_WITHOUT, False), "clients": crowd.devices})
     rule = config.asynchrony.rule
     if not config.asynchrony.is_on:
         raise ConfigError("fedge clock needs a virtual clock; add -c 'asynchrony.rule=\"fedbuff\"'")
+    refuse_clock_parts_that_do_not_fit(config)
     seed, _ = resolve_seed(config.seed)
     rows: list[VersionRow] = []
 
@@ -103,6 +106,8 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
     procedure = timed(config, seed, crowd, on_row)
     procedure.begin()
     procedure.go_on(config.num_server_rounds)
+    if (remark := nothing_made(procedure)) is not None:
+        print(f"note: {remark}")
     return rows, (
         f"{rule}: {crowd.devices} devices, {config.asynchrony.concurrency} at work under "
         f"{config.hierarchy.num_servers} {'leaf' if config.hierarchy.num_servers == 1 else 'leaves'}, "

@@ -26,7 +26,13 @@ from fedge.devices.groups import Groups
 from fedge.devices.limits import Limits
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
-from fedge.devices.outlook import jobs_expected, nothing_made, refuse_unknown_power, refuse_vain_deadline
+from fedge.devices.outlook import (
+    jobs_expected,
+    nothing_made,
+    refuse_nobody_there,
+    refuse_unknown_power,
+    refuse_vain_times,
+)
 from fedge.devices.periods import moment
 from fedge.devices.private import private_sum
 from fedge.devices.probing import Probing
@@ -156,11 +162,12 @@ class AsynchronousSteps(Steps):
         rule = SERVER_RULES.load(config.asynchrony.rule)
         arguments = config.asynchrony.arguments("rule")
         fleet = self._fleet()
-        refuse_vain_deadline(fleet, who, config, initial.nbytes)
+        refuse_vain_times(fleet, who, config, initial.nbytes)
         refuse_unknown_power(fleet, config)
+        presence = self._presence(who)
+        refuse_nobody_there(who, config, presence)
         world = World(
-            config, plan.seed, who, fleet,
-            self._presence(who),
+            config, plan.seed, who, fleet, presence,
             LookAhead(
                 engine, clients, config, contexts, who.windows, variances, waiting, plan.clock
             ),

@@ -16,6 +16,7 @@ from fedge.run.parts import changed_parts, described_parts, own_parts
 from fedge.run.prepare import Prepared
 from fedge.run.resume import Resumption, find_resumption, is_as_found
 from fedge.run.starts import described_start
+from fedge.run.traces import described_traces
 from fedge.tasks.chosen import described
 
 
@@ -98,5 +99,6 @@ def first_manifest(
         "parts": described_parts(config),
         "task": described(config.train),
         **({"start": start} if (start := described_start(config.train)) else {}),
+        **({"traces": traces} if (traces := described_traces(config)) else {}),
         "started": utc_now(),
     }

@@ -119,7 +119,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_steps_that_cannot_be(config)
     refuse_algorithm(config)
     if config.asynchrony.is_on:
-        _refuse_clock_parts_that_do_not_fit(config)
+        refuse_clock_parts_that_do_not_fit(config)
     elif config.devices.time_rounds:
         from fedge.devices.trying import try_preset
 
@@ -198,7 +198,7 @@ def _refuse_kernel_that_is_not_there(config: Config) -> None:
         ) from error
 
 
-def _refuse_clock_parts_that_do_not_fit(config: Config) -> None:
+def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     """Raise ConfigError for a rule, preset or availability with wrong arguments or results.
 
     Each is tried out on two devices, one parameter: arguments are looked at where they are used.

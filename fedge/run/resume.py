@@ -23,6 +23,7 @@ from fedge.records.model_tables import CLIENT_MODELS
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits, is_kept
 from fedge.records.private import places_of
 from fedge.run.starts import described_start
+from fedge.run.traces import described_traces
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
 
 # Options that may differ between a run and its continuation, because no result depends on them:
@@ -124,6 +125,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
     found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
     _refuse_other_config(found, config, seed)
     _refuse_other_start(found, config)
+    _refuse_other_traces(found, config)
     _refuse_other_noise(found, config)
     _refuse_noise_of_the_system(found, config)
     _refuse_models_of_rounds_that_are_done(found, config)
@@ -281,6 +283,18 @@ def _refuse_other_start(found: Resumption, config: Config) -> None:
             f"train.start must be the file that {short(found.folder)} began with, but is "
             f"{shown(config.train.start)} with other content; put that file back, or start a new run"
         )
+
+
+def _refuse_other_traces(found: Resumption, config: Config) -> None:
+    """Raise ConfigError where a file of the fleet is not the one that the run began with."""
+    before, now = found.run.get("traces", {}), described_traces(config)
+    for option in sorted(before):
+        if now.get(option) != before[option]:
+            raise ConfigError(
+                f"{option} must be the file that {short(found.folder)} began with, but "
+                f"{'is not there' if option not in now else 'has other content'}; put that file back, or "
+                f"start a new run"
+            )
 
 
 def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) -> None:

@@ -7,8 +7,9 @@ import pytest
 from virtual_world import carried_out, config_of
 
 from fedge.config.option import ConfigError
+from fedge.devices.availability import FOREVER_US
 from fedge.devices.fleet import Fleet
-from fedge.devices.outlook import jobs_expected, nothing_made, refuse_vain_deadline
+from fedge.devices.outlook import jobs_expected, nothing_made, refuse_nobody_there, refuse_vain_times
 from fedge.devices.results import Population
 
 NOTHING, ENDLESS = np.zeros(4), np.full(4, np.inf)
@@ -42,11 +43,47 @@ def test_as_many_jobs_as_expected_end():
 
 def test_a_deadline_that_nobody_meets_is_refused():
     """The quickest that trains takes 1 + 1 s."""
-    words = r"asynchrony.deadline-s must leave the quickest device time for a job, 2 virtual s, but is 1\.9;"
+    words = r"must leave the quickest device time for a job, 2 virtual s, but is 1\.9; raise it"
+    for rule, name in (("fedavg", "deadline"), ("fedbuff", "timeout")):
+        with pytest.raises(ConfigError, match=f"asynchrony.{name}-s {words}"):
+            refuse_vain_times(FLEET, WHO, limited(rule, name, 1.9), 100)
+        for enough in (2.0, 0.0):
+            refuse_vain_times(FLEET, WHO, limited(rule, name, enough), 100)
+    refuse_vain_times(FLEET, WHO, limited("fedavg", "timeout", 1.9), 100)  # rounds have a deadline alone
+
+
+def limited(rule, name, seconds):
+    """A configuration whose jobs are given up after so long."""
+    return config_of(asynchrony__rule=rule, **{f"asynchrony__{name}_s": seconds})
+
+
+def test_jobs_below_a_microsecond_are_refused():
+    """Device 1 takes 5 windows of 1e-8 s; virtual time would hardly go on."""
+    fleet = Fleet(np.full(4, 1e-8), np.array([1.0, 0.0, 1.0, 0.0]), ENDLESS, ENDLESS, NOTHING, NOTHING)
+    words = "devices.preset lognormal must make jobs take a microsecond, .* those of device 1 take 5e-08 s"
     with pytest.raises(ConfigError, match=words):
-        refuse_vain_deadline(FLEET, WHO, config_of(asynchrony__deadline_s=1.9), 100)
-    for enough in (2.0, 0.0):
-        refuse_vain_deadline(FLEET, WHO, config_of(asynchrony__deadline_s=enough), 100)
+        refuse_vain_times(fleet, WHO, config_of(train__local_epochs=1), 100)
+
+
+@pytest.mark.parametrize(
+    ("presence", "words"),
+    [
+        (lambda device, now_us: (False, FOREVER_US), "none ever comes"),
+        (lambda device, now_us: (False, (40 - device) * 10**6), "the first one comes at 38 s"),
+        (lambda device, now_us: (device == 3, FOREVER_US), "none ever comes"),  # it holds nobody who trains
+        (lambda device, now_us: (False, (31 - device) * 10**6), None),
+        (lambda device, now_us: (device == 1, FOREVER_US), None),
+    ],
+    ids=["never", "late", "unseen", "in time", "one"],
+)
+def test_a_fleet_in_which_nobody_is_there_is_refused(presence, words):
+    """A run of 30 virtual seconds."""
+    if words is None:
+        refuse_nobody_there(WHO, config_of(), presence)
+        return
+    told = f"must have a device there before the run ends, at 30 virtual s, but {words}; lengthen"
+    with pytest.raises(ConfigError, match=told):
+        refuse_nobody_there(WHO, config_of(), presence)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +92,10 @@ def test_a_deadline_that_nobody_meets_is_refused():
         ({"devices__preset_args": '{"seconds": 1000}'}, "0 jobs ended, 0 of them .*lengthen the run"),
         ({"asynchrony__rule_args": '{"buffer": 9000}'}, "lower the buffer in asynchrony.rule-args"),
         ({"hierarchy__num_servers": 2, "asynchrony__cloud_every": 9000}, r"lower asynchrony\.cloud-every"),
+        ({"devices__selection": f"{__name__}:nobody"}, "0 jobs ended, .*see to devices.selection"),
         ({}, None),
     ],
-    ids=["slow", "buffer", "cloud", "made"],
+    ids=["slow", "buffer", "cloud", "selection", "made"],
 )
 def test_a_run_that_made_no_model_says_what_helps(changes, words):
     config = config_of(
@@ -67,3 +105,8 @@ def test_a_run_that_made_no_model_says_what_helps(changes, words):
     procedure, _ = carried_out(config, 8)
     remark = nothing_made(procedure)
     assert remark is None if words is None else re.search(words, remark)
+
+
+def nobody(there, history, turn):
+    """A selection that gives no device work."""
+    return

@@ -12,6 +12,16 @@ SMALL = (
 )
 
 
+def once(devices, seed):
+    """No availability: it does not say until when."""
+    return lambda device, now_us: True
+
+
+def never(devices, seed):
+    """An availability of devices that are never there."""
+    return lambda device, now_us: (False, 2**62)
+
+
 def test_it_prints_and_writes_what_a_run_would_come_to(tmp_path, capsys):
     """On the options of a clone, which have SCAFFOLD, clusters and gates: none of them takes virtual time."""
     page, table = tmp_path / "clock.html", tmp_path / "clock.csv"
@@ -34,8 +44,27 @@ def test_it_prints_and_writes_what_a_run_would_come_to(tmp_path, capsys):
         (["-c", SMALL], "clients must be a number of devices, but is auto; add --devices 1000"),
         (["-c", SMALL, "--devices", "12", "--windows", "0"], "--windows must be above 0"),
         (["-c", SMALL, "--devices", "12", "--csv", "nowhere/x.csv"], "nowhere/x.csv: No such file"),
+        *(
+            (["-c", f"{SMALL} {more}", "--devices", "12"], words)
+            for more, words in (
+                ("devices.preset-args.colour=1", "got an unexpected keyword argument 'colour'"),
+                ("devices.availability-args.share=0.5", "got an unexpected keyword argument 'share'"),
+                (f'devices.availability="{__name__}:once"', "devices.availability"),
+                (
+                    "asynchrony.timeout-s=0.0000001",
+                    "asynchrony.timeout-s must leave the quickest device time",
+                ),
+                (f'devices.availability="{__name__}:never"', "must have a device there before the run"),
+            )
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, words, capsys):
     assert main(["clock", *arguments]) != 0
     assert words in capsys.readouterr().err
+
+
+def test_a_clock_on_which_no_model_is_made_says_so(capsys):
+    slow = SMALL + " devices.preset-args.seconds=1000000.0"
+    assert main(["clock", "-c", slow, "--devices", "12"]) == 0
+    assert "note: the model is still the initial one after 6 virtual s" in capsys.readouterr().out

@@ -1,0 +1,47 @@
+"""Files of a fleet, speeds and times: a run goes on with those that it began with."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError
+from hhar.windows.window_file import fingerprint
+
+_OF_DEVICES = ("preset", "availability", "selection", "duration")
+_LOG = "devices/arrivals.csv"  # of a run that is replayed; fedge.devices.real, which loads more
+
+
+def described_traces(config: Config) -> dict[str, str]:
+    """Sha256 of each file that options on devices name; {} off the virtual clock, and where none is named.
+
+    A word counts as a file where one of that name is there. Keys are options, as "devices.preset-args.path".
+
+    Raises:
+        ConfigError: one cannot be read.
+    """
+    if not config.asynchrony.is_on:
+        return {}
+    return {option: _sha256(option, path) for option, path in _files(config)}
+
+
+def _sha256(option: str, path: Path) -> str:
+    """The sha256 of a file; one line where it cannot be read."""
+    try:
+        return fingerprint(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{option} must be a file that can be read, but {path}: {error.strerror}; check it"
+        ) from error
+
+
+def _files(config: Config) -> Iterator[tuple[str, Path]]:
+    """Option and path of each file."""
+    for part in _OF_DEVICES:
+        for name, value in config.devices.arguments(part).items():
+            if isinstance(value, str) and os.path.isfile(value):
+                yield f"devices.{part}-args.{name}", Path(value)
+    if replay := config.asynchrony.replay:
+        log = Path(replay) / _LOG if Path(replay).is_dir() else Path(replay)
+        if log.is_file():
+            yield "asynchrony.replay", log
