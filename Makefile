@@ -25,8 +25,9 @@ HHAR ?= data/hhar-9users.npz
 MNIST ?= data/mnist.npz
 # 28 × 28 images, at least 26,000, for `make feature-skew`: x (N, 28, 28) uint8 and y (N,)
 IMAGES ?= data/mnist.npz
+CIFAR10 ?= data/cifar10.npz
 
-.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-precision draws-data feature-skew levels
+.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-revive results-precision draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -120,6 +121,12 @@ results-devices: $(STAMP)
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense-half.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/devices/*.toml
 	$(BIN)/python -m studies.devices_part
+
+# FedRevive's claim on images: 48 runs, about an hour on two cores; CIFAR10: x (N, 3, 32, 32) uint8 and y (N,), at least 12,000
+results-revive: $(STAMP)
+	$(BIN)/python -m studies.revive $(IMAGES) $(CIFAR10)
+	$(BIN)/fedge sweep studies/revive/*.toml
+	$(BIN)/python -m studies.devices_part --studies studies/revive --pages docs/fedrevive.md
 
 # what factors of eight bits cost in accuracy: 30 runs, a quarter of an hour on two cores
 results-precision: $(STAMP)

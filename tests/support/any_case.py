@@ -261,10 +261,26 @@ def _attendance(draw):
     return {"rows": rows, "period_s": draw(st.sampled_from([0.0, end + 2.5])), "shuffle": draw(st.booleans())}
 
 
+RULES = ("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedrevive")
+WHO = ("uniform", "balanced", "without-reuse", "oort")
+WHEN = ("always", "diurnal", "markov", "trace")
+WITH_PARTIAL_WORK = ("fedavg", "fedasync", "fedbuff")
+
+
 @st.composite
-def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedrevive")):
-    """Any case: rule, selection, timeout, refill, availability, limit, one level or two."""
+def cases(draw, rules=RULES, who=("uniform", *WHO), when=WHEN, is_late=None, way=None):
+    """Any case: rule, selection, timeout, refill, availability, limit, one level or two.
+
+    Args:
+        draw: hypothesis's.
+        rules: to be drawn from, at leaves and at the cloud.
+        who: selections.
+        when: availabilities.
+        is_late: whether jobs are given up after some time, by timeout or deadline; None: any.
+        way: "alone", "partial" work, or "shared" link of a leaf; None: any.
+    """
     one_of = st.sampled_from
+    limits = {None: [0.0, 0.0, 0.9, 2.5], True: [0.9, 2.5], False: [0.0]}[is_late]
     sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=4))
     ends = np.cumsum([0, *sizes]).tolist()
     leaves = [list(range(first, end)) for first, end in pairwise(ends)]
@@ -275,14 +291,14 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
     variances = draw(one_of([0, 0, 2]))
     start = rng.standard_normal(9).astype(np.float32)
     start[9 - variances :] = np.abs(start[9 - variances :])
-    availability = draw(one_of(["always", "diurnal", "markov", "trace"]))
+    availability = draw(one_of(when))
     availability_arguments = {
         "always": {},
         "diurnal": {"day_s": draw(one_of([3.0, 20.0])), "share": draw(one_of([0.02, 0.3, 0.8]))},
         "markov": {"on_s": draw(one_of([1.0, 5.0])), "off_s": draw(one_of([0.5, 20.0]))},
         "trace": _attendance(draw),
     }[availability]  # fmt: skip
-    selection = draw(one_of(["uniform", "uniform", "balanced", "without-reuse", "oort"]))
+    selection = draw(one_of(who))
     selection_arguments = {
         "without-reuse": {"times": draw(st.integers(1, 9))}, "oort": {"least": draw(one_of([0.2, 0.6]))}
     }.get(selection, {})  # fmt: skip
@@ -292,7 +308,8 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
     speed_file, fleet = [], _fleet(draw, rng, count)
     if draw(one_of([False, False, True])):
         speed_file, fleet = _from_file(draw, rng, seed, count)
-    partial = rule in ("fedavg", "fedasync", "fedbuff") and draw(st.booleans())
+    partial = rule in WITH_PARTIAL_WORK and draw(st.booleans() if way is None else st.just(way == "partial"))
+    links = {None: [0.0, 0.0, 0.01, 0.0001, 0.00003], "shared": [0.01, 0.0001, 0.00003]}.get(way, [0.0])
     own_busy = draw(one_of([0.0, 0.0, 0.35])) if levels > 1 and cloud_rule != "fedrevive" else 0.0
     return Case(
         leaves, rng.integers(1, 60, size=count).tolist(), seed, rule, _arguments(draw, rule, 8),
@@ -301,16 +318,16 @@ def cases(draw, rules=("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedre
         dropout=draw(one_of([0.0, 0.1, 0.6])),
         partial=partial,
         batch=draw(one_of([1, 5, 32])), max_staleness=0 if in_rounds else draw(one_of([0, 0, 2])),
-        timeout=draw(one_of([0.0, 0.0, 0.9, 2.5])),
+        timeout=draw(one_of(limits)),
         refill=1 if in_rounds else draw(one_of([1, 1, 2, 30])),
         over=draw(one_of([1.0, 1.3, 2.0])) if in_rounds else 1.0,
-        deadline=draw(one_of([0.0, 0.5, 2.0])) if in_rounds else 0.0,
+        deadline=draw(one_of([0.0, 0.5, 2.0] if is_late is None else limits)) if in_rounds else 0.0,
         cloud_rule=cloud_rule, cloud_arguments=_arguments(draw, cloud_rule, levels) if levels > 1 else {},
         cloud_every=draw(st.integers(1, 3)), cloud_delay=draw(one_of([0.0, 0.3, 1.0])),
         cloud_megabytes=draw(one_of([10.0, 0.001])), every=draw(one_of([1.0, 3.0])),
         evaluations=draw(one_of([5, 12])), ends={} if end is None else {end: most[end]},
         watts=draw(one_of([(0.0, 0.0), (2.0, 0.5)])), own_cloud_rule_is_busy=own_busy,
-        leaf_link=0.0 if partial else draw(one_of([0.0, 0.0, 0.01, 0.0001, 0.00003])),
+        leaf_link=0.0 if partial else draw(one_of(links)),
         cloud_link=draw(one_of([0.0, 0.0, 0.00005])),
         own_duration=draw(one_of([False, False, True])), speed_file=speed_file,
     )  # fmt: skip

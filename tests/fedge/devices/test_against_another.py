@@ -1,12 +1,12 @@
 """Fedge's virtual clock and a second simulator, which shares no code with it, come to the same."""
 
+from itertools import product
+
 import numpy as np
 import pytest
-from any_case import cases, procedure_of
+from any_case import RULES, WHEN, WHO, WITH_PARTIAL_WORK, cases, procedure_of
 from hypothesis import given, settings
 from independent_clock import Simulation
-
-RULES = ("fedavg", "fedasync", "fedbuff", "ca2fl", "fedfa", "fedrevive")
 
 
 def refuse_difference(case):
@@ -48,3 +48,38 @@ def test_every_rule(rule):
 @given(cases())
 def test_hundreds_of_cases(case):
     refuse_difference(case)
+
+
+def compared(some, count):
+    """The cases, so many of a strategy, that have been compared."""
+    seen = []
+
+    @settings(max_examples=count, database=None)
+    @given(some)
+    def whatever_else(case):
+        refuse_difference(case)
+        seen.append(case)
+
+    whatever_else()
+    return seen
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("rule", RULES)
+def test_every_combination(rule):
+    """Each selection, availability, with and without a time limit, alone, with partial work or a shared link.
+
+    Of each combination some cases, counted: 480 combinations and 2,400 cases over all rules.
+    """
+    ways = ["alone", "shared", *["partial"] * (rule in WITH_PARTIAL_WORK)]
+    counts = []
+    for who, when, is_late, way in product(WHO, WHEN, (False, True), ways):
+        seen = compared(cases((rule,), (who,), (when,), is_late, way), 5)
+        counts.append(len(seen))
+        for case in seen:
+            limit = case.deadline if rule == "fedavg" else case.timeout
+            assert (case.selection, case.availability, limit > 0) == (who, when, is_late)
+            assert (case.leaf_link > 0, case.partial) == (way == "shared", way == "partial")
+    assert min(counts) >= 5
+    assert len(counts) == 32 * len(ways)
+    print(f"{rule}: {len(counts)} combinations, {sum(counts)} cases, 0 differences")
