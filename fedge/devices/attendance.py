@@ -106,6 +106,11 @@ def _periods(
     Raises:
         ConfigError: there are two of these, or one is shorter than the times.
     """
+    if isinstance(period_s, bool) or not isinstance(period_s, int | float) or not 0 <= period_s <= _MOST_S:
+        raise ConfigError(
+            f"devices.availability-args.period_s must be seconds of 0 to {_MOST_S:g}, but is {shown(period_s)}; "
+            f"leave it out for the end of the file"
+        )
     has_own = any(own is not None for _, own in found)
     if has_own and period_s:
         raise ConfigError(

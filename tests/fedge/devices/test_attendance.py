@@ -100,6 +100,9 @@ def test_a_file_that_is_not_there_and_a_period_that_is_too_short(tmp_path):
         trace(2, 0, str(tmp_path / "none.csv"))
     with pytest.raises(ConfigError, match="must name a CSV or Parquet file"):
         trace(2, 0)
+    for period in (float("nan"), -1.0, "a day", True):
+        with pytest.raises(ConfigError, match="period_s must be seconds of 0 to 1e.09, but is"):
+            trace(2, 0, written(tmp_path, HEAD + "a,0,9\n"), period_s=period)
     with pytest.raises(ConfigError, match="at least the last second"):
         trace(2, 0, written(tmp_path, HEAD + "a,0,9\n"), period_s=5.0)
 
