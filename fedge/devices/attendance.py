@@ -108,8 +108,8 @@ def _periods(
     """
     if isinstance(period_s, bool) or not isinstance(period_s, int | float) or not 0 <= period_s <= _MOST_S:
         raise ConfigError(
-            f"devices.availability-args.period_s must be seconds of 0 to {_MOST_S:g}, but is {shown(period_s)}; "
-            f"leave it out for the end of the file"
+            f"devices.availability-args.period_s must be seconds of 0 to {_MOST_S:g}, but is "
+            f"{shown(period_s)}; leave it out for the end of the file"
         )
     has_own = any(own is not None for _, own in found)
     if has_own and period_s:

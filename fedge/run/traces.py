@@ -13,14 +13,14 @@ _LOG = "devices/arrivals.csv"  # of a run that is replayed; fedge.devices.real, 
 
 
 def described_traces(config: Config) -> dict[str, str]:
-    """Sha256 of each file that options on devices name; {} off the virtual clock, and where none is named.
+    """Sha256 of each file that options on devices name, where time is virtual.
 
     A word counts as a file where one of that name is there. Keys are options, as "devices.preset-args.path".
 
     Raises:
         ConfigError: one cannot be read.
     """
-    if not config.asynchrony.is_on:
+    if not (config.asynchrony.is_on or config.devices.time_rounds):
         return {}
     return {option: _sha256(option, path) for option, path in _files(config)}
 

@@ -83,9 +83,16 @@ def test_touching_times_are_one(tmp_path):
     [
         (HEAD, "must have a row for each time"),
         ("device,from,until\na,0,1\n", "must have the columns device,from_s,until_s"),
-        (HEAD + "a,3,2\n", "line 2 has not"),
-        (HEAD + "a,0,soon\n", "line 2 has not"),
-        (HEAD + "a,-1,2\n", "line 2 has not"),
+        (HEAD + "a,3,2\n", "end after they begin, .* line 2 has 3 until 2; mend it"),
+        (HEAD + "a,0,soon\n", "line 2, until_s is 'soon'; mend it"),
+        (HEAD + "a,0,nan\n", "line 2, until_s is 'nan'; mend it"),
+        (HEAD + "a,0\n", "line 2, until_s is empty; mend it"),
+        (HEAD + "a,0,1700000000\n", "is '1700000000'; subtract the earliest time of the file from all"),
+        (
+            HEAD + "a,2024-01-01T00:00:00+01:00,9\n",
+            "counted from the beginning of the run, but .*from_s is '2024",
+        ),
+        (HEAD + "a,-1,2\n", "line 2, from_s is '-1'; mend it"),
         (HEAD + ",0,2\n", "line 2 has not"),
         (HEAD + "a,0,1,5\n", "line 2 has not"),
     ],
@@ -101,7 +108,7 @@ def test_a_file_that_is_not_there_and_a_period_that_is_too_short(tmp_path):
     with pytest.raises(ConfigError, match="must name a CSV or Parquet file"):
         trace(2, 0)
     for period in (float("nan"), -1.0, "a day", True):
-        with pytest.raises(ConfigError, match="period_s must be seconds of 0 to 1e.09, but is"):
+        with pytest.raises(ConfigError, match=r"period_s must be seconds of 0 to 1e.09, but is"):
             trace(2, 0, written(tmp_path, HEAD + "a,0,9\n"), period_s=period)
     with pytest.raises(ConfigError, match="at least the last second"):
         trace(2, 0, written(tmp_path, HEAD + "a,0,9\n"), period_s=5.0)
@@ -124,7 +131,7 @@ def test_each_device_begins_anew_after_its_own_period(tmp_path):
     [
         ("a,0,1,4\na,2,3,5\n", 0.0, "one period_s for all rows of a device, but .*line 3"),
         ("a,0,4,3\n", 0.0, "periods at least as long"),
-        ("a,0,1,0\n", 0.0, "line 2 has not"),
+        ("a,0,1,0\n", 0.0, "periods above 0, .* line 2 has 0 until 1, period 0"),
         ("a,0,1,4\n", 9.0, "must be left out"),
     ],
 )

@@ -39,7 +39,10 @@ def test_files_are_described_by_the_options_that_name_them(fleet, tmp_path):
         "devices.preset-args.path": sha256(SPEEDS), "devices.availability-args.path": sha256(THERE)
     }  # fmt: skip
     assert described_traces(from_run_config(OFF)) == {}
-    assert described_traces(from_run_config({**fleet, "asynchrony.rule": "off"})) == {}
+    in_rounds = {**fleet, "asynchrony.rule": "off"}
+    assert described_traces(from_run_config(in_rounds)) == {}
+    timed = {**in_rounds, "devices.time-rounds": True}
+    assert described_traces(from_run_config(timed))["devices.preset-args.path"] == sha256(SPEEDS)
     log = tmp_path / "before" / "devices" / "arrivals.csv"
     log.parent.mkdir(parents=True)
     log.write_text("job\n")
