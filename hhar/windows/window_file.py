@@ -90,6 +90,27 @@ class Windows:
     def __len__(self) -> int:
         return len(self.x)
 
+    def __repr__(self) -> str:
+        """Numbers and names in a line: arrays in full would hide them."""
+        shape = " × ".join(map(str, np.shape(self.x)[1:]))
+        kinds = {"users": len(np.unique(self.user))}
+        if self.session is not None:
+            kinds["sessions"] = len(np.unique(self.session))
+        counted = ", ".join(f"{number} {name}" for name, number in kinds.items())
+        named = {"classes": self.classes, "channels": self.channels}
+        names = [
+            f"{what} {_named(known)}" for what, known in named.items() if known is not None and len(known)
+        ]
+        return (
+            f"<Windows: {len(self.x)} of {shape} {np.asarray(self.x).dtype}, {', '.join([counted, *names])}>"
+        )
+
+
+def _named(names: tuple[str, ...]) -> str:
+    """Names in a line, the first few of many."""
+    shown = ", ".join(map(str, names[:6]))
+    return shown if len(names) <= 6 else f"{shown}, … ({len(names)})"
+
 
 def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) -> Path:
     """Write `windows` to `path`, whole or not at all.
@@ -152,7 +173,7 @@ def as_format(windows: Windows) -> Windows:
     """
     cast: dict[str, NDArray[Any]] = {}
     for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
-        if (found := _cast(key, array, is_tokens=not len(windows.channels))) is not None:
+        if (found := _cast(key, array, is_tokens=_is_empty(windows.channels))) is not None:
             cast[key] = found
     if not cast:
         return windows
@@ -181,6 +202,11 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
     if kind in "iu" or (kind == "O" and all(isinstance(name, str) for name in array.flat)):
         return array.astype(np.str_)
     return None
+
+
+def _is_empty(names: Any) -> bool:
+    """Whether there are no names; anything but names is for `check_windows` to refuse."""
+    return isinstance(names, (tuple, list, np.ndarray)) and len(names) == 0
 
 
 def _word(array: NDArray[Any]) -> str:
@@ -257,7 +283,13 @@ def _check_names(windows: Windows, name: str) -> None:
 
 def _check_types(windows: Windows, name: str) -> None:
     x, y = windows.x, windows.y
-    for key, array in {"x": x, "y": y, **_names(windows)}.items():
+    for key in ("classes", "channels"):
+        if not isinstance(getattr(windows, key), (tuple, list, np.ndarray)):
+            raise WindowFileError(
+                f"{name}: {key} must be a tuple of names, is {type(getattr(windows, key)).__name__}; "
+                f'write {key}=("…", "…")'
+            )
+    for key, array in {"x": x, "y": y, "user": windows.user, **_names(windows)}.items():
         if not isinstance(array, np.ndarray):
             raise WindowFileError(
                 f"{name}: {key} must be a NumPy array, is {type(array).__name__}; make it one: "

@@ -36,6 +36,29 @@ def arrays_of(windows: Windows) -> dict:
     return found | {"classes": np.array(windows.classes), "channels": np.array(windows.channels)}
 
 
+def test_windows_show_themselves_in_a_line():
+    assert repr(small()) == (
+        "<Windows: 4 of 2 × 3 float32, 1 users, 4 sessions, classes sit, walk, channels acc_x, acc_y>"
+    )
+    many = small(classes=tuple("abcdefgh"), session=None)
+    assert repr(many).endswith("1 users, classes a, b, c, d, e, f, … (8), channels acc_x, acc_y>")
+    assert repr(small(user=None, classes=None, x=[1])).count("\n") == 0  # what is to be refused has one, too
+
+
+@pytest.mark.parametrize("key", ["x", "y", "user", "classes", "channels"])
+@pytest.mark.parametrize("value", [None, 3, "walk"])
+def test_anything_but_arrays_and_names_is_one_line(tmp_path, key, value):
+    with pytest.raises(WindowFileError, match=f"{key} must be a (NumPy array|tuple of names), is ") as error:
+        save_windows(tmp_path / "w.npz", small(**{key: value}))
+    assert "\n" not in str(error.value)
+
+
+def test_names_may_be_an_array(tmp_path):
+    windows = small(classes=np.array(["sit", "walk"]), channels=["acc_x", "acc_y"])
+    assert repr(windows) == repr(small())
+    assert load_windows(save_windows(tmp_path / "w.npz", windows)).classes == ("sit", "walk")
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_round_trip(tmp_path, compress):
     windows = small()
