@@ -10,7 +10,6 @@ from similarities).
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from fedge.clustering.affinity import effects
 
@@ -165,6 +164,8 @@ def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[n
     Source: Hastie, Buja and Tibshirani 1995, Penalized discriminant analysis (differences within groups, with
     a ridge, as the metric).
     """
+    from scipy.linalg import block_diag  # most runs need nothing of SciPy
+
     inner: np.ndarray = similarity[np.ix_(mine, mine)]
     others = [group for group in beside if len(group) > 1]
     if not others:
