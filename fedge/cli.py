@@ -27,6 +27,7 @@ from fedge.launch.node_command import add_node
 from fedge.launch.superlink_command import add_superlink
 from fedge.link.command import add_commands as add_link_commands
 from fedge.process import exits
+from fedge.process.room import refuse_little_room
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
@@ -50,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return exits.COMPLETED
         options = read(parser, words)
         options.owns_process = owns_process
+        if getattr(options, "needs_room", False):
+            refuse_little_room()  # before torch and SciPy are loaded
         return int(options.command(options))
     except BrokenPipeError:  # the reader of the output has gone, as `head` does
         return exits.UNREAD

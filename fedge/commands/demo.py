@@ -35,7 +35,7 @@ def add_demo(commands: Any) -> None:
     demo.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
     demo.add_argument("--rounds", type=int, help="global rounds (default: 10)")
     demo.add_argument("--no-open", action="store_true", help="print the report's path and open no browser")
-    demo.set_defaults(command=_demo)
+    demo.set_defaults(command=_demo, needs_room=True)
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ def add_sweep(commands: Any) -> None:
     )
     sweep.add_argument("--submit", action="store_true", help="slurm: hand the script to sbatch")
     sweep.add_argument("--only", metavar="RUN", help="carry out one run of the sweep, and compare nothing")
-    sweep.set_defaults(command=_sweep)
+    sweep.set_defaults(command=_sweep, needs_room=True)
 
 
 def add_status(commands: Any) -> None:
@@ -62,7 +62,7 @@ def add_profile(commands: Any) -> None:
         metavar="PERCENT",
         help="with --compare: exit code 4 if RSS or USS grew more",
     )
-    profile.set_defaults(command=_profile)
+    profile.set_defaults(command=_profile, needs_room=True)
 
 
 def add_doctor(commands: Any) -> None:

@@ -23,7 +23,7 @@ def add_methods(commands: Any) -> None:
         "methods", help="list methods by name, or say what each tier of one keeps and sends"
     )
     methods.add_argument("name", nargs="?", help='a method that the list has, or "module:Name"')
-    methods.set_defaults(command=_methods)
+    methods.set_defaults(command=_methods, needs_room=True)
 
 
 def _methods(options: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ def add_run(commands: Any) -> None:
     )
     add_run_arguments(run)
     add_leaves(run)
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, needs_room=True)
     resume = commands.add_parser("resume", help="go on with a run that was stopped, as it began")
     resume.add_argument(
         "run", nargs="?", default="latest", help="its folder, as runs/NAME (default: latest, the newest)"
@@ -48,7 +48,7 @@ def add_run(commands: Any) -> None:
         help="import code that the run names and that is not Fedge's; remembered",
     )  # fmt: skip
     add_leaves(resume)
-    resume.set_defaults(command=_resume)
+    resume.set_defaults(command=_resume, needs_room=True)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -41,7 +41,7 @@ def add_clock(commands: Any) -> None:
     )
     clock.add_argument("-o", "--output", type=Path, metavar="PAGE", help="page with curves to write")
     clock.add_argument("--csv", type=Path, metavar="FILE", help="table of all evaluations to write")
-    clock.set_defaults(command=_clock)
+    clock.set_defaults(command=_clock, needs_room=True)
 
 
 def _clock(options: argparse.Namespace) -> int:

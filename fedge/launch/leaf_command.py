@@ -38,7 +38,7 @@ def add_leaf(commands: Any) -> None:
         "--trust-code", action="store_true",
         help="say yes, from now on, to code of your own project or of packages that the cloud's options name",
     )  # fmt: skip
-    parser.set_defaults(command=_serve)
+    parser.set_defaults(command=_serve, needs_room=True)
 
 
 def add_leaves(parser: argparse.ArgumentParser) -> None:

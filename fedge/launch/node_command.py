@@ -35,7 +35,7 @@ def add_node(commands: Any) -> None:
         metavar="WORDS",
         help='for flower-supernode, as --supernode="--max-retries 10"; --insecure there: no TLS',
     )
-    parser.set_defaults(command=_serve)
+    parser.set_defaults(command=_serve, needs_room=True)
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from fedge.launch.moved import connections, flower_config, put_back
 from fedge.launch.packaged import is_packaged, packaged_file
 from fedge.launch.project import Project, read_toml
 from fedge.launch.ray_start import refuse_ray_that_cannot_start
+from fedge.process.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
 from fedge.run.parts import refuse_parts_that_do_not_fit
@@ -48,6 +49,7 @@ def check(
     Raises:
         ConfigError: the run cannot work.
     """
+    refuse_little_room()
     prepared = prepare(run_config)
     config, seed = prepared.config, prepared.seed
     refuse_missing_extra(config.tracker)

@@ -49,7 +49,7 @@ def add_commands(commands: Any) -> None:
         help="mean test score, such as accuracy (0..1), to which rounds, bytes and seconds are counted "
         "(default: 95 %% of the reference's final one, or 5 %% more where less is better)",
     )  # fmt: skip
-    compare.set_defaults(command=_compare)
+    compare.set_defaults(command=_compare, needs_room=True)
     export = commands.add_parser(
         "export-run", help="copy a run so that it can be shared: nothing of the machine, no names of persons"
     )

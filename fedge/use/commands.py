@@ -38,7 +38,7 @@ def add_commands(commands: Any) -> None:
         "--fit", action="store_true",
         help="for each user of DATA the model that fits their windows best; no labels are needed",
     )  # fmt: skip
-    predict.set_defaults(command=_predict)
+    predict.set_defaults(command=_predict, needs_room=True)
     export = commands.add_parser(
         "export", help="write a run's model as ONNX or TorchScript, scaling included"
     )
@@ -47,7 +47,7 @@ def add_commands(commands: Any) -> None:
         "--onnx", type=Path, metavar="FILE", help="for ONNX Runtime and others; needs fedge[onnx]"
     )
     export.add_argument("--torchscript", type=Path, metavar="FILE", help="for torch.jit.load")
-    export.set_defaults(command=_export)
+    export.set_defaults(command=_export, needs_room=True)
     for parser in (predict, export):
         parser.add_argument(
             "--leaf", type=int, metavar="N", help="the model of leaf N, for the clients that it knows"
