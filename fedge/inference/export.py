@@ -66,7 +66,7 @@ def write_torchscript(classifier: Classifier, card: Card, path: Path) -> float:
     def write() -> None:
         with torch.no_grad():
             traced = torch.jit.trace(classifier, torch.from_numpy(_examples(card)[0]), check_trace=False)
-        traced.save(str(part))
+        part.write_bytes(traced.save_to_buffer())  # on a full disk its own `save` ends the process
 
     def read() -> Run:
         loaded = torch.jit.load(str(part))

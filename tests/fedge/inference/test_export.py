@@ -1,5 +1,6 @@
 """ONNX and TorchScript files of networks of every kind, read back by their own libraries."""
 
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -95,6 +96,20 @@ def test_images_go_in_as_bytes(tmp_path):
     assert np.abs(found - probabilities(classifier, x)).max() <= 1e-5
     pytest.importorskip("onnxruntime", reason="fedge[onnx] is not installed")
     assert write_onnx(classifier, card, tmp_path / "m.onnx") <= 1e-5
+
+
+@pytest.mark.parametrize("most", [0, 1500])
+def test_a_disk_that_fills_up_is_one_line(tmp_path, most):
+    """PyTorch's own writer of TorchScript ends the process there, by an exception in a destructor."""
+    network = classifier_of(NETWORKS[sorted(NETWORKS)[0]]())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"m\.pt must be writable, but: File too large; choose another"):
+            write_torchscript(network, CARD, tmp_path / "m.pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_computes_something_else_is_none(tmp_path):

@@ -1,4 +1,4 @@
-"""Limits of the address space: refused in one line before any library is loaded, or held room for OpenBLAS."""
+"""Limits of the address space: one line before any library is loaded, or room held for OpenBLAS."""
 
 import resource
 import subprocess
