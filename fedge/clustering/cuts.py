@@ -171,7 +171,9 @@ def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[n
     if not others:
         return inner
     rest = np.concatenate(others)
-    centre = block_diag(*(np.eye(len(group)) - 1 / len(group) for group in others))
+    group_of = np.repeat(np.arange(len(others)), [len(group) for group in others])
+    together = group_of[:, None] == group_of
+    centre = np.eye(len(rest)) - together / together.sum(axis=1)
     full = similarity.copy()
     np.fill_diagonal(full, 1.0)
     within = centre @ full[np.ix_(rest, rest)] @ centre
