@@ -164,8 +164,6 @@ def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[n
     Source: Hastie, Buja and Tibshirani 1995, Penalized discriminant analysis (differences within groups, with
     a ridge, as the metric).
     """
-    from scipy.linalg import block_diag  # most runs need nothing of SciPy
-
     inner: np.ndarray = similarity[np.ix_(mine, mine)]
     others = [group for group in beside if len(group) > 1]
     if not others:
