@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section, Tile
-from fedge.report.html.svg import legend_below, new_figure
+from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of
 
 _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
@@ -282,6 +282,7 @@ def staleness_panel(run: RunData) -> Panel:
     rows = run.staleness
     figure, axes = new_figure()
     axes.bar(rows["staleness"], rows["arrivals"], color=colour(0), width=0.9)
+    whole_ticks(axes)
     axes.set_xlabel("versions made between start and arrival")
     axes.set_ylabel("arrivals")
     told = frame_table(rows, staleness="staleness", arrivals="arrivals")

@@ -15,7 +15,8 @@ from fedge.callbacks import Callback
 from fedge.config.option import ConfigError
 from fedge.config.parts import TRACKERS
 from fedge.records.device_tables import ARRIVALS, DEVICE_TABLES
-from fedge.report.comparison.targets import virtual_seconds_to
+from fedge.report.comparison.targets import device_costs_to
+from fedge.report.sections.devices import staleness_panel
 from fedge.run.asynchronous import owners_of, population, shared_windows, traced
 
 FLAT = {
@@ -232,9 +233,9 @@ def test_runs_are_compared_by_virtual_time(base, buffered, tmp_path):
     page = (tmp_path / "mixed.html").read_text()
     assert "over virtual seconds" in page
     assert "plain is not on the virtual clock" in page
-    (read,) = virtual_seconds_to("test_accuracy_mean", 0.0).values()
+    read, _ = device_costs_to("test_accuracy_mean", 0.0).values()
     assert (read(buffered), read(other)) == (0.5, 0.5)
-    (read,) = virtual_seconds_to("test_accuracy_mean", 1.1).values()
+    read, _ = device_costs_to("test_accuracy_mean", 1.1).values()
     assert read(buffered) is None
 
 
@@ -420,6 +421,14 @@ def test_a_fleet_that_holds_windows_more_than_once_says_so():
 def test_a_run_says_that_its_devices_share_windows(base):
     run = simulate({**base, **BUFFERED, "devices.least-windows": 40, "run-name": "shared"})
     assert any("devices share training windows" in line for line in run.manifest["remarks"])
+
+
+def test_the_histogram_of_staleness_has_ticks_at_whole_versions(base):
+    """Few updates, all of staleness 0: half versions would have ticks."""
+    run = simulate({**base, **BUFFERED, "asynchrony.end-updates": 3, "run-name": "stale"})
+    (axes,) = staleness_panel(run).figure.axes
+    assert len(run.staleness) <= 4
+    assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
 def test_traced_devices():
