@@ -5,17 +5,21 @@ place of clients. Compared is each leaf's *update*: the change of its trainable 
 round. Shape letter: S leaf servers.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from fedge.clustering.cadence import splits_now
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.evidence import Evidence, NotComparable
+from fedge.clustering.hierarchical import skipped
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
 
+_GROUPED = "grouped"  # in what is kept: whether a grouping that was put off has been made
 AUTO = "auto"  # a limit that is set by a rule
 _STILL, _PULL, _APART = 0.1, 6.0, 0.1  # of CFL: eps1 / largest norm, eps2 / eps1, the angle between the parts
 
@@ -128,7 +132,10 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
     """
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
-    similarity = cosines_of(inner_products(evidence))
+    try:
+        similarity = cosines_of(inner_products(evidence))
+    except NotComparable as reason:
+        return _put_off(evidence, before, reason)
     if len(similarity) == 1:
         return Grouping(np.zeros(1, np.int64), similarity)
     from sklearn.cluster import AgglomerativeClustering  # as in `_in_two`
@@ -138,7 +145,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
         None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - tau)
     )
     found = number_by_first_appearance(tree.fit_predict(1 - similarity))
-    return Grouping(found, similarity, {"gap_at": tau} if cut == "gap" else {})
+    return Grouping(found, similarity, {"gap_at": tau} if cut == "gap" else {}, kept=_made_up_for(evidence))
 
 
 def widest_gap(similarity: np.ndarray) -> float:
@@ -170,7 +177,10 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
     """
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
-    gram = inner_products(evidence)
+    try:
+        gram = inner_products(evidence)
+    except NotComparable as reason:
+        return _put_off(evidence, before, reason)
     values, vectors = np.linalg.eigh(gram)
     points = vectors * np.sqrt(np.maximum(values, 0.0))
     assert config.fixed_count is not None
@@ -178,12 +188,26 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
     draws = legacy_stream(evidence.seed, Purpose.GROUPS)
     found = KMeans(min(config.fixed_count, len(points)), n_init=10, random_state=draws).fit_predict(points)
-    return Grouping(number_by_first_appearance(found), cosines_of(gram))
+    return Grouping(number_by_first_appearance(found), cosines_of(gram), kept=_made_up_for(evidence))
 
 
 def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> bool:
-    """Whether this is the first cloud step in or after round `split-round`."""
-    return splits_now(evidence.global_round, config, before is None)
+    """Whether groups are made in this cloud step: the first in or after round `split-round`, or one after it.
+
+    A step in which leaves do not begin from one model makes none, and says so: the next one is asked again.
+    """
+    late = evidence.global_round >= config.split_round and evidence.kept.get(_GROUPED) is False
+    return late or splits_now(evidence.global_round, config, before is None)
+
+
+def _put_off(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:
+    """Keep the groups, since leaves cannot be compared in the step that is to group them; the next one is."""
+    return replace(skipped(evidence, before, str(reason)), kept={_GROUPED: False})
+
+
+def _made_up_for(evidence: Evidence) -> dict[str, bool] | None:
+    """Note of a grouping that had been put off, for `Grouping.kept`; None of one in its time."""
+    return {_GROUPED: True} if _GROUPED in evidence.kept else None
 
 
 def _as_before(evidence: Evidence, before: np.ndarray | None) -> Grouping:

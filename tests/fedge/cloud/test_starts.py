@@ -76,3 +76,14 @@ def test_cfl_compares_inside_of_clusters_that_have_models_of_their_own():
 
 def test_stocfl_looks_at_starts_once():
     assert steps("stocfl", [[0.0, 0.0, 0.0], [0.0, 1.0, 3.0]]) == ([0, 0, 1], "")
+
+
+@pytest.mark.parametrize(("method", "settings"), [("flhc", {}), ("kmeans", {"count": "2"})])
+def test_a_grouping_that_is_made_once_is_put_off_until_leaves_begin_alike(method, settings):
+    """Due in round 1, from different starts: said, and made in the first round from one start, once."""
+    apart, alike = [0.0, 5.0, -7.0], [0.0, 0.0, 0.0]
+    labels, said = steps(method, [apart, apart], **settings)
+    assert (labels, "did not start from one model" in said) == ([0, 0, 0], True)
+    assert steps(method, [apart, apart, alike], **settings) == ([0, 0, 1], "")
+    assert steps(method, [apart, alike, apart], **settings) == ([0, 0, 1], "")  # it compares no more
+    assert steps(method, [alike, apart], **settings) == ([0, 0, 1], "")
