@@ -48,8 +48,21 @@ class CloudAggregator:
 
     def is_due(self, global_round: int) -> bool:
         """Whether a cloud step follows global round `global_round` (1, 2, …)."""
+        if self._memory.rests and self._config.enabled and self._memory.membership.labels is None:
+            return False  # there are no groups yet, and none are looked for
         since_start = global_round - self._config.start_round
         return since_start >= 0 and since_start % self._config.every == 0
+
+    def note_moves(self, any_moved: bool, any_empty: bool) -> None:
+        """Take in moves of clients before a global round.
+
+        Args:
+            any_moved: earlier measurements are of leaves with other clients.
+            any_empty: a leaf has no clients now: the groups in force stay for this round.
+        """
+        self._memory.rests = any_empty
+        if any_moved:
+            self._memory.recent.clear()
 
     def know_first(self, model: State) -> None:
         """Take in the model that the run began with."""

@@ -40,6 +40,7 @@ class CloudMemory:
         own: state of a part at the cloud, packed.
         dealt: the groups where the deal test tells them from chance, or None; then `membership` only follows.
         rule: combines models of a group, with its state; None for their mean.
+        rests: whether the coming step compares nothing, because a leaf has no clients.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
@@ -56,6 +57,7 @@ class CloudMemory:
         self.own: State = {}
         self.dealt = DealtGroups(config) if config.deals else None
         self.rule: CloudRule | None = None
+        self.rests = False
 
     def needs(self, what: Need) -> bool:
         """Whether the method must see something that takes effort to gather."""
@@ -69,7 +71,7 @@ class CloudMemory:
         """
         always = self.pool is not None or self.method.by_time
         always = always or (self.dealt is not None and self.dealt.has_jumped)
-        return self.config.enabled and (always or self.pace.is_due or self.decides)
+        return self.config.enabled and not self.rests and (always or self.pace.is_due or self.decides)
 
     @property
     def decides(self) -> bool:

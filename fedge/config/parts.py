@@ -355,6 +355,16 @@ PARTICIPATIONS = Register(
     "hierarchy.participation", "fedge.participations", Entry("auto", "hierarchy.fraction-train of each leaf")
 )
 
+_MOVES_BY = "fedge.rounds.mobility"
+MOBILITIES = Register(
+    "hierarchy.mobility",
+    "fedge.mobilities",
+    Entry("none", "clients stay under their leaf"),
+    Entry("schedule", "moves that are said", f"{_MOVES_BY}:schedule"),
+    Entry("markov", "a chain of chance for each client", f"{_MOVES_BY}:markov"),
+    Entry("trace", "moves of a file: round, client, leaf", f"{_MOVES_BY}:trace"),
+)
+
 _TRACKERS = "fedge.trackers"
 TRACKERS = Register(
     "tracker",
@@ -485,4 +495,5 @@ REGISTERS = (
     SELECTIONS,
     CLIENT_SELECTIONS,
     PARTICIPATIONS,
+    MOBILITIES,
 )

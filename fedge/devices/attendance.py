@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
+from fedge.data.table_files import Row, header_of, rows_of
 from fedge.devices.availability import FOREVER_US, Presence
 from fedge.devices.clock import SECOND_US
-from fedge.devices.table_files import Row, header_of, rows_of
 from fedge.seeding import Purpose, numpy_stream
 
 _OPTION = "devices.availability-args.path"

@@ -5,7 +5,7 @@
 
 Columns that are left out are 0 seconds, or transfers that take no time; one of the first two must be there.
 A column `device` may stand there, too, for readers of the file; nothing goes by it. With fewer rows than
-devices they are used again in turn, after a shuffle. `fedge.devices.table_files` describes the files.
+devices they are used again in turn, after a shuffle. `fedge.data.table_files` describes the files.
 """
 
 import math
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fedge.config.option import ConfigError, nearest, shown
+from fedge.data.table_files import header_of, rows_of
 from fedge.devices.fleet import LONGEST_S, Fleet
-from fedge.devices.table_files import header_of, rows_of
 
 _DEFAULTS = {
     "seconds_per_window": 0.0,

@@ -62,13 +62,15 @@ def mean_of(contributions: Iterable[Contribution]) -> State:
 def group_means(labels: np.ndarray, brought: Sequence[Contribution]) -> list[State | None]:
     """Per child the mean of its group's states, one object for the group; None for a child alone.
 
+    A child of weight 0, a leaf without clients, stands in no mean and gets none.
+
     Args:
         labels: (S,) group of each child.
         brought: per child, in order.
     """
     means: list[State | None] = [None] * len(brought)
     for group in np.unique(labels):
-        members = [int(child) for child in np.flatnonzero(labels == group)]
+        members = [int(child) for child in np.flatnonzero(labels == group) if brought[int(child)].weight > 0]
         if len(members) > 1:
             mean = mean_of(brought[member] for member in members)
             for member in members:

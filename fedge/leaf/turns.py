@@ -82,6 +82,11 @@ class Turns:
                 before.begun + 1, leaf_round, before.updates + came, losses[client] if came else before.loss
             )
 
+    def hand_over(self, client: int, to: "Turns") -> None:
+        """Give a client's turns to another leaf's."""
+        if client in self._of:
+            to._of[client] = self._of.pop(client)
+
     def facts(self) -> list[list[Any]]:
         """Rows (client, begun, given in, updates, loss or None), as JSON."""
         return [[c, t.begun, t.given_in, t.updates, t.loss] for c, t in sorted(self._of.items())]

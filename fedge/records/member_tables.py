@@ -259,5 +259,12 @@ def client_table(w: ScoreWords) -> Table:
                 "in which it was to train; empty for an unseen client, and on the virtual clock",
                 at("client.asked"),
             ),
+            later(
+                "came_from",
+                INT,
+                "",
+                "leaf at which it was before this round; empty where it has not moved",
+                at("client.came_from"),
+            ),
         ),
     )

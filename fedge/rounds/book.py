@@ -41,6 +41,7 @@ class RoundBook:
         global_round: 1, 2, …; 0 before the first.
         train_loss: client → mean loss of its last leaf round that counted.
         train_seconds: client → over all leaf rounds.
+        came_from: client → leaf at which it was before this round, of those that have moved.
         asked: client → leaf rounds in which it was to train its leaf's model.
         evaluated: client → its evaluations of its leaf's models.
         offers: per child of the cloud, in order, its offers by role; empty without a cloud step.
@@ -87,6 +88,7 @@ class RoundBook:
     alone: frozenset[int] = frozenset()
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
     models: list[ModelResult] = field(default_factory=list)
+    came_from: Mapping[int, int] = field(default_factory=dict)
     branch_of: Mapping[int, int] = field(default_factory=dict)
     needs_dispersion: bool = False
     dispersion: dict[int, float] = field(default_factory=dict)
@@ -200,6 +202,8 @@ class RoundBook:
         self.step, self.offers = step, offers
         if len(leaves) > 1:
             for leaf, cluster, mine, trial in zip(leaves, step.offers, offers, step.trials, strict=True):
+                if not leaf.clients:  # nothing comes of it, nor goes to it
+                    continue
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
                 is_new = cluster is not None and cluster not in self.received.get(leaf.index, ())
                 forks = [each for each in (leaf.models.trial, *leaf.models.folds) if each]
@@ -320,6 +324,7 @@ class RoundBook:
             val_score=val.score if val else None,
             val_loss=val.loss if val else None,
             asked=None if client in leaf.unseen_clients else self.asked.get(client, 0),
+            came_from=self.came_from.get(client),
         )
 
     def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:

@@ -20,6 +20,7 @@ from fedge.exchange.evaluate import (
 from fedge.exchange.failure import loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.moving import leaf_of_each
 from fedge.leaf.server import Server
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
@@ -84,7 +85,6 @@ class Evaluating:
         """
         self._transport = transport
         self._leaves = leaves
-        self._leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
         self._held_out = held_out
         self._classes = classes
         self._learned = learned
@@ -141,10 +141,11 @@ class Evaluating:
             replies: theirs.
         """
         evaluated: dict[int, EvaluateReply] = {}
+        leaf_of = leaf_of_each(self._leaves)
         for message in replies:
             client = self._transport.clients.partition(message.metadata.src_node_id)
             windows: dict[str, int] = {split: self._held_out[client][split] for split in asked.splits}
-            roles = _roles(asked.of(client, self._leaf_of[client]), self._leaf_of[client])
+            roles = _roles(asked.of(client, leaf_of[client]), leaf_of[client])
             try:
                 evaluated[client] = admit_evaluations(message, roles, windows, self._classes, self._learned)
             except ReplyRejected as rejected:

@@ -53,7 +53,6 @@ class Meetings:
         self._transport = transport
         self._port = port
         self._own_layers = own_layers
-        self._leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
 
     def hold(self, begun: CloudRound) -> CloudStep:
         """Let the cloud cluster the leaves, and give them its offers.
@@ -63,7 +62,8 @@ class Meetings:
         """
         leaves, book = self._leaves, self._transport.book
         brought = [leaf.contribution(version=book.global_round) for leaf in leaves]
-        losses = {client: (self._leaf_of[client], loss) for client, loss in book.train_loss.items()}
+        leaf_of = self._leaf_of()
+        losses = {client: (leaf_of[client], loss) for client, loss in book.train_loss.items()}
         meeting = begun.meet(brought, book.global_round, losses, self._dispersion())
         start = meeting.probe_start()
         last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds_per_global
@@ -83,9 +83,15 @@ class Meetings:
         book.note_cloud_step(step, self._offers(step.offers), leaves)
         for leaf, cluster, trial in zip(leaves, step.offers, step.trials, strict=True):
             leaf.models.meet_cloud(
-                cluster if leaf.unseen_clients else None, trial, step.folds.get(leaf.index, ())
+                cluster if leaf.unseen_clients and leaf.clients else None,
+                trial,
+                step.folds.get(leaf.index, ()),
             )
         return step
+
+    def _leaf_of(self) -> dict[int, int]:
+        """Partition id → child of the cloud, of clients that train."""
+        return {client: leaf.index for leaf in self._leaves for client in leaf.clients}
 
     def _dispersion(self) -> np.ndarray | None:
         """How far clients' models lie apart at each child: of a region the mean over its leaves (S,)."""
@@ -126,7 +132,7 @@ class Meetings:
         evaluated = self._port.evaluate(asked, phase="cluster")
         return collect_answers(
             evaluated,
-            leaf_of=self._leaf_of,
+            leaf_of=self._leaf_of(),
             windows=self._port.windows(split),
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
@@ -148,7 +154,10 @@ class Meetings:
         offers = make_offers(models, clusters, weights, blends, self._own_layers)
         once = Once(self._transport.shared.keep)
         return [
-            {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()} for mine in offers
+            {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()}
+            if leaf.clients
+            else {}  # all have gone to other leaves: it keeps its model
+            for leaf, mine in zip(self._leaves, offers, strict=True)
         ]
 
     def begin_new_drifts(self, labels: np.ndarray) -> None:

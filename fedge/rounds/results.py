@@ -42,6 +42,7 @@ class ClientResult:
         tuned_score: of the result, whether or not the leaf serves it. Both or neither: None without
             fine-tuning, and where it did not evaluate both models (unseen clients, who get another one).
         asked: leaf rounds in which it was to train; None for an unseen client, and on the virtual clock.
+        came_from: leaf at which it was before this round; None where it has not moved.
     """
 
     client: int
@@ -61,6 +62,7 @@ class ClientResult:
     val_score: float | None = None
     val_loss: float | None = None
     asked: int | None = None
+    came_from: int | None = None
 
 
 @dataclass(frozen=True)

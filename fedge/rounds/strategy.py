@@ -33,11 +33,13 @@ from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.moving import settle
 from fedge.leaf.server import Server
 from fedge.rounds import lines
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.gates import asked_for_gates, clients_evaluate, decide_again, decide_gates, is_foreseen
 from fedge.rounds.meeting import Meetings
+from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
@@ -122,6 +124,7 @@ class HierarchicalStrategy:
         self._labels = np.arange(len(self.branches))  # until the first cloud step each stands alone
         self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
         self._releases = 0  # leaf rounds so far, of all lines
+        self._mover = mover_of(config, task.seed, self.leaves)
         self._restored: int | None = None  # the global round after which this run goes on
 
     def summary(self) -> None:
@@ -168,6 +171,7 @@ class HierarchicalStrategy:
         """
         self._transport.begin_round(global_round)
         self._transport.hooks.begin_round(global_round)
+        self._let_clients_move(global_round)
         if global_round == 1:
             self._choose_first()
         begun = self._cloud.begin([branch.model for branch in self.branches], global_round)
@@ -196,6 +200,17 @@ class HierarchicalStrategy:
         if self._time is None:
             return result
         return replace(result, virtual_s=self._time.now_s, joules=self._time.joules)
+
+    def _let_clients_move(self, global_round: int) -> None:
+        """Before a global round: let clients go from leaf to leaf, where they do."""
+        if self._mover is None:
+            return
+        book, keep = self._transport.book, self._transport.shared.keep
+        book.came_from = self._mover.let_go(global_round, self.leaves)
+        empty = [leaf.index for leaf in self.leaves if not leaf.clients]
+        self._cloud.note_moves(bool(book.came_from), bool(empty))
+        for leaf in self.leaves:
+            leaf.keep_states(keep)
 
     def _choose_first(self) -> None:
         """Before the first round: where the cloud has several models, let every child choose one."""
@@ -280,6 +295,7 @@ class HierarchicalStrategy:
             and not config.callbacks
             and all(leaf.algorithm is None for leaf in self.leaves)  # a memory, or models to evaluate
             and not RULES.is_own(config.leaf.strategy)
+            and self._mover is None  # who is where is known when the next round begins
             and not personal.is_due(config.personal, global_round, num_rounds)
             and not book.failures
             and is_foreseen(config, leaves, book)
@@ -372,6 +388,7 @@ class HierarchicalStrategy:
             "leaves": [leaf.facts() for leaf in self.leaves],
             "cloud": self._cloud.facts(),
             **({"regions": [region.facts() for region in self._regions]} if self._regions else {}),
+            **({} if self._mover is None else {"places": [list(leaf.clients) for leaf in self.leaves]}),
             "releases": self._releases,
             "port": self._port.facts(),
             **({} if self._time is None else {"virtual_time": self._time.facts()}),
@@ -379,6 +396,8 @@ class HierarchicalStrategy:
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on after `global_round` from the result of `states` and `facts`."""
+        if self._mover is not None:
+            settle(self.leaves, facts["places"])
         for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
             leaf.restore(_under(f"{dotted(leaf.path)}/", states), own_facts)
         for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):

@@ -55,9 +55,6 @@ class LeafRounds:
         self._leaves = leaves
         self._transport = transport
         self._asked: dict[tuple[Line, int], list[int]] = {}  # line, leaf → clients that are to train
-        self._leaf_of = {
-            client: leaf.index for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
-        }
 
     def messages(
         self, training: TrainingLine, leaf_round: int, grid: Grid, global_round: int | None = None
@@ -74,6 +71,9 @@ class LeafRounds:
         clients = self._transport.clients
         messages: list[Message] = []
         for leaf in training.leaves:
+            if not leaf.clients:  # all have gone to other leaves
+                self._asked[training.line, leaf.index] = []
+                continue
             chosen = self._asked[training.line, leaf.index] = self._chosen(leaf, context)
             nodes = [clients.node(client) for client in chosen]
             made = leaf.configure_train(grid, nodes, context)
@@ -143,11 +143,12 @@ class LeafRounds:
         All trained `model`, or each its leaf's, on `most_windows` at most.
         """
         transport = self._transport
+        leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}
         keeps, steps = training.line == LEAF and model is None, transport.context(0).local_steps
 
         def checked_one(message: Message) -> Checked | ReplyRejected:
             client = transport.clients.partition(message.metadata.src_node_id)
-            leaf = training.leaf_at(self._leaf_of[client])
+            leaf = training.leaf_at(leaf_of[client])
             folder = transport.shared.folder
             given = folder, model, keeps, steps, most_windows
             return checked_reply(message, client, leaf, self._config, *given)
@@ -160,7 +161,7 @@ class LeafRounds:
             if isinstance(checked, ReplyRejected):
                 transport.note_failure(client, checked.failure)
             else:
-                per_leaf[self._leaf_of[client]][client] = checked
+                per_leaf[leaf_of[client]][client] = checked
         transport.shared.sweep()  # opened files stay valid
         return per_leaf
 
@@ -190,7 +191,7 @@ class LeafRounds:
     def _has_quorum(self, training: TrainingLine, leaf: Leaf, count: int, leaf_round: int) -> bool:
         """Whether `count` replies may change a leaf's model; say so if not."""
         needed, book = needed_replies(self._config), self._transport.book
-        if count < needed and training.line == LEAF:
+        if count < needed and training.line == LEAF and leaf.clients:
             book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
             logger.warning(
                 "global round %d, leaf round %d: leaf %d keeps its model: %d of %d replies that it needs",

@@ -21,6 +21,7 @@ from fedge.config.parts import (
     DURATIONS,
     LOSSES,
     METRICS,
+    MOBILITIES,
     MODELS,
     OPTIMIZERS,
     PARTICIPATIONS,
@@ -62,6 +63,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "train.schedule": (SCHEDULES, config.train.schedule),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
+        "hierarchy.mobility": (MOBILITIES, config.hierarchy.mobility),
         "hierarchy.selection": (CLIENT_SELECTIONS, config.hierarchy.selection),
         "cloud.rule": (CLOUD, config.cloud.rule),
         "cluster.signal": (SIGNALS, config.cluster.signal),
@@ -136,7 +138,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
 
 
 def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
-    """Raise ConfigError for a selection or participation with wrong arguments or results."""
+    """Raise ConfigError for a selection, participation or mobility with wrong arguments or results."""
     hierarchy = config.hierarchy
     arguments = hierarchy.arguments("selection")
     CLIENT_SELECTIONS.refuse_wrong_arguments(hierarchy.selection, arguments, "clients", "turn")
@@ -144,6 +146,14 @@ def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
         from fedge.leaf.selection import try_selection
 
         try_selection(hierarchy)
+    if hierarchy.moves:
+        arguments = hierarchy.arguments("mobility")
+        MOBILITIES.refuse_wrong_arguments(hierarchy.mobility, arguments, "places", "turn")
+        if not MOBILITIES.is_own(hierarchy.mobility) and not arguments:
+            refuse_misfit(
+                MOBILITIES.load(hierarchy.mobility), f"hierarchy.mobility {hierarchy.mobility}",
+                "hierarchy.mobility-args", arguments, ("places", "turn"),
+            )  # fmt: skip
     if PARTICIPATIONS.is_code(hierarchy.participation):
         PARTICIPATIONS.refuse_wrong_arguments(
             hierarchy.participation, hierarchy.arguments("participation"), "global_round", "leaf", "clients"

@@ -120,6 +120,10 @@ def deal_data(
     sizes = clients_per_leaf(config.hierarchy, num_clients)
     known = known_per_leaf(sizes, config.partition.unseen_clients)
     refuse_missing_quorum(config, known)
+    if config.hierarchy.moves:
+        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # and Flower, which few runs need here
+
+        refuse_moves_that_cannot_be(config, sizes, seed)
     if config.asynchrony.is_on:
         refuse_more_places_than_devices(config.asynchrony.concurrency, known)
     windows, source = loaded or load(config, 1 if cut else num_clients)

@@ -38,6 +38,7 @@ class Remarks:
         self._failed: dict[int, str] = {}
         self._notes: list[str] = []
         self._kept_model: dict[int, int] = {}
+        self._empty: dict[int, int] = {}  # leaf → global rounds without clients
         self._changes: list[str] = []  # of clusters
         self._skipped: dict[str, int] = {}  # why a cloud step found nothing new → how often
         self._lowest_p: list[float] = []  # of all tests for groups
@@ -53,6 +54,8 @@ class Remarks:
         for client, failure in result.failures.items():
             self._failed.setdefault(client, f"round {result.global_round}: {failure}")
         for leaf in result.leaves:
+            if not leaf.num_clients:
+                self._empty[leaf.leaf] = self._empty.get(leaf.leaf, 0) + 1
             if leaf.kept_model:
                 self._kept_model[leaf.leaf] = self._kept_model.get(leaf.leaf, 0) + leaf.kept_model
         self._changes += changes_of(result)
@@ -103,6 +106,10 @@ class Remarks:
         found += [
             f"leaf {leaf} kept its model in {count} leaf rounds, because too few replies counted"
             for leaf, count in sorted(self._kept_model.items())
+        ]
+        found += [
+            f"leaf {leaf} had no clients in {count} global rounds, kept its model and took part in nothing"
+            for leaf, count in sorted(self._empty.items())
         ]
         found += self._on_clusters()
         decisions = self._accepted + self._rejected

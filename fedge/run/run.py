@@ -23,6 +23,7 @@ from fedge.records.manifest import read_manifest
 from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
 from fedge.records.recorder import Recorder, RecordError
 from fedge.report.at_end import report_at_end
+from fedge.rounds.port import LeafEngine
 from fedge.run.algorithms import is_default
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan
@@ -62,6 +63,7 @@ def run(
     try:
         prepared = prepared or prepare(run_config)
         refuse_other_clock(prepared.config, grid)
+        refuse_moves_between_processes(prepared.config, grid)
         opened = open_folder(prepared)
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
@@ -86,6 +88,16 @@ def refuse_other_clock(config: Config, grid: Engine) -> None:
         raise ConfigError(
             f"asynchrony.rule {config.asynchrony.rule} needs clients in this process, on Ray or on "
             f"SuperNodes, because leaf servers work in rounds; set asynchrony.rule=off, or do without them"
+        )
+
+
+def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
+    """Raise ConfigError for clients that go from leaf to leaf where these are processes of their own."""
+    if config.hierarchy.moves and isinstance(grid, LeafEngine):
+        raise ConfigError(
+            f"hierarchy.mobility {config.hierarchy.mobility} needs leaf servers that are a part of the run's "
+            f"process, because one of its own has its clients' control variates and reaches no others; set "
+            f'hierarchy.mobility="none", or do without --leaves'
         )
 
 

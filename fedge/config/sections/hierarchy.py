@@ -37,6 +37,11 @@ class HierarchyConfig(Section):
         "uniform", "which clients train where not all do", register=parts.CLIENT_SELECTIONS
     )
     selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
+    mobility: str = option(
+        "none", "clients that go from leaf to leaf between global rounds; see docs/hierarchy.md",
+        register=parts.MOBILITIES,
+    )  # fmt: skip
+    mobility_args: str = option("", "keyword arguments of the mobility, as a table", table=True)
     tree: str = option(
         "", 'servers to any depth: "2x3x4" for 2 regions of 3 leaves of 4 clients each, "2x3x*" for clients '
         'that are split evenly, or the clients of every leaf, as "((3,3),(2,2,2))"; empty: leaves and a cloud'
@@ -82,6 +87,11 @@ class HierarchyConfig(Section):
         if said in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(said):
             return None
         return parsed_participation(said, self.num_servers)
+
+    @property
+    def moves(self) -> bool:
+        """Whether clients go from leaf to leaf."""
+        return self.mobility != type(self).mobility
 
     @property
     def tiers(self) -> int:

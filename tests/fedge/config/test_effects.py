@@ -160,6 +160,7 @@ REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken f
 ALWAYS = {
     "seed": 4, "num-server-rounds": 1, "clients": 6, "scenario": "gain", "hierarchy.num-servers": 2,
     "hierarchy.tree": "((4,3),(2))", "hierarchy.participation": "2,1,all",
+    "hierarchy.mobility": "markov",
     "hierarchy.clients-per-server": "5,2,2", "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.4,
     "leaf.strategy": "fedmedian", "cloud.rule": "fedmedian",
     "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
@@ -174,6 +175,7 @@ ALWAYS = {
     "asynchrony.rule": "fedasync", "evaluate.every": 2,
 }  # fmt: skip
 NEEDS = {
+    "hierarchy.mobility": {"hierarchy.mobility-args": '{"stay": 0.2}'},
     "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "train.optimizer": NO_SCAFFOLD,
     "train.algorithm": NO_SCAFFOLD, "evaluate.every": {"gate.enabled": False},
     "cluster.enabled": APART, "gate.enabled": {"gate.min-gain": 1.0},

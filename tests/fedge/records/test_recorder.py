@@ -36,7 +36,7 @@ HEADERS = {
     "val_p_value,val_accuracy_before,val_accuracy_personal,group,val_accuracy,val_loss",
     "metrics/clients.csv": "global_round,client,leaf,train_samples,train_loss,test_samples,test_accuracy,"
     "macro_f1,train_seconds,test_loss,unseen_client,shared_accuracy,tuned_accuracy,val_samples,val_accuracy,val_loss,"
-    "asked",
+    "asked,came_from",
     "timing.csv": "global_round,configure,push,wait,check,aggregate,cluster,gate,record,checkpoint,"
     "other,total,report,workers,timeline_idle,timeline_deserialise,timeline_load,timeline_train,timeline_evaluate,timeline_serialise,"
     "queue_p50,queue_p90,queue_p99,queue_max,dispatch_p50,dispatch_p90,dispatch_p99,dispatch_max,"
@@ -84,9 +84,9 @@ def test_rows_by_hand(recorder, make_result):
         "1,1,1,0.5,0.75,rejected,,,,1,20,0,,,,0,own,,,,,,,,,,,",
     ]
     assert lines(recorder.folder, "metrics/clients.csv")[1:] == [
-        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0,,,0,,,",
-        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3,0,,,0,,,",
-        "1,2,1,20,,0,,,,,0,,,0,,,",
+        "1,0,0,10,1.0,4,0.5,0.25,1.5,0.9,0,,,0,,,,",
+        "1,1,0,30,2.0,4,1.0,1.0,2.5,0.3,0,,,0,,,,",
+        "1,2,1,20,,0,,,,,0,,,0,,,,",
     ]
     assert lines(recorder.folder, "timing.csv")[1:] == [
         "1,0.0,0.0,1.5,0.0,0.0,0.0,0.0,0.0,0.0,0.25,1.75,0.0" + 23 * ","
@@ -232,7 +232,7 @@ def test_what_is_not_a_number_is_left_empty(recorder, make_result):
     result = make_result()
     object.__setattr__(result.clients[0], "train_loss", float("nan"))
     recorder.write_round(result, LAPS, [])
-    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9,0,,,0,,,"
+    assert lines(recorder.folder, "metrics/clients.csv")[1] == "1,0,0,10,,4,0.5,0.25,1.5,0.9,0,,,0,,,,"
 
 
 def test_equal_rounds_give_equal_bytes(tmp_path, make_result):

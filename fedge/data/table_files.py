@@ -1,8 +1,8 @@
-"""Rows of a file that describes devices: CSV with a header, or Parquet, told apart by how the file begins.
+"""Rows of a file that describes devices, or moves of clients: CSV with a header, or Parquet.
 
-Read a row, or a slice of rows, at a time, so that a file may be larger than memory. Every cell is text, a
-number of a Parquet file as Python writes it; an empty one is "". Spaces after commas, empty lines and a byte
-order mark do not count.
+The two are told apart by how the file begins. Read a row, or a slice of rows, at a time, so that a file may
+be larger than memory. Every cell is text, a number of a Parquet file as Python writes it; an empty one is "".
+Spaces after commas, empty lines and a byte order mark do not count.
 """
 
 import csv

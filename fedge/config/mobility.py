@@ -1,0 +1,44 @@
+"""Mobility of clients beside other options: what cannot be where clients go from leaf to leaf."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fedge.config import groupings, traits
+from fedge.config.choices import BY_TEST
+from fedge.config.option import ConfigError
+
+if TYPE_CHECKING:
+    from fedge.config.config import Config
+
+_FIXED_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+    ('asynchrony.rule="off"', "the virtual clock gives each device to one leaf",
+     lambda config: config.asynchrony.is_on),
+    ("leaves under one cloud (hierarchy.tree)", "a region gives its mean to every leaf below, also to one "
+     "without clients", lambda config: config.hierarchy.tiers > 2),
+    ('scenario="none"', "groups are planted in leaves, and a client takes its windows along",
+     lambda config: config.scenario != "none"),
+    ("scaffold.levels=1", "corrections between leaves add up to zero under weights that moves change",
+     lambda config: config.scaffold.enabled and config.scaffold.levels > 1),
+    ("cluster.enabled=false, or a cluster.method that compares leaves by a signal in every step",
+     "others remember clients by their leaf",
+     lambda config: config.cluster.enabled
+     and not groupings.GROUPINGS.has(config.cluster.method, traits.BY_SIGNAL)),
+    ('a cluster.count other than "auto"', "its test deals clients to leaves as they were dealt",
+     lambda config: config.cluster.enabled and config.cluster.count == BY_TEST),
+    ('cloud.rule="fedavg"', "another rule would count the model of a leaf without clients",
+     lambda config: not config.cloud.is_mean),
+    ('privacy.kind "off" or "local"', "noise is measured for the clients that a leaf was dealt",
+     lambda config: config.privacy.kind not in ("off", "local")),
+)  # fmt: skip
+
+
+def refuse_mobility(config: "Config") -> None:
+    """Raise ConfigError when clients cannot go from leaf to leaf beside another option."""
+    if not config.hierarchy.moves:
+        return
+    for remedy, why, is_set in _FIXED_ONLY:
+        if is_set(config):
+            raise ConfigError(
+                f"hierarchy.mobility {config.hierarchy.mobility} needs {remedy}, because {why}; set that, or "
+                f'hierarchy.mobility="none"'
+            )

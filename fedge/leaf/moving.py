@@ -1,0 +1,100 @@
+"""Moves of clients from leaf to leaf, between global rounds.
+
+A client takes along all that its leaf knows of it: the weight of its windows, the version of its memory, its
+turns in training, and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's part at the
+leaf stay.
+
+SCAFFOLD. At all times N c = Σ_i n_i c_i over the clients of a leaf, n_i their windows and N = Σ_i n_i: c and
+the c_i begin at zero, and a leaf round moves c by Σ n_i Δc_i / N over those that took part (contract C6). c_i
+estimates the client's own gradient, whatever its leaf, so it goes along as it is. Then the sum loses n_i c_i
+at the one leaf and gains it at the other:
+
+    c ← (N c − n_i c_i) / (N − n_i)        at the leaf that it leaves
+    c ← (N c + n_i c_i) / (N + n_i)        at the leaf that it comes to
+
+Both are the mean of the c_i of the clients that are there then. It is worked out anew, with no rounding of
+earlier moves in it, and is zero at a leaf without clients.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedge.leaf.controls import CONTROL_PART
+from fedge.leaf.leaf import Leaf
+from fedge.states.averaging import State, in_parts, part_of
+
+
+def leaf_of_each(leaves: Sequence[Leaf]) -> dict[int, Leaf]:
+    """Partition id → leaf of every client, unseen ones included."""
+    return {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
+
+
+def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
+    """Let clients go to other leaves.
+
+    Args:
+        leaves: of the run, in order; they change.
+        moves: client that trains → index of the leaf that it goes to.
+
+    Returns:
+        Client → the leaf that it came from, of those that were elsewhere.
+    """
+    place, came_from = leaf_of_each(leaves), {}
+    for client, index in sorted(moves.items()):
+        source, target = place[client], leaves[index]
+        if source is not target:
+            _hand_over(client, source, target)
+            came_from[client] = source.index
+    for leaf in leaves:
+        if leaf.index in came_from.values() or any(moves[client] == leaf.index for client in came_from):
+            leaf.train_samples = dict(sorted(leaf.train_samples.items()))
+            leaf.clients = tuple(leaf.train_samples)
+            if leaf.control is not None:
+                leaf.control = mean_control(leaf, leaf.control)
+    return came_from
+
+
+def _hand_over(client: int, source: Leaf, target: Leaf) -> None:
+    """Give all that a leaf knows of a client to another."""
+    target.train_samples[client] = source.train_samples.pop(client)
+    if client in source.client_controls:
+        target.client_controls[client] = source.client_controls.pop(client)
+    if source.algorithm is not None and target.algorithm is not None and client in source.algorithm.kept:
+        target.algorithm.kept[client] = source.algorithm.kept.pop(client)
+    if source.turns is not None and target.turns is not None:
+        source.turns.hand_over(client, target.turns)
+
+
+def mean_control(leaf: Leaf, like: State) -> State:
+    """Σ_i n_i c_i / Σ_i n_i over the clients of a leaf, float64; zero without any, and c_i of who has none.
+
+    Args:
+        leaf: with its clients.
+        like: entries of a control.
+    """
+    mean = {name: np.zeros_like(array) for name, array in like.items()}
+    held = [
+        (leaf.train_samples[c], leaf.client_controls[c]) for c in leaf.clients if c in leaf.client_controls
+    ]
+
+    def work(batch: dict[str, slice]) -> None:
+        for windows, own in held:
+            for name, part in part_of(own, batch).items():
+                mean[name].reshape(-1)[batch[name]] += windows / leaf.weight * part
+
+    in_parts(work, mean, CONTROL_PART)
+    return mean
+
+
+def settle(leaves: Sequence[Leaf], places: Sequence[Sequence[int]]) -> None:
+    """Put clients where they were at a checkpoint; what leaves know of them is restored after it.
+
+    Args:
+        leaves: of the run, in order, as at its start.
+        places: per leaf its clients that train.
+    """
+    windows = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
+    for leaf, clients in zip(leaves, places, strict=True):
+        leaf.train_samples = {client: windows[client] for client in sorted(clients)}
+        leaf.clients = tuple(leaf.train_samples)

@@ -1,0 +1,312 @@
+"""Mobility: which clients go to which leaf before a global round. A mobility is one function
+
+    move(places, turn, further arguments by keyword) → {client: leaf} of those that go
+
+that is called before every global round. It sees where clients are (`Places`) and the moment (`MoveTurn`),
+which also has chance, and keeps nothing itself. Unseen clients stay. What goes along with a client:
+`fedge.leaf.moving`.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import MOBILITIES
+from fedge.config.topology import leaf_of_clients, unseen_ids
+from fedge.data.table_files import header_of, rows_of
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.moving import move
+from fedge.seeding import Purpose, numpy_stream
+
+logger = logging.getLogger(__name__)
+
+_KEY = "hierarchy.mobility"
+_MOST_TRIED_ROUNDS = 1000
+_HOME = "home"
+_NEAR = 1e-9  # of 1, for shares that add up to it
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the clients are that train; every array is (n,), by `ids`.
+
+    Attributes:
+        ids: partition ids, int64, ascending.
+        leaf: at which each is, int64.
+        home: at which each began, int64.
+        windows: training windows, int64; 1 where a mobility is tried before a run.
+        leaves: of the run.
+        unseen: unseen client → its leaf.
+    """
+
+    ids: np.ndarray
+    leaf: np.ndarray
+    home: np.ndarray
+    windows: np.ndarray
+    leaves: int
+    unseen: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class MoveTurn:
+    """The moment of moves.
+
+    Attributes:
+        global_round: before which clients go, 1, 2, …
+        rng: chance; the same wherever the run is carried out.
+    """
+
+    global_round: int
+    rng: np.random.Generator
+
+
+Moves = Mapping[int, int]
+Mobility = Callable[..., Moves]
+
+
+# --- built in -----------------------------------------------------------------------------------------
+
+
+def schedule(places: Places, turn: MoveTurn, moves: str) -> Moves:
+    """Moves that are said: "3: 4>1; 6: 4>home" sends client 4 to leaf 1 before round 3, and back before 6.
+
+    Raises:
+        ConfigError: the text says none.
+    """
+    return _said(moves, places).get(turn.global_round, {})
+
+
+def _said(text: str, places: Places) -> dict[int, dict[int, int]]:
+    """Global round → client → leaf."""
+    home = dict(zip(places.ids.tolist(), places.home.tolist(), strict=True))
+    found: dict[int, dict[int, int]] = {}
+    for part in str(text).split(";"):
+        before, colon, after = part.partition(":")
+        words = [re.fullmatch(r"\s*(\d{1,9})\s*>\s*(\d{1,9}|home)\s*", word) for word in after.split(",")]
+        if not colon or not re.fullmatch(r"\s*[1-9]\d{0,8}\s*", before) or not all(words):
+            raise ConfigError(
+                f'{_KEY}-args.moves must be rounds with clients and leaves as "3: 4>1, 5>0; 6: 4>home", but '
+                f"is {shown(text)}; mend it"
+            )
+        of_round = found.setdefault(int(before), {})
+        for word in words:
+            assert word is not None
+            client, leaf = int(word[1]), word[2]
+            if client in of_round:
+                raise ConfigError(
+                    f"{_KEY}-args.moves must send a client to one leaf in a round, but sends {client} twice "
+                    f"in round {int(before)}; mend it"
+                )
+            of_round[client] = home.get(client, 0) if leaf == _HOME else int(leaf)
+    return found
+
+
+def markov(
+    places: Places, turn: MoveTurn, stay: float = 0.9, matrix: Sequence[Sequence[float]] | None = None
+) -> Moves:
+    """Each client by itself: it stays with chance `stay`, else goes to another leaf, each as likely.
+
+    From global round 2 on. The chain of every client is the same and begins at its home.
+
+    Args:
+        places: of clients.
+        turn: of the move.
+        stay: chance to stay, 0 to 1.
+        matrix: in place of it, (leaves, leaves): row by row the chances to go from that leaf to each.
+
+    Raises:
+        ConfigError: the chances are none.
+    """
+    chances = _chances(stay, matrix, places.leaves)
+    if turn.global_round == 1:
+        return {}
+    ends = np.cumsum(chances, axis=1)
+    ends[:, -1] = np.inf  # rounding
+    drawn = turn.rng.random(len(places.ids))
+    goes = [
+        int(np.searchsorted(ends[leaf], at, side="right"))
+        for leaf, at in zip(places.leaf, drawn, strict=True)
+    ]
+    return dict(zip(places.ids.tolist(), goes, strict=True))
+
+
+def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
+    """(S, S) float64: row by row the chances to go from a leaf to each."""
+    if matrix is None:
+        if isinstance(stay, bool) or not isinstance(stay, int | float) or not 0 <= stay <= 1:
+            raise ConfigError(f"{_KEY}-args.stay must be a number of 0 to 1, but is {shown(stay)}; try 0.9")
+        others = (1 - stay) / max(1, leaves - 1)
+        even: np.ndarray = np.full((leaves, leaves), others) + np.eye(leaves) * (stay - others)
+        return even
+    try:
+        chances = np.array(matrix, dtype=np.float64)
+    except (TypeError, ValueError):
+        chances = np.zeros(0)
+    is_right = chances.shape == (leaves, leaves) and np.isfinite(chances).all() and (chances >= 0).all()
+    if not is_right or not np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=_NEAR):
+        raise ConfigError(
+            f"{_KEY}-args.matrix must be {leaves} rows of {leaves} chances, each row adding up to 1, but is "
+            f"{shown(matrix)}; mend it"
+        )
+    return chances
+
+
+def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
+    """Moves of a file, CSV or Parquet, with columns round (or global_round), client, leaf.
+
+    From its round on a client is at the leaf. Rows of clients that stay where they are change nothing, also
+    of unseen ones, so clients.csv of a run can be replayed.
+
+    Raises:
+        ConfigError: the file cannot be read, or has other columns or numbers.
+    """
+    file = Path(str(path))
+    stat = file.stat() if file.is_file() else None
+    key = (stat.st_size, stat.st_mtime_ns) if stat else (0, 0)
+    there = _rows(str(file), key).get(turn.global_round, {})
+    return {client: leaf for client, leaf in there.items() if places.unseen.get(client) != leaf}
+
+
+@lru_cache(maxsize=4)
+def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
+    """Global round → client → leaf of a file, read once as long as it is in one state (bytes, time)."""
+    option = f"{_KEY}-args.path"
+    names = header_of(Path(path), option)
+    rounds = next((name for name in ("round", "global_round") if name in names), None)
+    if rounds is None or not {"client", "leaf"} <= set(names):
+        raise ConfigError(
+            f"{option} must have columns round, client and leaf, but {path} has {shown(list(names))}; mend it"
+        )
+    found: dict[int, dict[int, int]] = {}
+    for where, row in rows_of(Path(path), option):
+        cells = [str(row[name]).strip() for name in (rounds, "client", "leaf")]
+        if not all(cell.isdecimal() and len(cell) < 10 for cell in cells):
+            raise ConfigError(
+                f"{option} must have whole numbers of at least 0 as round, client and leaf, but {where} has "
+                f"{shown(cells)}; mend it"
+            )
+        number, client, leaf = map(int, cells)
+        if found.setdefault(number, {}).setdefault(client, leaf) != leaf:
+            raise ConfigError(
+                f"{option} must have a client at one leaf in a round, but {where} has client {client} at "
+                f"leaf {leaf}, too; mend it"
+            )
+    return found
+
+
+# --- asked --------------------------------------------------------------------------------------------
+
+
+class Mover:
+    """Asks the mobility of a run for moves.
+
+    Attributes:
+        home: partition id → leaf at which a client that trains began.
+    """
+
+    def __init__(self, config: Config, seed: int, home: Mapping[int, int], unseen: Mapping[int, int]) -> None:
+        """Keep the constants of the run.
+
+        Args:
+            config: its `hierarchy` section is read.
+            seed: root of the run's streams.
+            home: partition id → leaf of the deal, of clients that train.
+            unseen: the same of unseen clients, which stay.
+        """
+        self._hierarchy = config.hierarchy
+        self._seed = seed
+        self.home = dict(sorted(home.items()))
+        self._unseen = dict(unseen)
+
+    def let_go(self, global_round: int, leaves: Sequence[Leaf]) -> dict[int, int]:
+        """Let clients go before a global round, and say it; return client → leaf that it came from."""
+        leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
+        windows = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
+        came_from = move(leaves, self.moves(global_round, leaf_of, windows))
+        if came_from:
+            logger.info("global round %d: clients that came from another leaf: %s", global_round, came_from)
+        for leaf in leaves:
+            if not leaf.clients:
+                logger.warning(
+                    "global round %d: leaf %d has no clients: it keeps its model and takes part in nothing",
+                    global_round, leaf.index,
+                )  # fmt: skip
+        return came_from
+
+    def moves(
+        self, global_round: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Client → leaf, of clients that go before a global round.
+
+        Args:
+            global_round: 1, 2, …
+            leaf_of: client that trains → leaf at which it is.
+            windows: client → training windows.
+
+        Raises:
+            ConfigError: a mobility of the user's fails, or sends a client that does not train, or to no leaf.
+        """
+        ids = list(self.home)
+        at, home, count = (
+            np.array([of[client] for client in ids], np.int64) for of in (leaf_of, self.home, windows)
+        )
+        leaves = self._hierarchy.num_servers
+        places = Places(np.array(ids, np.int64), at, home, count, leaves, self._unseen)
+        turn = MoveTurn(global_round, numpy_stream(self._seed, Purpose.MOBILITY, global_round))
+        name = self._hierarchy.mobility
+        with MOBILITIES.carried_out(name):
+            found = MOBILITIES.load(name)(places, turn, **self._hierarchy.arguments("mobility"))
+        self._refuse_lie(found, global_round)
+        return {int(c): int(leaf) for c, leaf in sorted(found.items()) if leaf_of[int(c)] != int(leaf)}
+
+    def _refuse_lie(self, found: Any, global_round: int) -> None:
+        """Raise ConfigError unless moves are of clients that train, to leaves that there are."""
+        said = f"{_KEY} {self._hierarchy.mobility} must send clients that train to leaves"
+        if not isinstance(found, Mapping):
+            raise ConfigError(
+                f"{said}, client → leaf, but before global round {global_round} it returned {shown(found)}; "
+                f"mend it"
+            )
+        for pair in found.items():
+            whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
+            if not whole or pair[0] not in self.home or not 0 <= pair[1] < self._hierarchy.num_servers:
+                raise ConfigError(
+                    f"{said} 0 to {self._hierarchy.num_servers - 1}, but before global round {global_round} "
+                    f"it sends {shown(pair[0])} to {shown(pair[1])}; mend it"
+                )
+
+
+def mover_of(config: Config, seed: int, leaves: Sequence[Leaf]) -> Mover | None:
+    """What moves the clients of a run, at its start; None where they stay."""
+    if not config.hierarchy.moves:
+        return None
+    home = {client: leaf.index for leaf in leaves for client in leaf.clients}
+    unseen = {client: leaf.index for leaf in leaves for client in leaf.unseen_clients}
+    return Mover(config, seed, home, unseen)
+
+
+def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int) -> None:
+    """Raise ConfigError when a mobility fails or lies in the rounds of a run, of which windows are not known.
+
+    Args:
+        config: of the run.
+        sizes: clients per leaf.
+        seed: in force.
+    """
+    if not config.hierarchy.moves:
+        return
+    unseen = set(unseen_ids(sizes, config.partition.unseen_clients))
+    places = dict(enumerate(leaf_of_clients(sizes)))
+    home = {client: leaf for client, leaf in places.items() if client not in unseen}
+    mover = Mover(config, seed, home, {client: places[client] for client in unseen})
+    leaf_of = dict(home)
+    for global_round in range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1):
+        leaf_of |= mover.moves(global_round, leaf_of, dict.fromkeys(home, 1))
