@@ -63,7 +63,7 @@ class VirtualTime:
         """
         leaves = [leaf for branch in branches for leaf in leaves_below(branch)]
         self._pace = pace
-        self._leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
+        self._leaves = leaves
         self._at = dict.fromkeys((leaf.index for leaf in leaves), 0.0)
         self._jobs: dict[int, int] = {}
         self.joules: float | None = None
@@ -81,11 +81,12 @@ class VirtualTime:
             up_bytes, down_bytes: of all of them, which share them evenly.
         """
         longest: dict[int, float] = {}
+        leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}  # they may move
         for client in sorted(clients):
             attempt = self._jobs[client] = self._jobs.get(client, 0) + 1
             each = down_bytes / len(clients), up_bytes / len(clients)
             seconds, joules = self._pace.job(client, attempt, *each)
-            leaf = self._leaf_of[client]
+            leaf = leaf_of[client]
             longest[leaf] = max(longest.get(leaf, 0.0), seconds)
             if joules is not None:
                 self.joules = (self.joules or 0.0) + joules

@@ -154,6 +154,7 @@ GOING_ON = {
     "turns": {"hierarchy.selection": "power-of-choice", "hierarchy.participation": "2"},
     "memories": {"train.algorithm": "ditto", "scaffold.enabled": False},
     "at the leaf, too": {"train.algorithm": "feddyn", "scaffold.enabled": False},
+    "virtual time": {"devices.time-rounds": True, "devices.preset": "hierfavg"},
     "norms": {"guard.max-norm-factor": 5.0},
 }
 
