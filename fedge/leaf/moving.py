@@ -93,8 +93,13 @@ def settle(leaves: Sequence[Leaf], places: Sequence[Sequence[int]]) -> None:
     Args:
         leaves: of the run, in order, as at its start.
         places: per leaf its clients that train.
+
+    Raises:
+        ValueError: they are not those of the run, each once.
     """
     windows = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
+    if sorted(client for clients in places for client in clients) != sorted(windows):
+        raise ValueError("clients are at no leaf, or at several")
     for leaf, clients in zip(leaves, places, strict=True):
         leaf.train_samples = {client: windows[client] for client in sorted(clients)}
         leaf.clients = tuple(leaf.train_samples)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedge.config.option import shown
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -93,5 +95,11 @@ class Turns:
 
     @classmethod
     def of_facts(cls, facts: Sequence[Sequence[Any]]) -> "Turns":
-        """Turns of the result of `facts`."""
-        return cls({int(client): ClientTurns(*values) for client, *values in facts})
+        """Turns of the result of `facts`; ValueError where they are none."""
+        for client, *numbers, loss in facts:
+            whole = all(type(number) is int and number >= 0 for number in (client, *numbers))
+            if not whole or len(numbers) != 3 or type(loss) not in (float, int, type(None)):
+                raise ValueError(
+                    f"turns of a client must be numbers, but are {shown(numbers)}, {shown(loss)}"
+                )
+        return cls({client: ClientTurns(*values) for client, *values in facts})

@@ -16,7 +16,7 @@ _FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # kept: 
     "_cluster_counts": (list, (), _NUMBER), "_similarities": (list, (), _NUMBER),
     "_num_leaves": (int, (), ()), "_accepted": (int, (), ()), "_rejected": (int, (), ()),
     "_failed": (dict, _WHOLE, _LINE), "_notes": (list, (), _LINE),
-    "_kept_model": (dict, _WHOLE, _WHOLE), "_changes": (list, (), _LINE),
+    "_kept_model": (dict, _WHOLE, _WHOLE), "_empty": (dict, _WHOLE, _WHOLE), "_changes": (list, (), _LINE),
     "_skipped": (dict, _LINE, _WHOLE), "_lowest_p": (list, (), _NUMBER), "_failed_trials": (int, (), ()),
     "_best_failed": (list, (), _NUMBER), "on_privacy": (str, (), ()),
 }  # fmt: skip

@@ -110,6 +110,14 @@ def test_places_of_a_checkpoint():
     assert [leaf.clients for leaf in leaves] == [(), (0, 1, 2, 3)]
 
 
+@pytest.mark.parametrize(
+    "places", [[[], [3, 0, 2]], [[0], [3, 0, 2, 1]], [[9], [3, 0, 2, 1]], [[0, 1, 2, 3]]]
+)
+def test_places_that_cannot_be_are_refused(places):
+    with pytest.raises(ValueError, match=r"at no leaf|shorter"):
+        settle(leaves_of(), places)
+
+
 def trained(leaf, client, end, number):
     """A leaf round in which one client answers."""
     reply = TrainReply({"w": np.array([end], np.float32)}, leaf.train_samples[client], 5, 0.5, 1.0, 4)

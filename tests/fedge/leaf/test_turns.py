@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,15 @@ def test_what_a_selection_does_with_its_arrays_changes_nothing():
     for array in vars(turns.candidates({4: 10})).values():
         array[:] = 0
     assert turns.facts() == before
+
+
+@pytest.mark.parametrize(
+    "row",
+    [[4, 1, 1, 1], [4, 1, 1, 1, 0.5, 0], [4.0, 1, 1, 1, 0.5], [4, -1, 1, 1, 0.5], [4, 1, 1, 1, "0.5"], []],
+)
+def test_facts_that_are_none_are_refused(row):
+    with pytest.raises(ValueError, match=r"must be numbers|not enough values"):
+        Turns.of_facts([row])
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 5), min_size=1), st.floats(0, 9)), max_size=6))
