@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.cloud.aggregator import CloudAggregator
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import MOBILITIES
@@ -25,6 +26,7 @@ from fedge.data.table_files import header_of, rows_of
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import move
 from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State
 
 logger = logging.getLogger(__name__)
 
@@ -226,14 +228,32 @@ class Mover:
         self.home = dict(sorted(home.items()))
         self._unseen = dict(unseen)
 
-    def let_go(self, global_round: int, leaves: Sequence[Leaf]) -> dict[int, int]:
-        """Let clients go before a global round, and say it; return client → leaf that it came from."""
+    def let_go(
+        self,
+        global_round: int,
+        leaves: Sequence[Leaf],
+        cloud: CloudAggregator,
+        keep: Callable[[State], State],
+    ) -> dict[int, int]:
+        """Let clients go before a global round, and say it; return client → leaf that it came from.
+
+        Args:
+            global_round: 1, 2, …
+            leaves: of the run, in order; they change.
+            cloud: is told.
+            keep: decides where large states lie.
+
+        Raises:
+            ConfigError: as `moves`.
+        """
         leaf_of = {client: leaf.index for leaf in leaves for client in leaf.clients}
         windows = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
         came_from = move(leaves, self.moves(global_round, leaf_of, windows))
         if came_from:
             logger.info("global round %d: clients that came from another leaf: %s", global_round, came_from)
+        cloud.note_moves(bool(came_from), any(not leaf.clients for leaf in leaves))
         for leaf in leaves:
+            leaf.keep_states(keep)
             if not leaf.clients:
                 logger.warning(
                     "global round %d: leaf %d has no clients: it keeps its model and takes part in nothing",

@@ -171,7 +171,10 @@ class HierarchicalStrategy:
         """
         self._transport.begin_round(global_round)
         self._transport.hooks.begin_round(global_round)
-        self._let_clients_move(global_round)
+        if self._mover is not None:
+            keep = self._transport.shared.keep
+            came_from = self._mover.let_go(global_round, self.leaves, self._cloud, keep)
+            self._transport.book.came_from = came_from
         if global_round == 1:
             self._choose_first()
         begun = self._cloud.begin([branch.model for branch in self.branches], global_round)
@@ -200,17 +203,6 @@ class HierarchicalStrategy:
         if self._time is None:
             return result
         return replace(result, virtual_s=self._time.now_s, joules=self._time.joules)
-
-    def _let_clients_move(self, global_round: int) -> None:
-        """Before a global round: let clients go from leaf to leaf, where they do."""
-        if self._mover is None:
-            return
-        book, keep = self._transport.book, self._transport.shared.keep
-        book.came_from = self._mover.let_go(global_round, self.leaves)
-        empty = [leaf.index for leaf in self.leaves if not leaf.clients]
-        self._cloud.note_moves(bool(book.came_from), bool(empty))
-        for leaf in self.leaves:
-            leaf.keep_states(keep)
 
     def _choose_first(self) -> None:
         """Before the first round: where the cloud has several models, let every child choose one."""
