@@ -305,7 +305,7 @@ class Mover:
 
 
 def mover_of(config: Config, seed: int, leaves: Sequence[Leaf]) -> Mover | None:
-    """What moves the clients of a run, at its start; None where they stay."""
+    """Mover of the clients of a run, at its start; None where they stay."""
     if not config.hierarchy.moves:
         return None
     home = {client: leaf.index for leaf in leaves for client in leaf.clients}
