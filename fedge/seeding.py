@@ -39,6 +39,7 @@ class Purpose(IntEnum):
     ALGORITHM = 17  # draws of a client's method beside the order of windows
     DURATION = 18  # draws of a user's duration, attempt by attempt
     MOBILITY = 19  # which clients go to which leaf before a global round
+    ASSOCIATION = 20  # which client stands under which leaf
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

@@ -12,7 +12,7 @@ from fedge.config import groupings, parts, traits
 from fedge.config.choices import BY_TEST
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
-from fedge.config.mobility import refuse_mobility
+from fedge.config.mobility import refuse_association, refuse_mobility
 from fedge.config.option import ConfigError, shown
 from fedge.config.participation import refuse_participation
 from fedge.config.planted import refuse_impossible_groups
@@ -34,6 +34,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_models_of_rounds_that_never_come(config)
     _refuse_privacy_beside_what_it_cannot_cover(config)
     _refuse_personal_layers_that_the_model_lacks(config)
+    refuse_association(config)
     refuse_mobility(config)
     refuse_participation(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)

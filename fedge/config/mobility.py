@@ -1,9 +1,9 @@
-"""Mobility of clients beside other options: what cannot be where clients go from leaf to leaf."""
+"""Mobility and association of clients beside other options: impossible pairs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedge.config import groupings, traits
+from fedge.config import groupings, parts, traits
 from fedge.config.choices import BY_TEST
 from fedge.config.option import ConfigError
 
@@ -42,3 +42,20 @@ def refuse_mobility(config: "Config") -> None:
                 f"hierarchy.mobility {config.hierarchy.mobility} needs {remedy}, because {why}; set that, or "
                 f'hierarchy.mobility="none"'
             )
+
+
+def refuse_association(config: "Config") -> None:
+    """Raise ConfigError when clients cannot change hands beside another option."""
+    hierarchy = config.hierarchy
+    if not hierarchy.associates:
+        return
+    if parts.SCENARIOS.has(config.scenario, traits.FIXED):
+        raise ConfigError(
+            f"hierarchy.association {hierarchy.association} needs another scenario than {config.scenario}, "
+            f'which says itself what leaves hold; set one of them to "none"'
+        )
+    if config.asynchrony.is_on and config.devices.pieces:
+        raise ConfigError(
+            f"hierarchy.association {hierarchy.association} needs devices.pieces=0, because pieces of a user "
+            f"stand together, but it is {config.devices.pieces}; set one of them otherwise"
+        )

@@ -355,6 +355,19 @@ PARTICIPATIONS = Register(
     "hierarchy.participation", "fedge.participations", Entry("auto", "hierarchy.fraction-train of each leaf")
 )
 
+_STANDS_BY = "fedge.data.association"
+ASSOCIATIONS = Register(
+    "hierarchy.association",
+    "fedge.associations",
+    Entry("none", "clients stand where they were dealt"),
+    Entry(
+        "label-balance",
+        "leaves with like shares of classes (Mhaisen et al. 2022)",
+        f"{_STANDS_BY}:label_balance",
+    ),
+    Entry("share", "short delays and like shares of classes (Deng et al. 2021)", f"{_STANDS_BY}:share"),
+)
+
 _MOVES_BY = "fedge.rounds.mobility"
 MOBILITIES = Register(
     "hierarchy.mobility",
@@ -496,4 +509,5 @@ REGISTERS = (
     CLIENT_SELECTIONS,
     PARTICIPATIONS,
     MOBILITIES,
+    ASSOCIATIONS,
 )

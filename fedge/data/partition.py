@@ -16,6 +16,7 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import PARTITIONS, SCENARIOS
 from fedge.config.topology import unseen_ids
 from fedge.config.traits import FILES, OWNERS
+from fedge.data.association import associated
 from fedge.data.owners import (
     NOBODY,
     DealOrder,
@@ -89,6 +90,7 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
         split[~_held(client, windows.labels, planted)] = UNUSED
     clients = _indices(client, split, sum(clients_per_leaf))
     _refuse_empty(clients, windows, config, kind, planted)
+    clients = associated(clients, windows, config, clients_per_leaf, seed)
     return Partition(clients, kind, frozenset(unseen_clients), planted)
 
 

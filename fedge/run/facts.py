@@ -102,6 +102,11 @@ def data_of_owners(
         ConfigError: clients, data and configuration do not fit.
     """
     refuse_other_number(config, len(told))
+    if config.hierarchy.associates:
+        raise ConfigError(
+            f"hierarchy.association {config.hierarchy.association} needs windows that the server deals, but "
+            f'clients own theirs; set hierarchy.association="none"'
+        )
     sizes = clients_per_leaf(config.hierarchy, len(told))
     refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
     first = _alike(told)

@@ -11,6 +11,7 @@ from fedge.config.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
     ALGORITHMS,
+    ASSOCIATIONS,
     AVAILABILITY,
     CALLBACKS,
     CLIENT_SELECTIONS,
@@ -63,6 +64,7 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "train.schedule": (SCHEDULES, config.train.schedule),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
         "leaf.strategy": (RULES, config.leaf.strategy),
+        "hierarchy.association": (ASSOCIATIONS, config.hierarchy.association),
         "hierarchy.mobility": (MOBILITIES, config.hierarchy.mobility),
         "hierarchy.selection": (CLIENT_SELECTIONS, config.hierarchy.selection),
         "cloud.rule": (CLOUD, config.cloud.rule),
@@ -146,6 +148,16 @@ def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
         from fedge.leaf.selection import try_selection
 
         try_selection(hierarchy)
+    for option, args in (("association", hierarchy.association_args), ("mobility", hierarchy.mobility_args)):
+        name = getattr(hierarchy, option)
+        if args and name == getattr(type(hierarchy), option):
+            raise ConfigError(
+                f"hierarchy.{option}-args must be empty for hierarchy.{option} {name}, which takes none, but "
+                f"are {args}; remove them, or name another"
+            )
+    if hierarchy.associates:
+        arguments = hierarchy.arguments("association")
+        ASSOCIATIONS.refuse_wrong_arguments(hierarchy.association, arguments, "clients", "places", "rng")
     if hierarchy.moves:
         arguments = hierarchy.arguments("mobility")
         MOBILITIES.refuse_wrong_arguments(hierarchy.mobility, arguments, "places", "turn")

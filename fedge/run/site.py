@@ -81,6 +81,11 @@ def open_site(
     total = int(facts["clients"])
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code)
+    if "delays" in config.hierarchy.arguments("association"):
+        raise ConfigError(
+            "hierarchy.association-args.delays names a file of the cloud's machine, which leaf servers do "
+            "not read; leave it out, or do without --leaves"
+        )
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
     deal = deal_data(with_own_files(config, data), seed, total, None)

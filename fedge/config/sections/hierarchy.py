@@ -37,6 +37,11 @@ class HierarchyConfig(Section):
         "uniform", "which clients train where not all do", register=parts.CLIENT_SELECTIONS
     )
     selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
+    association: str = option(
+        "none", "which client stands under which leaf, by what it was dealt; see docs/hierarchy.md",
+        register=parts.ASSOCIATIONS,
+    )  # fmt: skip
+    association_args: str = option("", "keyword arguments of the association, as a table", table=True)
     mobility: str = option(
         "none", "clients that go from leaf to leaf between global rounds; see docs/hierarchy.md",
         register=parts.MOBILITIES,
@@ -87,6 +92,11 @@ class HierarchyConfig(Section):
         if said in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(said):
             return None
         return parsed_participation(said, self.num_servers)
+
+    @property
+    def associates(self) -> bool:
+        """Whether clients stand under leaves by more than the order of the deal."""
+        return self.association != type(self).association
 
     @property
     def moves(self) -> bool:

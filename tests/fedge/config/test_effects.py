@@ -160,7 +160,7 @@ REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken f
 ALWAYS = {
     "seed": 4, "num-server-rounds": 1, "clients": 6, "scenario": "gain", "hierarchy.num-servers": 2,
     "hierarchy.tree": "((4,3),(2))", "hierarchy.participation": "2,1,all",
-    "hierarchy.mobility": "markov",
+    "hierarchy.mobility": f"{__name__}:all_change", "hierarchy.association": "label-balance",
     "hierarchy.clients-per-server": "5,2,2", "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.4,
     "leaf.strategy": "fedmedian", "cloud.rule": "fedmedian",
     "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
@@ -175,7 +175,7 @@ ALWAYS = {
     "asynchrony.rule": "fedasync", "evaluate.every": 2,
 }  # fmt: skip
 NEEDS = {
-    "hierarchy.mobility": {"hierarchy.mobility-args": '{"stay": 0.2}'},
+    "hierarchy.association": {"partition.kind": "dirichlet"},
     "leaf.strategy": NO_SCAFFOLD, "privacy.kind": NO_SCAFFOLD, "train.optimizer": NO_SCAFFOLD,
     "train.algorithm": NO_SCAFFOLD, "evaluate.every": {"gate.enabled": False},
     "cluster.enabled": APART, "gate.enabled": {"gate.min-gain": 1.0},
@@ -198,6 +198,12 @@ NO_RESULT = {
 
 # of parts of one's own, which the options that name them stand for
 ARGUMENTS = {key for key in options() if key.endswith("-args")}
+
+
+def all_change(places, turn):
+    """Mobility by which all clients go on to the next leaf before round 2."""
+    goes = (places.leaf + (turn.global_round == 2)) % places.leaves
+    return dict(zip(places.ids.tolist(), goes.tolist(), strict=True))
 
 
 def test_every_option_is_in_one_of_these_lists():

@@ -1,0 +1,287 @@
+"""Association: which client stands under which leaf, decided once, by the windows that the deal gave it.
+
+    associate(clients, places, rng, further arguments by keyword) → (n,) leaf of each client
+
+It sees clients as they were dealt (`Dealt`) and how many places each leaf has, (S,) int64, which it fills.
+What was dealt to clients then changes hands: all else knows clients 0..k0-1 under leaf 0, the next k1 under
+leaf 1 and so on, whoever they are (`partition.csv` has their users). Unseen clients stay where they were.
+Shape letters: n clients that train, S leaves, C classes.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import ASSOCIATIONS
+from fedge.config.topology import unseen_ids
+from fedge.data.table_files import header_of, rows_of
+from fedge.seeding import Purpose, numpy_stream
+from hhar.windows.window_file import Windows
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+_KEY = "hierarchy.association"
+_LEAST = 1e-12  # gain of a swap that is worth one
+_MOST = 2 * 10**8  # pairs of clients that are looked at
+_MOST_SWEEPS = 20
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Clients that train, as they were dealt.
+
+    Attributes:
+        ids: (n,) int64, numbers of the deal, ascending.
+        counts: (n, C) int64, training windows of each class; C is 0 where windows have no class.
+        windows: (n,) int64, training windows.
+    """
+
+    ids: np.ndarray
+    counts: np.ndarray
+    windows: np.ndarray
+
+
+Association = Callable[..., Sequence[int]]
+
+
+# --- built in -----------------------------------------------------------------------------------------
+
+
+def label_balance(
+    clients: Dealt, places: np.ndarray, rng: np.random.Generator, delays: str = ""
+) -> np.ndarray:
+    """Leaves whose classes are shared as over all clients: the least Σ_l Σ_c |N_lc / N_l − N_c / N|.
+
+    Source: Mhaisen et al. 2022, "Optimal User-Edge Assignment in Hierarchical Federated Learning Based on
+    Statistical Properties and Network Topology Constraints": distances between the leaves' class shares are
+    made small under limits of reach. What differs: every leaf has the places that
+    `hierarchy.clients-per-server` says; the sum is made smaller by swaps of two clients until none helps,
+    where the paper solves a program of whole numbers; reach is what `delays` has.
+
+    Args:
+        clients: as dealt.
+        places: (S,) of each leaf.
+        rng: unused.
+        delays: file of `delays_of`, whose pairs alone are possible; empty: all are.
+    """
+    _refuse_without_classes(clients, "label-balance")
+    costs = np.where(np.isfinite(delays_of(delays, clients, len(places))), 0.0, np.inf)
+    all_shares = clients.counts.sum(axis=0) / clients.counts.sum()
+
+    def of_leaves(counts: np.ndarray) -> np.ndarray:
+        """Distance of leaves (…, C), each with windows, to all clients."""
+        found: np.ndarray = np.abs(_shares(counts) - all_shares).sum(axis=-1)
+        return found
+
+    return _swapped(clients, places, costs, of_leaves)
+
+
+def share(
+    clients: Dealt, places: np.ndarray, rng: np.random.Generator, gamma: float = 1.0, delays: str = ""
+) -> np.ndarray:
+    """Mean delay of clients plus γ × the mean divergence of leaves: Σ_l N_l / N · KL(P_l ‖ P).
+
+    P_l are the shares of classes of leaf l, P those of all clients, KL in nats.
+
+    Source: Deng et al. 2021, "SHARE: Shaping Data Distribution at Edge for Communication-Efficient
+    Hierarchical Federated Learning". What differs: the leaves are given, there they are chosen among the
+    clients; every leaf has its places; both aims are one sum, which swaps of two clients make smaller until
+    none helps.
+
+    Args:
+        clients: as dealt.
+        places: (S,) of each leaf.
+        rng: unused.
+        gamma: γ, at least 0, in seconds per nat.
+        delays: file of `delays_of`; empty: there are none.
+
+    Raises:
+        ConfigError: γ is no such number, or windows have no class.
+    """
+    _refuse_without_classes(clients, "share")
+    if isinstance(gamma, bool) or not isinstance(gamma, int | float) or not 0 <= gamma < math.inf:
+        raise ConfigError(f"{_KEY}-args.gamma must be a number of at least 0, but is {shown(gamma)}; try 1.0")
+    costs = delays_of(delays, clients, len(places)) / len(clients.ids)
+    total = clients.counts.sum()
+    all_shares = clients.counts.sum(axis=0) / total
+
+    def of_leaves(counts: np.ndarray) -> np.ndarray:
+        """Weighted divergence of leaves (…, C)."""
+        shares = _shares(counts)
+        ratio = np.divide(shares, all_shares, out=np.ones_like(shares), where=shares > 0)
+        found: np.ndarray = gamma * (counts.sum(axis=-1) / total) * (shares * np.log(ratio)).sum(axis=-1)
+        return found
+
+    return _swapped(clients, places, costs, of_leaves)
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    """Shares of classes (…, C) of numbers of windows (…, C), each row with one at least."""
+    shares: np.ndarray = counts / counts.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
+    """(n, S) float64: seconds between client and leaf of a file; infinite where it names none, 0 without it.
+
+    Args:
+        path: CSV or Parquet with columns client (number of the deal), leaf, delay; empty for no file.
+        clients: as dealt.
+        leaves: S.
+
+    Raises:
+        ConfigError: it cannot be read, or has other columns or numbers.
+    """
+    if not path:
+        return np.zeros((len(clients.ids), leaves))
+    option, file = f"{_KEY}-args.delays", Path(str(path))
+    if not {"client", "leaf", "delay"} <= set(header_of(file, option)):
+        raise ConfigError(f"{option} must have columns client, leaf and delay, but {path} has not; mend it")
+    at = {int(client): row for row, client in enumerate(clients.ids)}
+    found = np.full((len(clients.ids), leaves), np.inf)
+    for where, row in rows_of(file, option):
+        try:
+            client, leaf, delay = int(row["client"]), int(row["leaf"]), float(row["delay"])
+        except (TypeError, ValueError):
+            client, leaf, delay = -1, -1, math.nan
+        if client < 0 or not 0 <= leaf < leaves or not 0 <= delay < math.inf:
+            raise ConfigError(
+                f"{option} must have client, leaf (0 to {leaves - 1}) and seconds of at least 0, but {where} "
+                f"has {shown(dict(row))}; mend it"
+            )
+        if client in at:  # others are unseen clients, or not of this run
+            found[at[client], leaf] = delay
+    return found
+
+
+def _refuse_without_classes(clients: Dealt, name: str) -> None:
+    """Raise ConfigError where windows have no class by which leaves could be alike."""
+    if not clients.counts.shape[1]:
+        raise ConfigError(
+            f"{_KEY} {name} needs windows of one class each, but these have none; use another, or "
+            f'{_KEY}="none"'
+        )
+
+
+def _swapped(
+    clients: Dealt, places: np.ndarray, costs: np.ndarray, of_leaves: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """(n,) leaves by which Σ costs + Σ of_leaves is no larger after any swap of two clients.
+
+    Args:
+        clients: as dealt, which is where it begins if everybody can be there.
+        places: (S,) of each leaf.
+        costs: (n, S) of each client at each leaf; infinite where it cannot be.
+        of_leaves: cost of leaves by their windows of each class (…, C).
+    """
+    leaf = _first(costs, places)
+    counts, everybody = clients.counts, np.arange(len(leaf))
+    sums = np.zeros((len(places), counts.shape[1]), dtype=np.int64)
+    np.add.at(sums, leaf, counts)
+    for _ in range(max(1, min(_MOST_SWEEPS, _MOST // max(1, len(leaf) ** 2)))):
+        has_changed = False
+        for one in everybody:
+            mine, theirs = leaf[one], leaf
+            change = counts - counts[one]  # that leaf `mine` gains by a swap with each
+            now = (
+                of_leaves(sums[mine]) + of_leaves(sums)[theirs] + costs[one, mine] + costs[everybody, theirs]
+            )
+            then = of_leaves(sums[mine] + change) + of_leaves(sums[theirs] - change)
+            gain = now - (then + costs[one, theirs] + costs[everybody, mine])
+            gain[theirs == mine] = -np.inf
+            other = int(np.argmax(gain))
+            if gain[other] > _LEAST:
+                sums[mine] += change[other]
+                sums[leaf[other]] -= change[other]
+                leaf[one], leaf[other] = leaf[other], mine
+                has_changed = True
+        if not has_changed:
+            break
+    return leaf
+
+
+def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """(n,) leaves to begin with: as dealt, or where that cannot be the least costs.
+
+    Raises:
+        ConfigError: not everybody can be anywhere.
+    """
+    dealt = np.repeat(np.arange(len(places)), places)
+    if np.isfinite(costs[np.arange(len(dealt)), dealt]).all():
+        return dealt
+    from scipy.optimize import linear_sum_assignment
+
+    of_places = costs[:, dealt]
+    try:
+        rows, columns = linear_sum_assignment(of_places)
+    except ValueError:
+        raise ConfigError(
+            f"{_KEY}-args.delays must leave every client a leaf with a place for it, but does not; add rows, "
+            f"or change hierarchy.clients-per-server"
+        ) from None
+    leaf: np.ndarray = dealt[columns[np.argsort(rows)]]
+    return leaf
+
+
+# --- asked --------------------------------------------------------------------------------------------
+
+
+def associated(
+    parts: Sequence[Parts], windows: Windows, config: Config, clients_per_leaf: Sequence[int], seed: int
+) -> list[Parts]:
+    """Windows of each client, changed hands by the association of a run.
+
+    Args:
+        parts: per client, as dealt.
+        windows: of the run.
+        config: its sections on hierarchy and partition are read.
+        clients_per_leaf: S numbers.
+        seed: root of the run's streams.
+
+    Raises:
+        ConfigError: an association of the user's fails, or leaves a place free.
+    """
+    if not config.hierarchy.associates:
+        return list(parts)
+    unseen = set(unseen_ids(clients_per_leaf, config.partition.unseen_clients))
+    known = [client for client in range(len(parts)) if client not in unseen]
+    places = np.array(clients_per_leaf, np.int64) - config.partition.unseen_clients
+    dealt = Dealt(np.array(known, np.int64), *_counted([parts[client][0] for client in known], windows))
+    name, rng = config.hierarchy.association, numpy_stream(seed, Purpose.ASSOCIATION)
+    with ASSOCIATIONS.carried_out(name):
+        given = ASSOCIATIONS.load(name)(dealt, places, rng, **config.hierarchy.arguments("association"))
+    leaf = _checked(name, given, places)
+    order = np.argsort(leaf, kind="stable")  # of leaf 0 first, each leaf's in the order of the deal
+    found = list(parts)
+    for client, was in zip(known, order, strict=True):
+        found[client] = parts[known[was]]
+    return found
+
+
+def _counted(train: Sequence[np.ndarray], windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """Per client its training windows of each class (n, C), and all of them (n,)."""
+    has_classes = windows.y.ndim == 1 and windows.y.dtype.kind in "iu" and len(windows.classes) > 0
+    classes = len(windows.classes) if has_classes else 0
+    counts = [np.bincount(windows.y[rows], minlength=classes) if classes else [] for rows in train]
+    return np.array(counts, np.int64).reshape(len(train), classes), np.array(
+        [len(r) for r in train], np.int64
+    )
+
+
+def _checked(name: str, given: Any, places: np.ndarray) -> np.ndarray:
+    """(n,) leaves that an association gave; ConfigError unless they fill every place."""
+    leaf = np.asarray(given) if isinstance(given, Sequence | np.ndarray) else np.zeros(0)
+    fits = leaf.shape == (int(places.sum()),) and leaf.dtype.kind in "iu"
+    fits = fits and leaf.min() >= 0 and leaf.max() < len(places)
+    if not fits or np.bincount(leaf, minlength=len(places)).tolist() != places.tolist():
+        raise ConfigError(
+            f"{_KEY} {name} must return the leaf of each of {int(places.sum())} clients, "
+            f"{shown(places.tolist())} of each leaf, but returned {shown(given)}; mend it"
+        )
+    found: np.ndarray = leaf
+    return found
