@@ -267,7 +267,8 @@ def _counted(train: Sequence[np.ndarray], windows: Windows) -> tuple[np.ndarray,
     """Per client its training windows of each class (n, C), and all of them (n,)."""
     has_classes = windows.y.ndim == 1 and windows.y.dtype.kind in "iu" and len(windows.classes) > 0
     classes = len(windows.classes) if has_classes else 0
-    counts = [np.bincount(windows.y[rows], minlength=classes) if classes else [] for rows in train]
+    nothing = np.zeros(0, np.int64)
+    counts = [np.bincount(windows.y[rows], minlength=classes) if classes else nothing for rows in train]
     return np.array(counts, np.int64).reshape(len(train), classes), np.array(
         [len(r) for r in train], np.int64
     )
