@@ -1,10 +1,12 @@
-"""Room for a process's memory: a limit on its address space (`ulimit -v`, RLIMIT_AS), looked at before work.
+"""Room for a process's memory and files: limits of the system, looked at before work, or named after it.
 
-SciPy's OpenBLAS takes 32 MiB for each of its threads when it is loaded. Where the system has none, it asks
-again without end and holds Python's lock meanwhile: no signal, no thread of Python's ends such a process. So
-under a limit it is loaded first of all, when its room is known to be there.
+A limit on the address space (`ulimit -v`, RLIMIT_AS): SciPy's OpenBLAS takes 32 MiB for each of its threads
+when it is loaded. Where the system has none, it asks again without end and holds Python's lock meanwhile: no
+signal, no thread of Python's ends such a process. So under a limit it is loaded first of all, when its room
+is known to be there.
 """
 
+import errno
 import math
 import mmap
 import os
@@ -14,9 +16,11 @@ from fedge.config.option import ConfigError
 from fedge.process.threads import available_cores
 
 BARE_MIB = 1536  # a run of small models with one thread of OpenBLAS's takes 1,290 MiB of addresses
+LEAST_FILES = 64  # open at a time; a small run in this process has fewer than 24
 THREAD_MIB = 80  # of a further one: a stack and a buffer, in NumPy's copy and in SciPy's
 _BLAS_MIB = 40  # for a thread of SciPy's copy alone
 _MIB = 2**20
+_OF_FILES = (errno.EMFILE, errno.ENFILE)
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # that OpenBLAS obeys, the first before the second
 
 
@@ -45,11 +49,14 @@ def needed_mib() -> int:
 
 
 def refuse_little_room() -> None:
-    """Refuse to load libraries in too small an address space; under a limit that will do, load SciPy's first.
+    """Refuse to load libraries in too small an address space, or with too few files open at a time.
+
+    Under a limit of the address space that will do, SciPy's are loaded first.
 
     Raises:
-        ConfigError: the limit is too small for any run, or too little of it is left.
+        ConfigError: a limit is too small for any run, or too little of the address space is left.
     """
+    _refuse_few_files()
     limit, needed = limit_mib(), needed_mib()
     if limit == math.inf:
         return
@@ -59,6 +66,17 @@ def refuse_little_room() -> None:
     if not _fits(wanted * _MIB):
         raise _little(f"such that {wanted} MiB are left for SciPy's OpenBLAS", limit)
     import scipy.linalg  # noqa: F401 - held from now on
+
+
+def _refuse_few_files() -> None:
+    with suppress(ImportError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit != resource.RLIM_INFINITY and limit < LEAST_FILES:
+            raise ConfigError(
+                f"open files (ulimit -n) must be at least {LEAST_FILES}, but are {limit}; allow more"
+            )
 
 
 def _fits(size: int) -> bool:
@@ -75,3 +93,9 @@ def _little(rule: str, limit: float) -> ConfigError:
         f"the limit of the address space (ulimit -v) must be {rule}, but is {limit:.0f} MiB; raise it, or "
         f"have fewer threads: export {_THREADS[0]}=1"
     )
+
+
+def remedy(error: BaseException) -> str:
+    """Remedy for a file that could not be written: room on the disk, or more files at a time."""
+    is_of_files = isinstance(error, OSError) and error.errno in _OF_FILES
+    return "allow more open files (ulimit -n)" if is_of_files else "make room"

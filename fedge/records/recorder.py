@@ -18,6 +18,7 @@ from fedge.data.composition import Holding
 from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
 from fedge.process.memory import ProcessMemory
+from fedge.process.room import remedy
 from fedge.records.catalog import PARTITION, ROUND_TABLES
 from fedge.records.columns import Table
 from fedge.records.folder import write_whole
@@ -187,7 +188,7 @@ class Recorder:
         except OSError as error:
             goes_on = bool(checkpoints(self.folder / FOLDER))
             raise RecordError(
-                f"cannot write {what} of {self.folder}: {error.strerror or error}; make room, then "
+                f"cannot write {what} of {self.folder}: {error.strerror or error}; {remedy(error)}, then "
                 + (f"fedge resume {self.folder}" if goes_on else "start the run again")
             ) from error
 

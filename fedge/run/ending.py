@@ -13,6 +13,7 @@ from fedge.config.option import ConfigError
 from fedge.console.lines import Console
 from fedge.exchange.engine import RunError
 from fedge.process import exits
+from fedge.process.room import remedy
 from fedge.process.watchdog import StallError
 from fedge.records.folder import short
 from fedge.records.recorder import Recorder, RecordError
@@ -171,7 +172,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return (
-            f"the run folder could not be written ({where}{error.strerror or error}); make room, or choose "
-            f"another runs-dir"
+            f"the run folder could not be written ({where}{error.strerror or error}); {remedy(error)}, "
+            f"or choose another runs-dir"
         ).replace("\n", " ")
     return f"{type(error).__name__}: {error}".replace("\n", " ")

@@ -24,6 +24,7 @@ import numpy as np
 from fedge.config.option import ConfigError
 from fedge.process.durable import sync
 from fedge.process.escape import printable
+from fedge.process.room import remedy
 from fedge.process.threads import in_threads
 from fedge.states.averaging import State
 from fedge.states.files import FileState, Joined, StateFileError, map_state, write_state
@@ -94,9 +95,9 @@ def write_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         next_step = (
-            f"earlier ones are intact: make room, then fedge resume {parent.parent}"
+            f"earlier ones are intact: {remedy(error)}, then fedge resume {parent.parent}"
             if checkpoints(parent)
-            else "it is the first: make room, then start the run again"
+            else f"it is the first: {remedy(error)}, then start the run again"
         )
         raise CheckpointError(f"cannot write checkpoint {folder}: {reason}; {next_step}") from error
     return folder

@@ -1,5 +1,6 @@
 """Limits of the address space: one line before any library is loaded, or room held for OpenBLAS."""
 
+import errno
 import resource
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from small_runs import small_config
 from fedge.config.option import ConfigError
 from fedge.launch.flower import toml_of
 from fedge.process import room
-from fedge.process.room import blas_threads, limit_mib, needed_mib, refuse_little_room
+from fedge.process.room import blas_threads, limit_mib, needed_mib, refuse_little_room, remedy
 from fedge.process.threads import available_cores
 
 FEDGE = str(Path(sys.executable).with_name("fedge"))
@@ -98,3 +99,25 @@ def test_a_run_ends_by_itself_in_the_least_room(tmp_path):
     done = under(needed_mib(), FEDGE, "run", "-c", str(config), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "run folder: " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "demo"])
+def test_few_open_files_are_one_line(tmp_path, command):
+    done = subprocess.run(
+        [FEDGE, command], capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (63, 63)),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        4,
+        "fedge: open files (ulimit -n) must be at least 64, but are 63; allow more\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(OSError(errno.EMFILE, "x"), "allow more open files (ulimit -n)"),
+     (OSError(errno.ENOSPC, "x"), "make room"),
+     (OSError("x"), "make room"), (ValueError("x"), "make room")],
+)  # fmt: skip
+def test_the_remedy_is_of_the_error(error, said):
+    assert remedy(error) == said
