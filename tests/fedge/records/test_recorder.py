@@ -29,7 +29,8 @@ HEADERS = {
     "unseen_accuracy_jain,unseen_loss_mean,unseen_macro_f1_mean,cloud_uplink_bytes,cloud_downlink_bytes,"
     "churn,ari,nmi,homogeneity,completeness,shared_accuracy_mean,shared_accuracy_worst,tuned_accuracy_mean,"
     "tuned_accuracy_worst,epsilon_spent,val_accuracy_mean,val_accuracy_std,val_accuracy_worst,val_loss_mean,"
-    "leaf_accuracy_mean,leaf_accuracy_std,leaf_accuracy_worst,leaf_accuracy_p10,leaf_accuracy_jain",
+    "leaf_accuracy_mean,leaf_accuracy_std,leaf_accuracy_worst,leaf_accuracy_p10,leaf_accuracy_jain,"
+    "virtual_s,joules",
     "metrics/leaf_rounds.csv": "global_round,leaf,cluster,val_accuracy_own,val_accuracy_offered,gate,"
     "test_accuracy,test_loss,macro_f1,num_clients,train_samples,kept_model,unseen_accuracy,unseen_loss,"
     "unseen_macro_f1,unseen_clients,serves,blend,val_windows,val_only_own,val_only_offered,val_standard_error,"
@@ -77,7 +78,7 @@ def test_rows_by_hand(recorder, make_result):
     assert lines(recorder.folder, "metrics/global_rounds.csv")[1:] == [
         f"1,0.75,0.25,0.5,{loss},0.625,1.75,2,0 1,1,1,2,1,1000,2000,1.75,exception 1,0.55,0.9,,,,,,,,0,0"
         + 14 * ","
-        + ",0.75,0.0,0.75,0.75,1.0"
+        + ",0.75,0.0,0.75,0.75,1.0,,"
     ]
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1:] == [
         "1,0,0,0.5,0.75,accepted,0.75,0.6,0.7,2,40,0,,,,0,own,,,,,,,,,,,",
@@ -131,7 +132,7 @@ def test_unseen_clients_and_truth_by_hand(recorder, make_result):
     assert row[1:4] == ["0.5", "0.0", "0.5"]
     assert row[17:] == [
         "0.5", "1.0", "1.0", "0.0", "1.0", "1.0", "1.0", "0.3", "1.0", "30", "40", "0.5", "0.0", "0.0",
-        "1.0", "0.0", "", "", "", "", "", "", "", "", "", "0.75", "0.0", "0.75", "0.75", "1.0",
+        "1.0", "0.0", "", "", "", "", "", "", "", "", "", "0.75", "0.0", "0.75", "0.75", "1.0", "", "",
     ]  # fmt: skip
     assert lines(recorder.folder, "metrics/leaf_rounds.csv")[1].endswith(
         ",2,40,0,1.0,0.3,0.875,1,own,,,,,,,,,,,"
