@@ -77,14 +77,14 @@ def _cleaned_output(output: Any) -> Any:
     if "metadata" in output:
         output.metadata = {}
     if output.output_type == "stream":
-        output.text = _steady(output.text)
+        output.text = steady(output.text)
     for kind in ("text/plain", "text/html"):
         if kind in output.get("data", {}):
-            output.data[kind] = _steady(output.data[kind])
+            output.data[kind] = steady(output.data[kind])
     return output
 
 
-def _steady(text: str) -> str:
+def steady(text: str) -> str:
     """A text without what changes from run to run."""
     for changes, stands in _CHANGES:
         text = changes.sub(stands, text)
