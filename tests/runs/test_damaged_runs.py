@@ -211,3 +211,13 @@ def test_a_forged_run_is_one_line_or_no_worse(study, tmp_path, cases, commands):
             found += [f"folder {number}, fedge {command}, {what}: {fault}"] if fault else []
     print(f"{len(cases)} folders, {len(found)} wrong; (command, exit code): {dict(sorted(count.items()))}")
     assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize("kept", [0, 20, 400])
+def test_a_table_of_workers_that_was_cut_costs_no_report(study, tmp_path, kept):
+    """Case 4104 of the damaged ones: a page says what it can without the workers' rows."""
+    run = laid_out(study, tmp_path / "place", "report")
+    path = run / "timing" / "workers.csv"
+    path.write_bytes(path.read_bytes()[:kept])
+    fault, code, _, _ = tried("report", run, tmp_path / "place")
+    assert (fault, code) == (None, OK)

@@ -90,8 +90,10 @@ def bound_sentence(run: RunData) -> str:
 def idle_reason(run: RunData) -> str:
     """Say which worker was idle most and why; nothing if none was for long, or if there is only one."""
     per_worker = per_worker_of(run)
+    if len(per_worker) < 2:  # none, where the workers' table was cut
+        return ""
     idlest = per_worker.sort("idle_share", "worker", descending=[True, False]).row(0, named=True)
-    if len(per_worker) < 2 or idlest["idle_share"] < _WORTH_SAYING:
+    if idlest["idle_share"] < _WORTH_SAYING:
         return ""
     text = f"worker {idlest['worker']} idle {100 * idlest['idle_share']:.0f} % of the wait because "
     workers = int(_timed(run)["workers"].max())  # type: ignore[arg-type]
