@@ -84,7 +84,7 @@ class Groups:
         Args:
             likeness: of updates from the run's first model; None where nobody has answered.
             evaluation: 1, 2, …
-            exchange_bytes: that the question took.
+            exchange_bytes: bytes that the question took.
         """
         config, before = self._config, self.labels
         tests = "no device has answered" if likeness is None else dealt_tests(likeness, config, self._seed)

@@ -30,7 +30,7 @@ class DevicePace:
     def job(
         self, client: int, attempt: int, down_bytes: float, up_bytes: float
     ) -> tuple[float, float | None]:
-        """Seconds, and joules, of a client's job; the arguments as in the protocol."""
+        """Seconds, and joules, of a client's job that moves some bytes; the arguments as in the protocol."""
         times = self._durations.times(client, self._windows[client], self._draws.of(client, attempt))
         down, up = self._durations.links(client)
         radio_s = times.down_s + down_bytes / down + times.up_s + up_bytes / up
@@ -40,7 +40,7 @@ class DevicePace:
         return radio_s + times.train_s, train * times.train_s + radio * radio_s
 
     def link(self, nbytes: int) -> float:
-        """Seconds that arrays take between a server and the one above it; nothing takes no time."""
+        """Seconds that bytes take between a server and the one above it; none take no time."""
         return self._delay_s + nbytes / self._bytes_s if nbytes else 0.0
 
 

@@ -133,7 +133,7 @@ class RoundBook:
         self.note_seconds(client, reply.seconds)
 
     def note_seconds(self, client: int, seconds: float) -> None:
-        """Take in that a client has trained so long in a leaf round."""
+        """Take in the seconds that a client has trained in a leaf round."""
         self.trained.add(client)
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
 

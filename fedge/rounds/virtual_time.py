@@ -28,8 +28,8 @@ class Pace(Protocol):
         Args:
             client: its partition id.
             attempt: the client's how-manieth job, 1, 2, …
-            down_bytes: that it receives.
-            up_bytes: that it sends.
+            down_bytes: bytes that it receives.
+            up_bytes: bytes that it sends.
         """
         ...
 

@@ -106,7 +106,7 @@ CASES = {
     "devices.availability": ("markov", CLOCK, {}),
     "devices.dropout": (0.5, CLOCK, {}),
     "devices.partial-work": (
-        True, {**CLOCK, "devices.preset": "equal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1}, {},
+        True, {**CLOCK, "devices.preset": "half-normal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1}, {},
     ),
     "devices.traced": (2, CLOCK, {}),
     "devices.time-rounds": (True, {}, CLOCK),
