@@ -78,7 +78,7 @@ class VirtualTime:
 
         Args:
             clients: whose replies count; those that failed take no time.
-            up_bytes, down_bytes: of all of them, which share them evenly.
+            up_bytes, down_bytes: bytes of all of them, which share them evenly.
         """
         longest: dict[int, float] = {}
         leaf_of = {client: leaf.index for leaf in self._leaves for client in leaf.clients}  # they may move
