@@ -23,11 +23,13 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 MOTIONSENSE ?= data/motionsense.npz
 HHAR ?= data/hhar-9users.npz
 MNIST ?= data/mnist.npz
+# x (N, 3, 32, 32) uint8, y, split, classes, for `make ten-by-ten`
+PICTURES ?= data/cifar10-images.npz
 # 28 × 28 images, at least 26,000, for `make feature-skew`: x (N, 28, 28) uint8 and y (N,)
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-draws results-devices results-revive results-precision draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-methods results-draws results-devices results-revive results-precision draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -39,6 +41,11 @@ SIDE_BY_SIDE := --dist worksteal
 # the checks take a core that tests, which wait now and then, leave free
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 check types tests
+
+# ten leaves of ten clients, six methods, on PICTURES, a file of images (studies/protocols/prepare.py)
+ten-by-ten: $(STAMP)
+	test -f data/cifar10.npz || $(BIN)/python -m studies.protocols.prepare $(PICTURES) data/cifar10.npz
+	$(BIN)/fedge sweep studies/protocols/ten-by-ten.toml
 
 quick: $(STAMP)
 	$(MAKE) --no-print-directory --jobs 2 check types quick-tests
@@ -113,6 +120,12 @@ results: $(STAMP)
 results-quick: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/quick/*.toml
 	$(BIN)/python -m studies.draws_part --studies studies/quick --pages
+
+# methods of clients (Ditto, pFedMe, FedRep) and families of models beside Fedge: 80 runs
+results-methods: $(STAMP)
+	mkdir -p data/study
+	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
+	$(BIN)/fedge sweep studies/methods/*.toml
 
 # what asynchrony buys on a virtual clock: 106 runs, about two hours on two cores
 results-devices: $(STAMP)

@@ -17,7 +17,7 @@ from fedge.algorithm.making import algorithm_of
 from fedge.algorithm.taking_part import own_models, plain_training, take_part
 from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
-from fedge.client.memory import keep_memory, memory_in
+from fedge.client.memory import keep_memory, memory_in, memory_or_lost
 from fedge.client.privacy import private_state
 from fedge.client.secret import secret_of
 from fedge.client.together import train_together
@@ -187,7 +187,8 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
         beside=unpacked(beside_of(message)), correction=added, config=config_of(message), draws=draws,
     )  # fmt: skip
     place = memory_place(message)
-    part = take_part(algorithm_of(config.train), stands, memory_in(place, client))
+    remembered, lost = memory_or_lost(place, client, context.node_config)
+    part = take_part(algorithm_of(config.train), stands, remembered)
     clock.lap(TRAIN)
     sent = {name: array for name, array in part.sent.items() if name in received}
     sent_of = received if len(sent) == len(received) else {name: received[name] for name in sent}
@@ -198,11 +199,11 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     )  # fmt: skip
     clock.lap(TRAIN)
     result = TrainResult(state, part.loss, part.steps)
-    kept = keep_memory(place, client, round_context.leaf_round, part.memory)
+    kept = keep_memory(place, client, round_context.leaf_round, part.memory, context.node_config)
     clock.lap(TRAIN)
     return train_reply(
         message, result, len(y), clock.seconds - before_s, clipped, clock.finish,
-        part.weight, part.arrays, kept,
+        part.weight, part.arrays, kept, lost,
     )  # fmt: skip
 
 
@@ -267,7 +268,8 @@ def _models(
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
         )  # fmt: skip
         place = memory_place(message)
-        made = own_models(algorithm_of(config.train), stands, memory_in(place, client), place.unseen)
+        remembered = memory_in(place, client, context.node_config)
+        made = own_models(algorithm_of(config.train), stands, remembered, place.unseen)
         clock.lap(TRAIN)
         yield from ((f"{OWN_MODELS}/{name}", own) for name, own in made.items())
 

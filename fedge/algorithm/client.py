@@ -16,7 +16,7 @@ from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, f
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
 from fedge.states.named import Memory
-from fedge.training.local import TrainResult, pass_order
+from fedge.training.local import TrainResult, one_pass
 from fedge.training.models import head_names, layer_names
 from fedge.training.module_state import load_state
 from fedge.training.own_models import OwnDraws
@@ -204,9 +204,10 @@ class Client:
         """
         settings = self._changed(None, {} if epochs is None else {"epochs": epochs})
         for steps in settings.passes(self.windows):
-            order = pass_order(self.windows, settings.batch_size, steps, self.stream(stream))
-            for batch in order.split(settings.batch_size):
-                yield self.windows_at(batch)
+            batches = one_pass(self.windows, settings, steps, self.stream(stream))
+            device = next(self.network.parameters()).device
+            for batch in batches.rows(self.x.device):
+                yield batches.inputs(self.x, batch).to(device), self.y.index_select(0, batch).to(device)
 
     def windows_at(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Windows and labels of some indices (B,), copied to the network's device."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedge.states.averaging import State
 from fedge.training.host import keep_freed_memory, torch_threads
-from fedge.training.local import pass_loss, pass_order
+from fedge.training.local import one_pass, pass_loss
 from fedge.training.module_state import get_state, tensor_of
 from fedge.training.own_models import OwnDraws
 from fedge.training.passes import mean_of_passes
@@ -177,11 +177,11 @@ def descend(
         trainer = Trainer(network, settings, changes, draws)
         losses, passes = [], settings.passes(len(y))
         for count in passes:
-            taken, order = trainer.steps, pass_order(len(y), settings.batch_size, count, generator)
-            rows = order.to(device).split(settings.batch_size)
-            found = [trainer.step(x.index_select(0, at), y.index_select(0, at)) for at in rows]
+            taken, batches = trainer.steps, one_pass(len(y), settings, count, generator)
+            rows = batches.rows(device)
+            found = [trainer.step(batches.inputs(x, at), y.index_select(0, at)) for at in rows]
             per_step = torch.stack(found).double().cpu().numpy()
-            losses.append(pass_loss(per_step, len(order), settings.batch_size, taken))
+            losses.append(pass_loss(per_step, len(batches.order), settings.batch_size, taken))
         return Fit(
             trainer.state(), mean_of_passes(losses, passes, len(y), settings.batch_size), trainer.steps
         )

@@ -1,30 +1,93 @@
-"""Memory of a client's algorithm, read before a message is answered and written after training."""
+"""Memory of a client's algorithm, read before a message is answered and written after training.
 
+In a simulation it lies in the run's folder. Clients that own their data keep it on their own machine, in a
+folder that their node's configuration names, and a cloud never: of a message only the run's name is read.
+"""
+
+import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedge.exchange.algorithm import MemoryPlace
 from fedge.states.averaging import State
-from fedge.states.memory import Kept, read_memory, write_memory
+from fedge.states.files import StateFileError
+from fedge.states.memory import Kept, forget_memories, read_memory, write_memory
 from fedge.states.named import Memory, unpacked
 
+KEY = "memory-folder"  # of a node's configuration
+_RUN = re.compile(r"[0-9a-f]{16}")
 
-def memory_in(place: MemoryPlace, client: int) -> Memory | None:
+
+def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> Memory | None:
     """The memory of a client in the version that counts, in arrays of its own; None for none yet.
+
+    Args:
+        place: as the message says.
+        client: its partition id.
+        node: configuration of its node.
 
     Raises:
         StateFileError: it is gone or damaged.
     """
     if place.kept is None:
         return None
-    return unpacked(read_memory(Path(place.folder), client, place.kept))
+    return unpacked(read_memory(_folder(place, node), client, place.kept))
 
 
-def keep_memory(place: MemoryPlace, client: int, leaf_round: int, memory: State) -> Kept | None:
+def memory_or_lost(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple[Memory | None, str]:
+    """Memory as of `memory_in`, and why it is lost; a lost one on a machine of the client's is begun anew.
+
+    Raises:
+        StateFileError: it is gone or damaged, and was in the run's folder.
+    """
+    try:
+        return memory_in(place, client, node), ""
+    except StateFileError as error:
+        if not place.run:
+            raise
+        return None, str(error)
+
+
+def keep_memory(
+    place: MemoryPlace, client: int, leaf_round: int, memory: State, node: Mapping[str, Any]
+) -> Kept | None:
     """Keep a client's new memory, packed, if it is to keep any; returns the version.
+
+    Args:
+        place: as the message says.
+        client: its partition id.
+        leaf_round: that leaves the version.
+        memory: packed.
+        node: configuration of its node.
 
     Raises:
         StateFileError: the disk is full or gone.
     """
     if not place.keep:
         return None
-    return write_memory(Path(place.folder), client, leaf_round, memory)
+    folder = _folder(place, node)
+    made = write_memory(folder, client, leaf_round, memory, durably=bool(place.run))
+    if place.run:
+        before = () if place.kept is None else (place.kept.leaf_round,)
+        forget_memories(folder, client, {leaf_round, *before, *place.needed})
+    return made
+
+
+def _folder(place: MemoryPlace, node: Mapping[str, Any]) -> Path:
+    """Folder of a run's memories: the run's own, or on the client's machine."""
+    if not place.run:
+        return Path(place.folder)
+    if not _RUN.fullmatch(place.run):
+        raise StateFileError("the name of a run must be 16 digits of 0-9, a-f")
+    return own_folder(node) / place.run
+
+
+def own_folder(node: Mapping[str, Any]) -> Path:
+    """Folder of memories on a client's machine: of its node's configuration, else of its account."""
+    given = node.get(KEY)
+    if given:
+        return Path(str(given))
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "fedge" / "memory"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedge.config import groupings, parts, traits
 from fedge.config.choices import BY_TEST
+from fedge.config.common_test import refuse_impossible_common_test
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
 from fedge.config.mobility import refuse_association, refuse_mobility
@@ -40,6 +41,7 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
     _refuse_privacy_that_the_virtual_clock_cannot_count(config)
     _refuse_what_processes_cannot_share(config)
+    refuse_impossible_common_test(config)
 
 
 _TWO_TIERS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (

@@ -93,6 +93,13 @@ TASKS = Register(
 OF_THE_TASK = "auto"
 LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "the task's own"))
 METRICS = Register("train.metrics", "fedge.metrics")
+_AUGMENT = "fedge.training.augmentation"
+AUGMENTATIONS = Register(
+    "train.augment",
+    "fedge.augmentations",
+    Entry("crop", "images moved by up to pad pixels", f"{_AUGMENT}:crop"),
+    Entry("flip", "images turned left to right, half of them", f"{_AUGMENT}:flip"),
+)
 
 
 _MOVES, _TORCH = "fedge.training.optimizers", "torch.optim"
@@ -490,6 +497,7 @@ REGISTERS = (
     TASKS,
     LOSSES,
     METRICS,
+    AUGMENTATIONS,
     RULES,
     CLOUD,
     SIGNALS,

@@ -19,12 +19,14 @@ from fedge.clustering.updates import Updates
 from fedge.config.config import Config
 from fedge.config.option import shown
 from fedge.edge import orders
+from fedge.edge.memories import check_memories
 from fedge.edge.told import ToldError, mapping, number, rows, text, whole
 from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF
+from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.quorum import needed_replies
 from fedge.link.frames import Packet
@@ -127,6 +129,9 @@ class Schema:
             if leaf.turns is not None:
                 now = (asked.leaf_round, asked_ones, dict(book["train_loss"]))
                 check_turns(facts["leaf"]["turns"], leaf.clients, leaf.turns, now)
+            if leaf.algorithm is not None:
+                new = asked.leaf_round if moved and asked.line == LEAF else None
+                check_memories(facts["leaf"][ALGORITHM], leaf, new)
             leaf.refuse_other_strategy(answer.states, facts["leaf"])
             self._check_folds(facts["folds"], asked)
             self._check_states(answer.states, asked, moved)
@@ -137,7 +142,7 @@ class Schema:
     def _check_states(self, states: Mapping[str, State], asked: Trained, moved: bool) -> None:
         leaf = asked.leaf
         known, _ = leaf.round_states()
-        wanted = {"control", "told"} & known.keys() | ({orders.MODEL} if moved else set())
+        wanted = {"control", "told", ALGORITHM} & known.keys() | ({orders.MODEL} if moved else set())
         kept = {name for name in states if name.startswith(orders.STRATEGY)}
         seen = {name for name in states if name.startswith(orders.SUMMARY)}
         if states.keys() - kept - seen != wanted:
@@ -156,7 +161,10 @@ class Schema:
         asked = schema.TrainTask(
             start, most, train.local_epochs, train.batch_size, local_steps=self.local_steps
         )
-        schema.check_values(model, start, leaf.variances, asked.steps(most), windows=asked.seen(most))
+        steps, seen = asked.steps(most), asked.seen(most)
+        if leaf.algorithm is not None:  # which may take any number
+            steps, seen = schema.MOST_STEPS, schema.MOST_STEPS * train.batch_size
+        schema.check_values(model, start, leaf.variances, steps, windows=seen)
 
     def _check_summaries(self, states: Mapping[str, State], leaf: Leaf, updates: Updates | None) -> None:
         """Raise unless summaries of updates have the form of those that the cloud would make."""
@@ -178,8 +186,8 @@ class Schema:
     def _check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
         """Raise unless a leaf's state beside its model is possible after one leaf round."""
         facts = mapping(told, "leaf")
-        more = {"drift": leaf.drift, "turns": leaf.turns}
-        _only(facts, {"norms", "strategy"} | {name for name, has in more.items() if has is not None})
+        further = {"drift": leaf.drift, "turns": leaf.turns, ALGORITHM: leaf.algorithm}
+        _only(facts, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
         for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
             number(norm, 0.0, math.inf, "norms")
         if leaf.drift is not None:

@@ -11,12 +11,14 @@ from typing import Any, get_args
 
 from fedge.config.option import shown
 from fedge.edge import orders
+from fedge.edge.memories import check_memories, check_needed
 from fedge.edge.told import ToldError, mapping, number, rows, text, whole
 from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import Line
+from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
@@ -102,6 +104,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     facts, states = packet.facts, packet.states
     flags = ("fork", "updates", "alone", "dispersion")
     names = {"leaf_round", "line", "without", "leaf", "version", "needed", *flags}
+    names |= {"memories"} if leaf.algorithm is not None else set()
     _only(facts, names | {"run", "global_round"})
     _check_round(facts)
     for flag in flags:
@@ -114,15 +117,19 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
         whole(version, 0, _MOST_ROUNDS, "needed")
     kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
-    wanted_facts = {"norms", "strategy"} | ({"drift"} if has_drift else set())
-    _only(kept, wanted_facts | ({"turns"} if leaf.turns is not None else set()))
+    further = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}
+    _only(kept, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
     if leaf.turns is not None:
         check_turns(kept["turns"], leaf.clients)
+    if leaf.algorithm is not None:
+        check_memories(kept[ALGORITHM], leaf, any_round=True)
+        check_needed(facts["memories"], leaf)
     for (norm,) in rows([[n] for n in _list(kept["norms"], "norms")], 1, leaf.norms.norms.maxlen, "norms"):
         number(norm, 0.0, 1.7e308, "norms")
     if has_drift:
         number(kept["drift"], 0.0, 1.7e308, "drift")
     others = {name for name in states if not name.startswith(orders.STRATEGY)} - controls
+    others -= _check_leaf_part(states, leaf)
     wanted = [set(_CONTROLS)] if leaf.control is not None else [set()]
     if others != {orders.MODEL} or controls not in ([*wanted, set()] if facts["fork"] else wanted):
         raise ToldError("states", ", ".join(sorted(map(shown, states))[:5]))
@@ -133,18 +140,37 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     leaf.refuse_other_strategy(states, kept)
 
 
+def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
+    """Name of the state of a leaf part's memory, if there is to be one; it has the form of the leaf's own."""
+    own = {} if leaf.algorithm is None else leaf.algorithm.states()
+    for name, like in own.items():
+        _check_model(states[name], like)
+    return set(own)
+
+
+def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
+    """Fact of the clients' versions in an order to probe or evaluate, if it has one; looked through."""
+    if leaf.algorithm is None or ALGORITHM not in packet.facts:
+        return set()
+    check_memories(packet.facts[ALGORITHM], leaf, any_round=True)
+    return {ALGORITHM}
+
+
 def _check_probe(packet: Packet, leaf: Leaf) -> None:
-    _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"})
+    known = _check_algorithm(packet, leaf)
+    _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
+    whole(packet.facts.get("most_windows", 0), 0, 2**53, "most_windows")
     _check_round(packet.facts)
     _flag(packet.facts["updates"], "updates")
-    if packet.states.keys() != {orders.MODEL}:
+    if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):
         raise ToldError("states", "other ones than the model")
     _check_model(packet.states[orders.MODEL], leaf.model)
 
 
 def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
     facts, sent = packet.facts, set()
-    _only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"})
+    known = _check_algorithm(packet, leaf)
+    _only(facts, {"known", "unseen", "phase", "splits", "run", "global_round"} | known)
     for who in ("known", "unseen"):
         for role, named in mapping(facts[who], who).items():
             text(role, _LONGEST_NAME, who)

@@ -19,6 +19,7 @@ from fedge.edge.store import KeptStates
 from fedge.exchange.clients import Standing
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF
+from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.controls import Controls
 from fedge.leaf.leaf import Leaf
 from fedge.link.dial import Note
@@ -214,7 +215,15 @@ class _AtWork:
         if facts["fork"]:
             leaf = leaf.fork(leaf.model, scaffold=True, without=facts["without"])
         leaf.put_round_states(states, facts["leaf"])
+        if leaf.algorithm is not None:
+            leaf.algorithm.forget(self.clients, facts["memories"])
         return leaf
+
+    def _remember(self, packet: Packet) -> None:
+        """Give the leaf of probes and evaluations the state of its clients' algorithm, as an order has it."""
+        if self._leaf.algorithm is not None and ALGORITHM in packet.facts:
+            memory = packet.states.get(ALGORITHM, self._leaf.algorithm.memory)
+            self._leaf.algorithm.restore(memory, packet.facts[ALGORITHM])
 
     def _kept_folds(self, leaf_round: int) -> list[list[Any]]:
         """Keep clients' models without each other, if the cloud asks for them; return client, name."""
@@ -230,6 +239,7 @@ class _AtWork:
     def _probe(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
         """Let the leaf train a model for comparison only."""
         facts, start = packet.facts, packet.states[orders.MODEL]
+        self._remember(packet)
         updates = None
         if facts["updates"]:
             updates = Updates(start, self.site.parameter_names, self._book.global_round)
@@ -244,6 +254,7 @@ class _AtWork:
     def _evaluate(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
         """Let clients evaluate models."""
         facts = packet.facts
+        self._remember(packet)
         known, unseen = (self._models(packet, facts[who]) for who in ("known", "unseen"))
         asked = Asked(
             {self._index: known} if known else {}, facts["splits"], {self._index: unseen} if unseen else {}

@@ -18,16 +18,18 @@ from fedge.clustering.updates import Updates
 from fedge.config.option import shown
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
+from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.clients import Standing
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF
+from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused, OnNote
 from fedge.process.watchdog import note_progress, refuse_stalled, stall_limit_s
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import Asked, roles_of
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
@@ -116,6 +118,8 @@ class EdgeLeaves:
             "dispersion": training.line == LEAF and book.needs_dispersion,
             "alone": training.line == LEAF and index in book.alone,
         }
+        if leaf.algorithm is not None:
+            order["memories"] = leaf.algorithm.needed(self._leaves[index].clients)
         return self._order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
 
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
@@ -125,6 +129,8 @@ class EdgeLeaves:
             states = {name: state for name, state in answer.states.items() if name != "told"}
             told_control = {"told": states["control"]} if "control" in states else {}
             leaf.put_round_states({**states, **told_control}, facts["leaf"])
+        elif leaf.algorithm is not None:
+            leaf.algorithm.restore(answer.states.get(ALGORITHM, {}), facts["leaf"][ALGORITHM])
         if facts["moved"]:
             leaf.models.trained(LEAF, answer.states[orders.MODEL])
         leaf.keep_states(self._transport.shared.keep)
@@ -154,7 +160,7 @@ class EdgeLeaves:
         order = {"leaf_round": leaf_round, "line": line, "updates": updates is not None}
         order |= {"most_windows": most_windows} if most_windows else {}
         packet = self._order(orders.PROBE, order, {orders.MODEL: start})
-        asked = {leaf.index: packet for leaf in self._leaves}
+        asked = {leaf.index: _with_algorithm(packet, leaf) for leaf in self._leaves}
         answers = self._all(
             asked,
             {leaf.index: leaf.clients for leaf in self._leaves},
@@ -179,10 +185,12 @@ class EdgeLeaves:
         packets, roles = {}, {}
         for leaf in self._leaves:
             known, unseen = asked.models.get(leaf.index, {}), asked.unseen_clients.get(leaf.index, {})
-            roles[leaf.index] = {client: list(known) for client in (leaf.clients if known else ())}
-            roles[leaf.index] |= {client: list(unseen) for client in (leaf.unseen_clients if unseen else ())}
+            roles[leaf.index] = {c: roles_of(known, leaf) for c in (leaf.clients if known else ())}
+            roles[leaf.index] |= {c: roles_of(unseen, leaf) for c in (leaf.unseen_clients if unseen else ())}
             if roles[leaf.index]:
-                packets[leaf.index] = self._evaluate_order(known, unseen, asked.splits, phase)
+                packet = self._evaluate_order(known, unseen, asked.splits, phase)
+                own = OWN_MODELS in known or OWN_MODELS in unseen
+                packets[leaf.index] = _with_algorithm(packet, leaf, memory=False) if own else packet
         found: dict[int, EvaluateReply] = {}
         read = self._all(
             packets,
@@ -402,6 +410,20 @@ class _Progress:
             for of in (self._clients, self._back, self._failed)
         )
         return Standing(self._kind, asked, back, failed - back)
+
+
+def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
+    """An order with the state of a leaf's clients' algorithm, where it has one.
+
+    Args:
+        order: to probe or to evaluate.
+        leaf: of the cloud's.
+        memory: with the memory of the leaf part, too, which evaluation does not need.
+    """
+    if leaf.algorithm is None:
+        return order
+    states = {**order.states, **leaf.algorithm.states()} if memory else order.states
+    return Packet(order.kind, {**order.facts, ALGORITHM: leaf.algorithm.facts()}, states)
 
 
 def _take_summaries(updates: Updates, branch: int, answer: Packet) -> None:

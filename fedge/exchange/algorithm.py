@@ -62,13 +62,17 @@ class MemoryPlace:
     """Where a client's memory lies, and which version of it counts.
 
     Attributes:
-        folder: of all clients' files; empty where clients keep none.
+        folder: of all clients' files; empty where clients keep none there.
+        run: name of the run, where clients keep memories on machines of their own; else empty.
+        needed: leaf rounds of further versions that are to stay there.
         kept: the version; None for none yet.
         keep: whether a new version is to be kept.
         unseen: the client has trained nothing.
     """
 
     folder: str = ""
+    run: str = ""
+    needed: tuple[int, ...] = ()
     kept: Kept | None = None
     keep: bool = False
     unseen: bool = False
@@ -81,6 +85,7 @@ def tell_algorithm(
     beside: State | None = None,
     keep: bool = False,
     unseen: bool = False,
+    elsewhere: tuple[str, Mapping[int, list[int]]] | None = None,
 ) -> None:
     """Add to messages the leaf part's arrays, and the version of clients' memory that counts.
 
@@ -91,6 +96,8 @@ def tell_algorithm(
         beside: arrays of the leaf part, packed; None or empty for none.
         keep: whether clients are to keep a new version.
         unseen: whether they are unseen clients.
+        elsewhere: where clients keep memories on their own machines, the run's name, and node id → leaf
+            rounds of versions that are to stay.
     """
     record = to_record(beside) if beside else None
     for message in messages:
@@ -102,6 +109,9 @@ def tell_algorithm(
                 "checksum": version.checksum,
                 "bytes": version.array_bytes,
             }
+        if elsewhere is not None:
+            needed = elsewhere[1].get(message.metadata.dst_node_id, [])
+            values |= {"run": elsewhere[0], **({"needed": needed} if needed else {})}
         added: dict[str, ArrayRecord | ConfigRecord] = {TOLD: ConfigRecord(values)}
         if record is not None:
             added[BESIDE] = record
@@ -115,7 +125,8 @@ def memory_place(message: Message) -> MemoryPlace:
         return MemoryPlace()
     values: dict[str, Any] = dict(record)
     kept = Kept(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
-    return MemoryPlace(values["folder"], kept, values["keep"], values["unseen"])
+    run, needed = str(values.get("run", "")), tuple(values.get("needed", ()))
+    return MemoryPlace(values["folder"], run, needed, kept, values["keep"], values["unseen"])
 
 
 def beside_of(message: Message) -> State:
@@ -123,9 +134,19 @@ def beside_of(message: Message) -> State:
     return arrays_of(message, BESIDE) or {}
 
 
-def kept_record(kept: Kept) -> ConfigRecord:
-    """Record of the memory that the client has kept, in a reply."""
-    return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes})
+def kept_record(kept: Kept, lost: str = "") -> ConfigRecord:
+    """Record of the memory that the client has kept, in a reply; `lost` says why it had to begin anew."""
+    told = {"lost": lost} if lost else {}
+    return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes, **told})
+
+
+def read_lost(reply: Message) -> str:
+    """Why a client had lost its memory before it trained, in its own words; empty where it had not."""
+    record = reply.content.get(KEPT)
+    lost = record.get("lost", "") if isinstance(record, ConfigRecord) else ""
+    if not isinstance(lost, str):
+        raise TypeError(f"why a memory was lost must be a text, but is {shown(lost)}")
+    return lost
 
 
 def read_extra(reply: Message) -> State:

@@ -17,6 +17,7 @@ WORKER_DIED = "worker died"
 NODE_GONE = "node gone"
 NODE_FAILED = "node failed"
 LOSS_NOT_FINITE = "loss not finite"
+MEMORY_LOST = "memory lost"
 _REJECTED = "rejected: "
 _WORDS = {
     EXCEPTION: "{detail}",

@@ -32,7 +32,7 @@ from fedge.training.passes import windows_seen
 _LARGEST_LOSS = 1e39  # no mean loss of float32 numbers is larger
 LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
 _SUMMABLE = 2**20
-_MOST_STEPS = 2**31
+MOST_STEPS = 2**31
 
 _Read = TypeVar("_Read")
 
@@ -192,10 +192,8 @@ def check_loss(loss: float, least: float = 0.0) -> None:
 
 def _steps_of_algorithm(reply: TrainReply) -> int:
     """The steps that a reply says, of which an algorithm may take any number."""
-    if type(reply.steps) is not int or not 1 <= reply.steps <= _MOST_STEPS:
-        raise ReplyRejected(
-            "steps out of range", f"{shown(reply.steps)}, but 1 to {_MOST_STEPS} are possible"
-        )
+    if type(reply.steps) is not int or not 1 <= reply.steps <= MOST_STEPS:
+        raise ReplyRejected("steps out of range", f"{shown(reply.steps)}, but 1 to {MOST_STEPS} are possible")
     return reply.steps
 
 

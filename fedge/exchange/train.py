@@ -8,7 +8,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.config.option import shown
-from fedge.exchange.algorithm import EXTRA, KEPT, kept_record, read_extra, read_kept
+from fedge.exchange.algorithm import EXTRA, KEPT, kept_record, read_extra, read_kept, read_lost
 from fedge.exchange.content import (
     ARRAYS,
     CONFIG,
@@ -71,6 +71,7 @@ class TrainReply:
         weight: in the leaf's means; None for its windows.
         extra: arrays beside the model, packed.
         kept: the version of its memory that it has kept; None without one.
+        lost: why it had to begin its memory anew, in its words; empty where it had not.
     """
 
     state: State
@@ -84,6 +85,7 @@ class TrainReply:
     weight: float | None = None
     extra: State = field(default_factory=dict, repr=False)
     kept: Kept | None = None
+    lost: str = ""
 
     @property
     def mean_weight(self) -> float:
@@ -107,6 +109,7 @@ def train_reply(
     weight: float | None = None,
     extra: State | None = None,
     kept: Kept | None = None,
+    lost: str = "",
 ) -> Message:
     """Answer a train message; a model that came as a file goes back as one.
 
@@ -120,6 +123,7 @@ def train_reply(
         weight: in means; None for its windows.
         extra: arrays beside the model, packed.
         kept: the version of its memory that it has kept.
+        lost: why it had to begin its memory anew; empty where it had not.
     """
     values = {
         VERSION: RoundContext.of(message).version,
@@ -145,7 +149,7 @@ def train_reply(
     if extra:
         content[EXTRA] = to_record(extra)
     if kept is not None:
-        content[KEPT] = kept_record(kept)
+        content[KEPT] = kept_record(kept, lost)
     return Message(RecordDict({**marked(content, LEAVING), METRICS: metrics}), reply_to=message)
 
 
@@ -166,6 +170,7 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
         weight=number(metrics, WEIGHT) if WEIGHT in metrics else None,
         extra=extra,
         kept=read_kept(reply, version),
+        lost=read_lost(reply),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
@@ -12,8 +13,10 @@ from fedge.algorithm.leaf_part import Brought, LeafPart, LeafRound
 from fedge.exchange.algorithm import ReplyForm, tell_algorithm
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.memory import Kept
+from fedge.states.memory import Kept, MemoriesElsewhere, forget_memories
 from fedge.states.named import other_form, packed, unpacked
+
+ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
 
 
 class LeafAlgorithm:
@@ -27,7 +30,13 @@ class LeafAlgorithm:
     """
 
     def __init__(
-        self, part: LeafPart, form: ReplyForm, folder: str, model: State, parameters: Sequence[str]
+        self,
+        part: LeafPart,
+        form: ReplyForm,
+        folder: str,
+        model: State,
+        parameters: Sequence[str],
+        elsewhere: MemoriesElsewhere | None = None,
     ) -> None:
         """Begin with the memory that the leaf part begins with.
 
@@ -37,7 +46,9 @@ class LeafAlgorithm:
             folder: of clients' memories.
             model: of the run's kind.
             parameters: names of the entries that train.
+            elsewhere: where clients keep memories on machines of their own.
         """
+        self._elsewhere = elsewhere if form.keeps else None
         self.form = form
         self.folder = folder if form.keeps else ""
         self.kept: dict[int, Kept] = {}
@@ -69,8 +80,13 @@ class LeafAlgorithm:
             unseen: the clients have trained nothing.
         """
         kept = {node: self.kept[client] for client, node in nodes.items() if client in self.kept}
+        elsewhere = None
+        if self._elsewhere is not None:
+            needed = {node: self._elsewhere.needed(client) for client, node in nodes.items()}
+            elsewhere = self._elsewhere.run, needed
         beside = None if evaluate else packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
-        tell_algorithm(messages, self.folder, kept, beside, keep and self.form.keeps, unseen)
+        keep = keep and self.form.keeps
+        tell_algorithm(messages, self.folder, kept, beside, keep, unseen, elsewhere)
 
     def combined(
         self, model: State, made: State, replies: Mapping[int, TrainReply], clients: int, lr: float
@@ -106,6 +122,22 @@ class LeafAlgorithm:
     def note_kept(self, replies: Mapping[int, TrainReply]) -> None:
         """Take in which versions of memories count from now on."""
         self.kept |= {client: reply.kept for client, reply in replies.items() if reply.kept is not None}
+
+    def states(self) -> dict[str, State]:
+        """The leaf part's memory by its name; empty without any."""
+        return {ALGORITHM: self.memory} if self.memory else {}
+
+    def needed(self, clients: Iterable[int]) -> dict[str, list[int]]:
+        """Client → leaf rounds of versions that checkpoints need, where memories lie elsewhere; as JSON."""
+        if self._elsewhere is None:
+            return {}
+        return {str(client): self._elsewhere.needed(client) for client in clients}
+
+    def forget(self, clients: Iterable[int], needed: Mapping[str, Sequence[int]]) -> None:
+        """Remove clients' versions in this leaf's folder that neither count nor are needed."""
+        for client in clients if self.folder else ():
+            now = [self.kept[client].leaf_round] if client in self.kept else []
+            forget_memories(Path(self.folder), client, {*now, *needed.get(str(client), ())})
 
     def facts(self) -> dict[str, Any]:
         """Further state beside the leaf part's memory, as JSON."""

@@ -23,7 +23,7 @@ from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
-from fedge.leaf.algorithm import LeafAlgorithm
+from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm
 from fedge.leaf.checks import NormHistory, first_not_finite
 from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
 from fedge.leaf.drift import Drift, added
@@ -325,8 +325,8 @@ class Leaf:
         control: dict[str, State] = {} if self.control is None else {"control": self.control}
         if self.drift is not None:
             control |= self.drift.states()
-        if self.algorithm is not None and self.algorithm.memory:
-            control["algorithm"] = self.algorithm.memory
+        if self.algorithm is not None:
+            control |= self.algorithm.states()
         own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
         return {**self.models.states(), **control, **own}
 
@@ -349,7 +349,7 @@ class Leaf:
         if self.drift is not None:
             self.drift = Drift.restored(states, facts["drift"], self.model)
         if self.algorithm is not None:
-            self.algorithm.restore(states.get("algorithm", {}), facts["algorithm"])
+            self.algorithm.restore(states.get(ALGORITHM, {}), facts["algorithm"])
         self.norms.norms.extend(facts["norms"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
@@ -366,6 +366,9 @@ class Leaf:
         facts: dict[str, Any] = {"norms": list(self.norms.norms), "strategy": numbers_of(self._strategy)}
         if self.turns is not None:
             facts["turns"] = self.turns.facts()
+        if self.algorithm is not None:
+            states |= self.algorithm.states()
+            facts["algorithm"] = self.algorithm.facts()
         return states, facts | ({} if self.drift is None else {"drift": self.drift.length})
 
     def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -377,6 +380,8 @@ class Leaf:
         put_back(self._strategy, own, facts["strategy"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
+        if self.algorithm is not None:
+            self.algorithm.restore(states.get(ALGORITHM, {}), facts["algorithm"])
         if self.drift is not None:
             self.drift.length = float(facts["drift"])
 

@@ -7,7 +7,7 @@ docs/tables.md anew. Shares are 0..1. Loads neither torch nor Polars.
 
 from fedge.records.columns import INT, TEXT, Column, Table, at, described
 from fedge.records.device_tables import DEVICE_TABLES
-from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
+from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF
 from fedge.records.server_table import SERVERS
 from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
@@ -37,7 +37,8 @@ PARTITION = Table(
 )
 ROUND_TABLES = (GLOBAL, LEAF, SERVERS, CLIENTS, TIMING, WORKERS, MEMORY)  # a row or more per global round
 TABLES = (
-    GLOBAL, LEAF, SERVERS, CLIENTS, CLIENT_MODELS, MEMBERSHIPS, PARTITION, TIMING, WORKERS, MESSAGES, MEMORY,
+    GLOBAL, LEAF, SERVERS, CLIENTS, CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS, PARTITION, TIMING, WORKERS,
+    MESSAGES, MEMORY,
     *DEVICE_TABLES,
 )  # fmt: skip
 _PAGE = """# The tables of a run

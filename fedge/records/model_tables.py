@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fedge.records.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at
 
 if TYPE_CHECKING:
-    from fedge.rounds.results import ModelResult
+    from fedge.rounds.results import CommonResult, ModelResult
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,37 @@ CLIENT_MODELS = Table(
     ),
     always=False,
 )
+
+
+@dataclass(frozen=True)
+class CommonRow:
+    """Source of a row of common_test.csv."""
+
+    global_round: int
+    one: "CommonResult"
+
+
+COMMON_TEST = Table(
+    "metrics/common_test.csv",
+    "A row per model and global round with an evaluation, on the common test set (`evaluate.common`): the "
+    "mean of all leaves' served models by training windows, the mean of each cluster's, each leaf's; only in "
+    "runs with such a set.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("model", TEXT, "", "`global`, `cluster` or `leaf`", at("one.model")),
+        Column("number", INT, "", "of the cluster or leaf; empty for `global`", at("one.number")),
+        Column("test_samples", INT, "windows", "of the set", at("one.samples")),
+        Column(
+            "test_score", FLOAT, "", "first score of the task; of classification accuracy, 0..1",
+            at("one.test_score"),
+        ),
+        Column(
+            "test_loss", FLOAT, "", "mean loss, in the loss's unit; empty where it is not finite",
+            at("one.test_loss"),
+        ),
+    ),
+    always=False,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

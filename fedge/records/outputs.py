@@ -8,7 +8,7 @@ from typing import Any
 from fedge.records.catalog import PARTITION, ROUND_TABLES
 from fedge.records.device_tables import DEVICE_TABLES
 from fedge.records.growing import digest_of
-from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
+from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 
 CLUSTERS = "clusters.jsonl"
 CONFUSION = "metrics/confusion.json"
@@ -22,7 +22,7 @@ OUTPUTS = (
     MODELS,
 )
 # of a run on the virtual clock, or with models of its algorithm, too
-_ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBERSHIPS.path)
+_ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBERSHIPS.path, COMMON_TEST.path)
 
 
 def models_file(name: str = "") -> str:

@@ -26,7 +26,7 @@ from fedge.records.columns import FLOAT, INT, TEXT, Table
 from fedge.records.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
-from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
+from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.outputs import fits, kept_models, models_file
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, round_tables
 from fedge.records.rows import rows_of
@@ -84,6 +84,7 @@ class RunData:
         memory: memory.csv.
         memberships: metrics/memberships.csv; empty where leaves are offered no mixtures.
         client_models: metrics/client_models.csv; empty where clients have no models of their algorithm.
+        common_test: metrics/common_test.csv; empty without `evaluate.common`.
         versions: devices/versions.csv, an evaluation per row; this and the next are empty of a run that
             is not on the virtual clock.
         jobs: devices/jobs.csv, of a few devices.
@@ -108,6 +109,7 @@ class RunData:
     memory: pl.DataFrame
     client_models: pl.DataFrame
     memberships: pl.DataFrame
+    common_test: pl.DataFrame
     versions: pl.DataFrame
     jobs: pl.DataFrame
     devices: pl.DataFrame
@@ -323,6 +325,7 @@ def load_run(path: str | Path) -> RunData:
         memory=tables[MEMORY.path],
         client_models=tables[CLIENT_MODELS.path],
         memberships=tables[MEMBERSHIPS.path],
+        common_test=tables[COMMON_TEST.path],
         versions=tables[VERSIONS.path],
         jobs=tables[JOBS.path],
         devices=tables[DEVICE_TOTALS.path],

@@ -25,7 +25,14 @@ from fedge.records.folder import write_whole
 from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
-from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS, MembershipRow, ModelRow
+from fedge.records.model_tables import (
+    CLIENT_MODELS,
+    COMMON_TEST,
+    MEMBERSHIPS,
+    CommonRow,
+    MembershipRow,
+    ModelRow,
+)
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
@@ -229,6 +236,8 @@ class Recorder:
         self._files[CLIENTS.path].append_rows([ClientRow(number, client) for client in result.clients])
         if result.models:
             self._files[CLIENT_MODELS.path].append_rows([ModelRow(number, one) for one in result.models])
+        if result.common:
+            self._files[COMMON_TEST.path].append_rows([CommonRow(number, one) for one in result.common])
         self._files[MEMORY.path].append_rows([MemoryRow(number, process) for process in memory])
         if result.cloud is not None and MEMBERSHIPS.path in self._files:
             self._files[MEMBERSHIPS.path].append_rows(_membership_rows(result))

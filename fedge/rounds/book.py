@@ -21,7 +21,14 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.metrics.agreement import churn
-from fedge.rounds.results import ClientResult, LeafResult, ModelResult, RoundResult, Traffic
+from fedge.rounds.results import (
+    ClientResult,
+    CommonResult,
+    LeafResult,
+    ModelResult,
+    RoundResult,
+    Traffic,
+)
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
@@ -60,6 +67,7 @@ class RoundBook:
         alone: leaves whose folds the cloud asks for.
         folds: leaf → client → model of the other clients in the newest leaf round, of these leaves.
         models: clients with the models of their algorithm.
+        common: models on the common test set.
         needs_dispersion: the cloud's method wants to know how far clients' models lie apart.
         dispersion: leaf → that, of its newest leaf round that counted.
         branch_of: leaf → child of the cloud above it, where that is not the leaf itself.
@@ -89,6 +97,7 @@ class RoundBook:
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
     models: list[ModelResult] = field(default_factory=list)
     came_from: Mapping[int, int] = field(default_factory=dict)
+    common: list[CommonResult] = field(default_factory=list)
     branch_of: Mapping[int, int] = field(default_factory=dict)
     needs_dispersion: bool = False
     dispersion: dict[int, float] = field(default_factory=dict)
@@ -299,6 +308,7 @@ class RoundBook:
             exchanges=self.exchanges,
             learned=learned,
             models=self.models,
+            common=self.common,
         )
 
     def _client_row(

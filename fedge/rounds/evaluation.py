@@ -145,7 +145,7 @@ class Evaluating:
         for message in replies:
             client = self._transport.clients.partition(message.metadata.src_node_id)
             windows: dict[str, int] = {split: self._held_out[client][split] for split in asked.splits}
-            roles = _roles(asked.of(client, leaf_of[client]), leaf_of[client])
+            roles = roles_of(asked.of(client, leaf_of[client]), leaf_of[client])
             try:
                 evaluated[client] = admit_evaluations(message, roles, windows, self._classes, self._learned)
             except ReplyRejected as rejected:
@@ -159,7 +159,7 @@ class Evaluating:
         return evaluated
 
 
-def _roles(models: Mapping[str, State], leaf: Leaf) -> list[str]:
+def roles_of(models: Mapping[str, State], leaf: Leaf) -> list[str]:
     """The roles that a client answers for: all models of its algorithm in the place of theirs."""
     own = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
     return [role for asked in models for role in (own if asked == OWN_MODELS else [asked])]

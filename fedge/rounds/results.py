@@ -79,6 +79,29 @@ class ModelResult:
 
 
 @dataclass(frozen=True)
+class CommonResult:
+    """One model on the common test set.
+
+    Attributes:
+        model: GLOBAL, CLUSTER or LEAF.
+        number: of the cluster or leaf; None for the mean of all leaves.
+        samples: windows.
+        test_score, test_loss: the task's first score, the mean loss; None where the loss is not finite.
+        further: the task's other scores, by name.
+    """
+
+    model: str
+    number: int | None
+    samples: int
+    test_score: float | None
+    test_loss: float | None
+    further: Mapping[str, float] = field(default_factory=dict)
+
+
+GLOBAL, CLUSTER, LEAF = "global", "cluster", "leaf"
+
+
+@dataclass(frozen=True)
 class LeafResult:
     """One leaf in one global round; scores are pooled over the test windows of its clients.
 
@@ -171,6 +194,7 @@ class RoundResult:
         releases: leaf rounds of the run so far, those that fine-tune included; on the virtual clock what the
             updates of the device with the most count as (`fedge.devices.private`).
         models: clients with the models of their algorithm; empty where it has none.
+        common: models on the common test set; empty without one, and in a round without evaluation.
         epsilon_spent: by clients so far at the configured delta; None where nobody adds it up.
         learned: the task of the run; by its first score models are compared.
         moment: end on the virtual clock, and the versions by then; None off that clock.
@@ -195,6 +219,7 @@ class RoundResult:
     epsilon_spent: float | None = None
     learned: Task = CLASSIFICATION
     models: Sequence[ModelResult] = ()
+    common: Sequence[CommonResult] = ()
     servers: Sequence[ServerResult] = ()
     tier_names: Sequence[str] = ()
     moment: VersionRow | None = None

@@ -36,6 +36,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import settle
 from fedge.leaf.server import Server
 from fedge.rounds import lines
+from fedge.rounds.common_test import CommonTest
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.gates import asked_for_gates, clients_evaluate, decide_again, decide_gates, is_foreseen
 from fedge.rounds.meeting import Meetings
@@ -70,6 +71,7 @@ class Task:
         classes: of the data.
         truth: global round → the group that each leaf is truly in, where a scenario planted groups.
         own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
+        common: evaluates models on the common test set; None without one.
     """
 
     config: Config
@@ -78,6 +80,7 @@ class Task:
     classes: int
     truth: Callable[[int], Sequence[int]] | None = None
     own_layers: Collection[str] = ()
+    common: CommonTest | None = None
 
 
 class HierarchicalStrategy:
@@ -193,6 +196,8 @@ class HierarchicalStrategy:
             self._personalise(global_round)
         if evaluates:
             self._evaluate_models()
+            if self._task.common is not None:
+                self._task.common.note(self.leaves, self._labels, self._transport.book)
         truth = None if self._task.truth is None else self._task.truth(global_round)
         learned = task_of(self._config.train)
         book = self._transport.book

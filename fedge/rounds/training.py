@@ -16,6 +16,7 @@ from fedge.cloud.step import Probe
 from fedge.clustering.updates import Updates
 from fedge.config.config import Config
 from fedge.exchange.content import ARRAYS, CONTROL
+from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, train_messages
@@ -174,6 +175,8 @@ class LeafRounds:
             self._transport.note_failure(client, rejected.failure)
         for client, reply in counted.replies.items():
             book.note_trained(client, reply, training.line)
+            if reply.lost and training.line == LEAF:
+                self._transport.note_failure(client, Failure(MEMORY_LOST, reply.lost))
         book.uplink_bytes += sum(entry.reply.uplink_bytes for entry in checked.values())
         if counted.replies:
             trained = sum(leaf.train_samples[client] for client in counted.replies)

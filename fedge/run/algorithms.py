@@ -112,12 +112,11 @@ def refuse_where_it_cannot_be(config: Config, form: "ReplyForm | None", place: s
     what = f"train.algorithm {config.train.algorithm}"
     if place == "leaf servers":
         raise ConfigError(
-            f"{what} needs leaf servers that are a part of the run's process, but they are processes of "
-            f"their own; use fedge run without them"
+            f"{what} needs leaf servers that deal their own data to clients, but theirs are SuperNodes that "
+            f"own data; use fedge leaf without --nodes, or fedge run without leaf servers"
         )
-    if form.keeps:
-        where = "on other machines" if place == "cluster" else "on SuperNodes that own their data"
+    if form.keeps and place == "cluster":
         raise ConfigError(
-            f"{what} keeps a memory in files of the run folder, which clients {where} do not see; use "
-            f"clients of one machine"
+            f"{what} keeps a memory in files of the run folder, which clients on other machines do not see; "
+            f"use clients of one machine, or SuperNodes that own their data"
         )

@@ -16,6 +16,7 @@ from fedge.cloud.step import CloudSetting
 from fedge.clustering.registry import own_models
 from fedge.clustering.updates import even_windows
 from fedge.config.choices import BY_TEST
+from fedge.config.common_test import OF_CLIENTS
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.parts import CLIENT_SELECTIONS, OF_THE_TASK, SGD, TASKS
@@ -36,16 +37,19 @@ from fedge.leaf.server import Server
 from fedge.leaf.turns import Turns
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
+from fedge.rounds.common_test import CommonTest
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.port import PortMaker
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
 from fedge.rounds.transport import Facilities
 from fedge.rounds.virtual_time import Pace
+from fedge.run.common_test import parts_of_clients, parts_of_file
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
+from fedge.states.memory import MemoriesElsewhere
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.frozen import frozen_names, parted
@@ -73,6 +77,7 @@ class Plan:
         options: of the run, as JSON, where clients have others.
         behind: writes checkpoints while clients are at work.
         form: of the algorithm's messages; None where the options say all.
+        memories: of clients that keep them on machines of their own; None where the run's folder has them.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
     """
 
@@ -87,6 +92,7 @@ class Plan:
     options: str = ""
     behind: Behind = field(default_factory=Behind)
     form: ReplyForm | None = None
+    memories: MemoriesElsewhere | None = None
     local_steps: int = 0
 
 
@@ -133,7 +139,8 @@ def build_strategy(
         lambda number: start_of(plan, network_of(plan, shape, number))[0] if number else state,
     )  # fmt: skip
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
-    task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers)
+    common = common_test(plan, shape, dealt, frozen)
+    task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers, common)
     facilities = Facilities(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
         _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
@@ -158,6 +165,26 @@ def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Pace | None:
     known = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
     everybody = sorted({*known, *(client for leaf in leaves for client in leaf.unseen_clients)})
     return pace_of(config, seed, np.array([known.get(client, 0) for client in everybody], np.int64))
+
+
+def common_test(plan: Plan, shape: DataShape, dealt: Partition, frozen: State) -> CommonTest | None:
+    """Evaluation on the common test set; None without one.
+
+    Args:
+        plan: of the run.
+        shape: sizes that the model is built from.
+        dealt: windows of each client.
+        frozen: entries that models lack.
+    """
+    config = plan.config
+    if not config.evaluate.common:
+        return None
+    parts = (
+        parts_of_clients(plan.data_folder, len(dealt.clients), dealt.unseen_clients)
+        if config.evaluate.common == OF_CLIENTS
+        else parts_of_file(config, shape)
+    )
+    return CommonTest(config.train, network_of(plan, shape), parts, frozen)
 
 
 def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:
@@ -213,6 +240,8 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
         return Kernel(TORCH, f"the native step has no train.loss {train.loss}")
     if not TASKS.has(train.task, NATIVE):
         return Kernel(TORCH, f"the native step has no train.task {train.task}")
+    if train.augment:
+        return Kernel(TORCH, f"the native step has no train.augment {train.augment}")
     if train.optimizer != SGD:
         return Kernel(TORCH, f"the native step has no train.optimizer {train.optimizer}")
     return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel, train.precision)
@@ -258,8 +287,10 @@ def algorithm_maker(plan: Plan) -> AlgorithmMaker:
         return lambda state, trainable: None
 
     def make(state: State, trainable: Sequence[str]) -> LeafAlgorithm:
-        folder = str(plan.folder / MEMORIES)
-        return LeafAlgorithm(leaf_part_of(plan.config.train), form, folder, state, trainable)
+        folder, part = str(plan.folder / MEMORIES), leaf_part_of(plan.config.train)
+        if plan.memories is not None:
+            folder = ""
+        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories)
 
     return make
 

@@ -1,5 +1,6 @@
 """The steps of one run: clients, data, leaves, global rounds, final models."""
 
+import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fedge.console.lines import Console
 from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
+from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients, find_clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.roll import Question
@@ -30,6 +32,7 @@ from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.algorithms import form_of_algorithm, refuse_where_it_cannot_be
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, frozen_of, kernel_of_run
+from fedge.run.common_test import refuse_other_common_test
 from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.kept_models import KeptModels
 from fedge.run.opening import Opened
@@ -40,7 +43,7 @@ from fedge.run.starts import refuse_start_that_owners_do_not_have
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES
-from fedge.states.memory import MemoryKeeper
+from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
 from fedge.training.schedule import local_steps
 
@@ -249,7 +252,7 @@ class Steps:
         handed_out = self._grid.hand_out(plan.data_folder)
         self._plan = replace(plan, handed_out=handed_out, form=deal.form)
         if isinstance(self._grid, LeafEngine):
-            refuse_where_it_cannot_be(plan.config, deal.form, "leaf servers")
+            self._plan = replace(self._plan, memories=self._memories_of(deal.form))
             refuse_start_that_owners_do_not_have(plan.config)
         elif handed_out:
             refuse_where_it_cannot_be(plan.config, deal.form, "cluster")
@@ -269,12 +272,21 @@ class Steps:
             plan.config, form, "leaf servers" if isinstance(self._grid, LeafEngine) else "owners"
         )
         refuse_start_that_owners_do_not_have(plan.config)
-        self._plan = replace(plan, owners_scale=data.scale, form=form)
+        refuse_other_common_test(plan.config, data.shape, owners=True)
+        self._plan = replace(plan, owners_scale=data.scale, form=form, memories=self._memories_of(form))
         self._frozen = frozen_of(plan, data.shape)
         self._card = card_of(plan.config, data.facts, data.shape)
         note_progress()
         self._announcer.data(data.facts, self._prepared.seed_source)
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
+
+    def _memories_of(self, form: ReplyForm | None) -> MemoriesElsewhere | None:
+        """Memories of clients at leaf servers or with data of their own; None where they keep none."""
+        if form is None or not form.keeps:
+            return None
+        run = f"{self._plan.folder.name} {self._recorder.manifest['started']}"
+        name = hashlib.sha256(run.encode()).hexdigest()[:16]
+        return MemoriesElsewhere(name, self._plan.config.checkpoint.keep)
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep the facts needed of the windows, before they go."""
@@ -283,8 +295,8 @@ class Steps:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
         plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
         assert callbacks is not None
-        memories = None
-        if plan.form is not None and plan.form.keeps:
+        memories: MemoryKeeper | MemoriesElsewhere | None = plan.memories
+        if memories is None and plan.form is not None and plan.form.keeps:
             memories = MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
         self._snapshots = Snapshots(
             plan.config.checkpoint,

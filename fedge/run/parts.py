@@ -12,6 +12,7 @@ from fedge.config.option import ConfigError, arguments_of, nearest, shown
 from fedge.config.parts import (
     ALGORITHMS,
     ASSOCIATIONS,
+    AUGMENTATIONS,
     AVAILABILITY,
     CALLBACKS,
     CLIENT_SELECTIONS,
@@ -87,6 +88,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         named["data.path"] = (DATASETS, config.data.path)
     for number, name in enumerate(names_in(config.train.metrics)):
         named[f"train.metrics[{number}]"] = (METRICS, name)
+    for number, name in enumerate(names_in(config.train.augment)):
+        named[f"train.augment[{number}]"] = (AUGMENTATIONS, name)
     for number, name in enumerate(names_in(config.callbacks)):
         named[f"callbacks[{number}]"] = (CALLBACKS, name)
     return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
@@ -314,6 +317,10 @@ def refuse_model_that_does_not_fit(
         refuse_task_that_fails(config.train, shape.classes)
     elif not is_plain:
         refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows)[1])
+    if train.augment:
+        from fedge.training.augmentation import refuse_augmentation
+
+        refuse_augmentation(train, examples_of(shape, windows)[0])
     is_drawn = not train.start and train.exchange == "all"
     if not MODELS.is_own(name) and not train.model_args and not shape.tokens and is_plain and is_drawn:
         return

@@ -15,6 +15,7 @@ from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataSource, load_source, shape_of
 from fedge.leaf.quorum import refuse_missing_quorum
 from fedge.run.algorithms import form_of_algorithm
+from fedge.run.common_test import refuse_other_common_test
 from fedge.run.parts import refuse_last_batch_of_one, refuse_model_that_does_not_fit, refuse_rule_that_fails
 from fedge.run.population import clients_for, refuse_other_number
 from fedge.run.resume import Resumption, refuse_other_data
@@ -132,6 +133,7 @@ def deal_data(
     shape = shape_of(windows)
     deal = deal_devices if cut else partition
     refuse_other_targets(config, windows, lambda: deal(windows, config, sizes, seed))
+    refuse_other_common_test(config, shape)
     refuse_model_that_does_not_fit(config, shape, windows)
     dealt = deal(windows, config, sizes, seed)
     trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}

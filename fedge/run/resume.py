@@ -19,7 +19,7 @@ from fedge.records.device_tables import GROWING
 from fedge.records.folder import find_run, short
 from fedge.records.foreign import refuse_links, refuse_odd_files
 from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
-from fedge.records.model_tables import CLIENT_MODELS
+from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits, is_kept
 from fedge.records.private import places_of
 from fedge.run.starts import described_start
@@ -192,9 +192,8 @@ def _newest_that_fits(
     """
     checkpoint, damaged = newest_good(folder / FOLDER)
     while checkpoint is not None:
-        needed = [table.path for table in (*ROUND_TABLES, *GROWING, CLIENT_MODELS) if not table.optional] + [
-            CLUSTERS
-        ]
+        further = (*GROWING, CLIENT_MODELS, MEMBERSHIPS, COMMON_TEST)
+        needed = [table.path for table in (*ROUND_TABLES, *further) if not table.optional] + [CLUSTERS]
         if not _odd_facts(checkpoint) and confusion_is_due(folder, checkpoint):
             needed.append(CONFUSION)
         misfits = _odd_facts(checkpoint) or _misfits(folder, checkpoint, needed)

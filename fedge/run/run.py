@@ -20,7 +20,7 @@ from fedge.records.columns import Table
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
 from fedge.records.manifest import read_manifest
-from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
+from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.recorder import Recorder, RecordError
 from fedge.report.at_end import report_at_end
 from fedge.rounds.port import LeafEngine
@@ -192,9 +192,13 @@ def _carry_out(
 
 
 def _further_tables(config: Config) -> tuple[Table, ...]:
-    """Tables that only some methods have."""
-    of_clients = () if is_default(config) else (CLIENT_MODELS,)
-    return (*of_clients, MEMBERSHIPS) if may_mix(config.cluster) else of_clients
+    """Tables that only some runs have."""
+    needed = (
+        (CLIENT_MODELS, not is_default(config)),
+        (MEMBERSHIPS, may_mix(config.cluster)),
+        (COMMON_TEST, bool(config.evaluate.common)),
+    )
+    return tuple(table for table, has in needed if has)
 
 
 def _steps_of(config: Config) -> type[Steps]:

@@ -26,6 +26,7 @@ from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities
 from fedge.run.build import (
     Plan,
+    algorithm_maker,
     frozen_of,
     make_leaves,
     network_of,
@@ -94,7 +95,7 @@ def open_site(
             f"data.path must be the data that the cloud has, but here ({deal.source.name}) are others, by "
             f"their fingerprint; copy the cloud's file to this machine, and name it with fedge leaf --data"
         )
-    plan = plan_of(folder, facts)
+    plan = replace(plan_of(folder, facts), form=deal.form)
     shape = write_client_data(plan.data_folder, deal.windows, deal.partition, config.data.normalize)
     write_frozen(plan.data_folder, frozen_of(plan, shape))
     forget_source(deal.windows)
@@ -154,7 +155,10 @@ def site_of(
     sizes = clients_per_leaf(config.hierarchy, len(dealt.clients))
 
     def make_leaf(start: State) -> Leaf:
-        return make_leaves(config, dealt, sizes, start, trainable, variance_names(network))[leaf]
+        made = make_leaves(
+            config, dealt, sizes, start, trainable, variance_names(network), algorithm_maker(plan)
+        )
+        return made[leaf]
 
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared)
     return Site(

@@ -26,7 +26,7 @@ from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.remarks import Remarks
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, Checkpoint, Groups, odd_content, prune, write_checkpoint
-from fedge.states.memory import MemoryKeeper
+from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 
 _LEAVES, _CLIENTS = "leaves", "clients"  # groups
 
@@ -43,7 +43,7 @@ class Snapshots:
         remarks: Remarks,
         callbacks: Callbacks,
         behind: Behind,
-        memories: MemoryKeeper | None = None,
+        memories: MemoryKeeper | MemoriesElsewhere | None = None,
     ) -> None:
         """Watch the parts of a run.
 

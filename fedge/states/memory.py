@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,15 @@ def read_memory(folder: Path, client: int, kept: Kept) -> FileState:
     return open_state(Ticket(str(path), kept.checksum, kept.array_bytes))
 
 
-def write_memory(folder: Path, client: int, leaf_round: int, memory: State) -> Kept:
+def write_memory(folder: Path, client: int, leaf_round: int, memory: State, durably: bool = False) -> Kept:
     """Write a version of a client's memory, packed; a version of the same round is replaced.
+
+    Args:
+        folder: of all clients' files.
+        client: its partition id.
+        leaf_round: that leaves the version.
+        memory: packed.
+        durably: wait for the disk; in a run's folder the checkpoint does.
 
     Raises:
         StateFileError: the disk is full or gone.
@@ -60,8 +67,44 @@ def write_memory(folder: Path, client: int, leaf_round: int, memory: State) -> K
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StateFileError(f"cannot write memory {path}: {error.strerror}") from error
-    ticket = write_state(path, memory)
+    ticket = write_state(path, memory, durably)
     return Kept(leaf_round, ticket.checksum, ticket.array_bytes)
+
+
+class MemoriesElsewhere:
+    """The server's hand on memories that lie where clients' data are: which versions clients are to keep.
+
+    Attributes:
+        run: name of the run among others of a client's machine.
+    """
+
+    def __init__(self, run: str, checkpoints: int) -> None:
+        """Have versions kept that `checkpoints` of the newest checkpoints need, and one more."""
+        self.run = run
+        self._pinned: deque[Mapping[int, Kept]] = deque(maxlen=checkpoints + 1)
+
+    def begin(self, counted: Mapping[int, Kept]) -> None:
+        """Begin a run, or go on with one, of whose clients these versions count."""
+        self._pinned.append(dict(counted))
+
+    def pin(self, counted: Mapping[int, Kept]) -> list[Path]:
+        """Have the versions kept that a checkpoint needs; no file of them is here."""
+        self._pinned.append(dict(counted))
+        return []
+
+    def sweep(self, counted: Mapping[int, Kept]) -> None:
+        """Do nothing: clients remove what is not needed when they keep the next version."""
+
+    def needed(self, client: int) -> list[int]:
+        """Leaf rounds of a client's versions that checkpoints need."""
+        return sorted({counted[client].leaf_round for counted in self._pinned if client in counted})
+
+
+def forget_memories(folder: Path, client: int, but: Collection[int]) -> None:
+    """Remove a client's versions of all leaf rounds but some."""
+    for path in path_of(folder, client, 0).parent.glob("round-*.safetensors"):
+        if path.stem.removeprefix("round-").isdecimal() and _round_of(path) not in but:
+            path.unlink(missing_ok=True)
 
 
 class MemoryKeeper:

@@ -38,6 +38,7 @@ _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
     """The numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
 
+    On the common test set those of ``common-global``, ``common-cluster-<n>`` and ``common-leaf-<n>``, too.
     On the virtual clock those of devices/versions.csv, too, as ``devices/<column>``: virtual time, versions,
     updates, staleness and all others.
 
@@ -49,6 +50,13 @@ def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
     for leaf in result.leaves:
         row = known.leaves.row(LeafRow(result.global_round, leaf))
         tables.append((f"leaf-{leaf.leaf}", dict(zip(known.leaves.names, row, strict=True))))
+    tables += [
+        (
+            f"common-{one.model}" if one.number is None else f"common-{one.model}-{one.number}",
+            {f"test_{result.learned.scores[0].name}": one.test_score, "test_loss": one.test_loss},
+        )
+        for one in result.common
+    ]
     if result.moment is not None:
         columns = growing(result.learned.scores[0])[0]
         tables.append(("devices", dict(zip(columns.names, columns.row(result.moment), strict=True))))

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fedge.native.plan import Plan
 from fedge.native.training import Descent, training
+from fedge.training.augmentation import Batches
 from fedge.training.cuda_graph import Step
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.kernels import TORCH, native_plan
@@ -73,7 +74,7 @@ def train(
     if state is not None:
         load_state(model, state)
     keep_freed_memory()
-    kernel = settings.kernel if settings.task.native else TORCH
+    kernel = settings.kernel if settings.task.native and settings.augment is None else TORCH
     plan = native_plan(model, tuple(x.shape[1:]), kernel, settings.precision)
     with torch_threads(settings.threads):
         device = next(model.parameters()).device
@@ -127,17 +128,23 @@ def _train_epoch(
 ) -> float:
     """One pass over windows in random order; mean loss. One wait for the device, at the end."""
     losses, batch_size = [], sgd.settings.batch_size
-    order = pass_order(len(y), batch_size, steps, generator).to(x.device)
-    for batch in order.split(batch_size):
+    batches = one_pass(len(y), sgd.settings, steps, generator)
+    for batch in batches.rows(x.device):
         step = full_batch_step if len(batch) == batch_size else sgd.step
-        losses.append(step(x.index_select(0, batch), y.index_select(0, batch)))
+        losses.append(step(batches.inputs(x, batch), y.index_select(0, batch)))
     taken, sgd.steps = sgd.steps, sgd.steps + len(losses)
-    return pass_loss(torch.stack(losses).double().cpu().numpy(), len(order), batch_size, taken)
+    return pass_loss(torch.stack(losses).double().cpu().numpy(), len(batches.order), batch_size, taken)
 
 
 def pass_order(windows: int, batch_size: int, steps: int, generator: torch.Generator) -> Tensor:
     """Indices (n,) int64 of the windows of one pass: the first `steps` batches of a permutation."""
     return torch.randperm(windows, generator=generator)[: steps * batch_size]
+
+
+def one_pass(windows: int, settings: LocalTraining, steps: int, generator: torch.Generator) -> Batches:
+    """Batches of one pass over windows; see `pass_order`."""
+    order = pass_order(windows, settings.batch_size, steps, generator)
+    return Batches(order, settings.batch_size, settings.augment, generator)
 
 
 def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, taken: int) -> float:

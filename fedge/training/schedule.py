@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from fedge.config.parts import SGD
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import task_of
+from fedge.training.augmentation import augment_of
 from fedge.training.passes import mean_steps
 from fedge.training.settings import LocalTraining, optimizer_arguments
 from fedge.training.step_sizes import step_size
@@ -39,6 +40,7 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> Lo
         optimizer=config.optimizer,
         optimizer_args=optimizer_arguments(config),
         task=task_of(config),
+        augment=augment_of(config),
     )
 
 

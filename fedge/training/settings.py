@@ -12,6 +12,7 @@ from torch import Tensor
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
+from fedge.training.augmentation import Augment
 from fedge.training.passes import steps_of_passes
 
 
@@ -35,6 +36,7 @@ class LocalTraining:
     optimizer: str = "sgd"  # see `fedge.training.optimizers`
     optimizer_args: tuple[tuple[str, Any], ...] = ()  # keyword arguments of one of PyTorch's
     task: Task = CLASSIFICATION  # whose loss is minimised
+    augment: Augment | None = None  # changes inputs of training
 
     def __post_init__(self) -> None:
         _require(0 < self.lr < math.inf, "lr", "must be positive and finite", self.lr)

@@ -13,6 +13,7 @@ from processes import leftovers
 from safetensors.numpy import load_file
 from small_runs import carry_out, small_config
 
+from fedge import load_run
 from fedge.edge import orders
 from fedge.records.manifest import read_manifest
 
@@ -20,6 +21,10 @@ FEDGE = {
     "cluster.signal": "affinity", "cluster.method": "agglomerative", "cluster.count": "auto",
     "cluster.level": 0.5, "cluster.patience": 2, "gate.enabled": False, "num-server-rounds": 4,
     "scenario": "label-permutation", "scenario-sizes": "2,1", "hierarchy.leaf-rounds": 2,
+}  # fmt: skip
+METHOD = {
+    "scaffold.enabled": False, "gate.enabled": False, "train.model": "mlp-tiny",
+    "hierarchy.leaf-rounds": 2, "hierarchy.fraction-train": 0.67,
 }  # fmt: skip
 CONFIGURATIONS = {
     "fedge": FEDGE | {"partition.unseen-clients": 1},
@@ -49,6 +54,9 @@ CONFIGURATIONS = {
         "scaffold.levels": 2,
         "hierarchy.leaf-rounds": 2,
     },
+    "ditto": {**METHOD, "train.algorithm": "ditto", "partition.unseen-clients": 1},
+    "feddyn": {**METHOD, "train.algorithm": "feddyn", "personal.leaf-rounds": 2},
+    "esperhfl": {**METHOD, "train.algorithm": "esperhfl", "cluster.method": "esperhfl"},
     "cloud rule": {
         "cloud.rule": "fedavgm",
         "cloud.rule-args": '{"server_momentum": 0.5}',
@@ -178,6 +186,23 @@ def test_a_run_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certific
         "leaf server 2 cannot go on: FileNotFoundError: the control variates of leaf round 4"
         in outcome.reason
     )
+
+
+def test_a_method_goes_on_with_its_leaf_servers_to_the_same_bits(tmp_path, certificates, address):
+    """Memories stay at leaf servers, a few versions a client; the cloud has none."""
+    config = small_config(tmp_path, **METHOD, **{"num-server-rounds": 4, "checkpoint.every": 1})
+    config |= {"train.algorithm": "ditto", "checkpoint.keep": 1}
+    carry_out(config, "here")
+    with in_threads(address, certificates, tmp_path):
+        cloud({**config, "run-name": "there", "num-server-rounds": 2}, address, certificates)
+        outcome, _ = cloud(config, address, certificates, resume=str(tmp_path / "runs" / "there"))
+    assert outcome.status == "completed", outcome.reason
+    here, there = (load_run(tmp_path / "runs" / name) for name in ("here", "there"))
+    assert comparable(there.folder)["models"] == comparable(here.folder)["models"]
+    assert there.client_models.equals(here.client_models)
+    assert not (there.folder / "memory").exists()
+    for client in range(9):
+        assert 1 <= len(list(tmp_path.glob(f"leaf-*/run-*/memory/client-{client:06d}/*"))) <= 4
 
 
 def test_a_leaf_server_that_stays_away_loses_only_itself(tmp_path, certificates, address):

@@ -10,7 +10,9 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import user_methods
 from user_tasks import FILES, FIRST_SCORES, OPTIONS
 
 from fedge import load_run
@@ -184,6 +186,42 @@ def test_projects_of_other_tasks_have_the_same_bits_on_both_engines(name, shell,
     assert here.score.name == FIRST_SCORES[name]
     said = shell("fedge", "compare", "inprocess", "flower")
     assert f"mean test {here.score.said}" in said
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", user_methods.FILES)
+def test_projects_with_a_method_have_the_same_bits_on_both_engines(name, shell, tmp_path):
+    """Ditto and the soft family from their texts, and adapters: as what comes with Fedge, and on Ray."""
+    for file, text in user_methods.FILES[name].items():
+        (tmp_path / file).write_text(text)
+        assert len(text.splitlines()) < user_methods.MOST_LINES[name]
+    packaged = "import fedge, pathlib; print(pathlib.Path(fedge.__file__).parent / 'packaged' / 'examples')"
+    shutil.copy(Path(shell("python", "-c", packaged).strip()) / "my_lora.py", tmp_path)
+    own, fedges = user_methods.OWN[name], user_methods.FEDGES[name]
+    runs = {}
+    for run, options, engine in (
+        ("own", own, "inprocess"), ("fedges", fedges, "inprocess"), ("ray", own, "flower"),
+    ):  # fmt: skip
+        said = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
+        shell("fedge", "run", "--engine", engine, *said, "-c", f'run-name="{run}"')
+        runs[run] = load_run(tmp_path / "runs" / run)
+        assert runs[run].status == "completed"
+    finals = {run: (one.folder / "checkpoints" / "final.safetensors") for run, one in runs.items()}
+    assert finals["own"].read_bytes() == finals["ray"].read_bytes()
+    assert runs["own"].client_models.equals(runs["ray"].client_models)
+    assert runs["own"].memberships.equals(runs["ray"].memberships)
+    for mine, theirs in zip(runs["own"].models(), runs["fedges"].models(), strict=True):
+        for entry, array in theirs.items():
+            np.testing.assert_allclose(mine[entry], array, rtol=1e-4, atol=1e-6, err_msg=entry)
+    if name == "ditto":
+        assert runs["own"].client_models.equals(runs["fedges"].client_models)
+    if name == "soft":
+        shares = [run.memberships["membership"].to_numpy() for run in (runs["own"], runs["fedges"])]
+        np.testing.assert_allclose(*shares, atol=1e-6)
+        assert runs["own"].memberships["models"].max() > 1
+    if name == "adapters":
+        sent = [run.rounds["uplink_bytes"].to_list() for run in (runs["own"], runs["fedges"])]
+        assert all(few < many / 2 for few, many in zip(*sent, strict=True))
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")

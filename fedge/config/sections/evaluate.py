@@ -16,6 +16,12 @@ class EvaluateConfig(Section):
         "a round in which a gate decides or a model is fine-tuned",
         minimum=1,
     )
+    common: str = option(
+        "",
+        "common test set, on which the server's side evaluates the mean of all leaves, of every cluster, and "
+        "every leaf: test, all known clients' test windows; or a window file (of one with part, its test "
+        "windows); empty: none",
+    )
 
     def is_due(self, global_round: int, num_rounds: int) -> bool:
         """Whether clients evaluate their served models in a global round (1, 2, …) of so many."""

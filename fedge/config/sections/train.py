@@ -24,6 +24,13 @@ class TrainConfig(Section):
         "", "scores of one's own, of what the task adds up, with commas between; they become columns",
         register=parts.METRICS, many=True,
     )  # fmt: skip
+    augment: str = option(
+        "", "random changes of training inputs, with commas between: crop and flip for images; see "
+        "docs/extend.md", register=parts.AUGMENTATIONS, many=True,
+    )  # fmt: skip
+    augment_args: str = option(
+        "", "keyword arguments of augmentations, each for those that take it, as a table", table=True
+    )
     algorithm: str = option(
         "fedavg",
         "what every client does; `fedge methods` lists them; see docs/own-method.md",

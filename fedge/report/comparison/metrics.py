@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import polars as pl
+
 from fedge.records.costs import BYTES
 from fedge.records.reader import RunData
 from fedge.report.comparison.targets import megabytes
@@ -65,6 +67,19 @@ def share(read: Read) -> Metric:
 def _last(column: str) -> Read:
     """Reader of a column in the last round."""
     return lambda run: last(run.rounds, column)
+
+
+def _on_common_test(model: str) -> Read:
+    """Reader of the mean first score of models of a kind on the common test set, when last evaluated."""
+
+    def read(run: RunData) -> float | None:
+        own = run.common_test.filter(pl.col("model") == model)
+        if own.is_empty():
+            return None
+        newest = own.filter(pl.col("global_round") == own["global_round"].max())
+        return newest["test_score"].mean()  # type: ignore[return-value]
+
+    return read
 
 
 def _over_leaves(column: str) -> Read:
@@ -141,6 +156,8 @@ def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
             f"unseen users: mean {each.said}": of_score(each, _last(f"unseen_{each.name}_mean"))
             for each in further
         },
+        f"common test set: {said} of the global mean": of_score(first, _on_common_test("global")),
+        f"common test set: mean {said} over leaves": of_score(first, _on_common_test("leaf")),
         _RAND: Metric(_last("ari"), 1, -1.0, 1.0),
         "mean churn": Metric(_churn, 0, 0.0),
     }

@@ -28,7 +28,7 @@ def accuracy_section(run: RunData) -> Section:
             "The model that a leaf serves at the end of a round, on test windows; nothing is chosen on them.",
             "Point at a figure, or go through it with ← and →, for its values.",
         ],
-        [accuracy_panel(run), loss_panel(run), overall_panel(run), *unseen_panels(run)],
+        [accuracy_panel(run), loss_panel(run), overall_panel(run), *unseen_panels(run), *common_panels(run)],
     )
 
 
@@ -115,6 +115,45 @@ def unseen_panels(run: RunData) -> list[Panel]:
     return [
         Panel("Seen and unseen users", numbers, figure, caption, points=Points(axes, series, shown=_LAST))
     ]
+
+
+def common_panels(run: RunData) -> list[Panel]:
+    """Scores of the global mean, clusters and leaves on the common test set; nothing without one."""
+    common = run.common_test
+    if common.is_empty():
+        return []
+    figure, axes = new_figure()
+    whole = common.filter(pl.col("model") == "global")
+    over = {
+        kind: common.filter(pl.col("model") == kind)
+        .group_by("global_round", maintain_order=True)
+        .agg(
+            mean=pl.col("test_score").mean(), low=pl.col("test_score").min(), high=pl.col("test_score").max()
+        )
+        for kind in ("cluster", "leaf")
+    }
+    x = position(run, whole["global_round"])
+    axes.plot(x, _floats(whole["test_score"]), color=colour(0), marker=_marker(x), label="mean of all leaves")
+    for index, (kind, own) in enumerate(over.items(), start=1):
+        x = position(run, own["global_round"])
+        axes.fill_between(x, _floats(own["low"]), _floats(own["high"]), color=colour(index), alpha=0.15,
+                          linewidth=0)  # fmt: skip
+        axes.plot(
+            x, _floats(own["mean"]), color=colour(index), linestyle=dashes(index), marker=_marker(x),
+            label=f"{kind}s: mean and range",
+        )  # fmt: skip
+    _finish(run, axes, f"{run.score.said} on the common test set")
+    legend_below(figure, axes, columns=3)
+    columns = ("mean", "low", "high")
+    numbers = table(
+        ("round", "global mean", *(f"{kind}s {of}" for kind in over for of in ("mean", "least", "most"))),
+        whole.select("global_round", "test_score")
+        .join(over["cluster"].select("global_round", *columns), on="global_round")
+        .join(over["leaf"].select("global_round", *columns), on="global_round", suffix="_leaf")
+        .iter_rows(),
+    )
+    caption = f"{whole['test_samples'][-1]} windows, the same for every model."
+    return [Panel("Common test set", numbers, figure, caption)]
 
 
 def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:

@@ -8,7 +8,7 @@ from run_folders import round_result, write_run
 from fedge.cli import main
 from fedge.records.catalog import TABLES, page
 from fedge.records.device_tables import DEVICE_TABLES
-from fedge.records.model_tables import CLIENT_MODELS, MEMBERSHIPS
+from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.timing.laps import PHASES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,7 +19,7 @@ UNITS = {
 }  # fmt: skip
 
 WRITTEN = [
-    t for t in TABLES if t not in (*DEVICE_TABLES, CLIENT_MODELS, MEMBERSHIPS)
+    t for t in TABLES if t not in (*DEVICE_TABLES, CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS)
 ]  # by every run in rounds
 
 

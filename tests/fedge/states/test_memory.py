@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from fedge.states.files import StateFileError
-from fedge.states.memory import MemoryKeeper, path_of, read_memory, write_memory
+from fedge.states.memory import (
+    Kept,
+    MemoriesElsewhere,
+    MemoryKeeper,
+    forget_memories,
+    path_of,
+    read_memory,
+    write_memory,
+)
 
 
 def state(number):
@@ -51,3 +59,21 @@ def test_rounds_that_were_undone_go_and_what_counted_must_be_there(tmp_path):
     path_of(tmp_path, 0, 2).unlink()
     with pytest.raises(StateFileError):
         MemoryKeeper(tmp_path, 1).begin({0: versions[2]})
+
+
+def test_elsewhere_the_server_names_the_versions_that_checkpoints_need():
+    """Of the newest checkpoints, and one more; clients that never counted need none."""
+    memories = MemoriesElsewhere("run", checkpoints=1)
+    memories.begin({})
+    for leaf_round in (1, 2, 3):
+        assert memories.pin({0: Kept(leaf_round, "", 0), 1: Kept(1, "", 0)}) == []
+    assert (memories.needed(0), memories.needed(1), memories.needed(2)) == ([2, 3], [1], [])
+
+
+def test_versions_that_are_not_needed_go(tmp_path):
+    for leaf_round in (1, 2, 3):
+        write_memory(tmp_path, 0, leaf_round, state(leaf_round), durably=True)
+        write_memory(tmp_path, 1, leaf_round, state(leaf_round))
+    forget_memories(tmp_path, 0, {2})
+    assert sorted(p.stem for p in (tmp_path / "client-000000").iterdir()) == ["round-000002"]
+    assert len(list((tmp_path / "client-000001").iterdir())) == 3

@@ -1,0 +1,25 @@
+"""Common test set: the word for clients' own windows, and settings beside which there can be none."""
+
+from typing import TYPE_CHECKING
+
+from fedge.config.option import ConfigError
+
+if TYPE_CHECKING:
+    from fedge.config.config import Config
+
+OF_CLIENTS = "test"  # `evaluate.common`: all known clients' test windows
+
+
+def refuse_impossible_common_test(config: "Config") -> None:
+    """Raise ConfigError for a common test set without rounds, or of private clients' windows."""
+    common = config.evaluate.common
+    if common and config.asynchrony.is_on:
+        raise ConfigError(
+            f"evaluate.common needs rounds in which all leaves meet, but asynchrony.rule is "
+            f"{config.asynchrony.rule}; leave it empty, or set asynchrony.rule=off"
+        )
+    if common == OF_CLIENTS and config.privacy.kind != "off":
+        raise ConfigError(
+            f"evaluate.common {common} lets the server read clients' test windows, but privacy.kind is "
+            f"{config.privacy.kind}; name a window file of the server's own"
+        )

@@ -1,0 +1,54 @@
+"""Versions of clients' memories in packets, looked through: a memory itself stays at its leaf server.
+
+Told are a client, the leaf round that left its version, a checksum and a number of bytes.
+"""
+
+from typing import Any
+
+from fedge.config.option import shown
+from fedge.edge.told import ToldError, mapping, rows, text, whole
+from fedge.leaf.leaf import Leaf
+from fedge.states.memory import Kept
+
+_MOST_ROUNDS, _MOST_NEEDED = 10**9, 1000
+_DIGITS, _CHECKSUM = frozenset("0123456789abcdef"), 64
+
+
+def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: bool = False) -> None:
+    """Raise ToldError unless versions are possible for a leaf's clients.
+
+    Args:
+        told: client → version, as of `LeafAlgorithm.facts`.
+        leaf: whose algorithm has the versions before.
+        new: leaf round that may have left other versions than these; None for none.
+        any_round: versions of any round are possible, as in a cloud's order.
+    """
+    assert leaf.algorithm is not None
+    found = mapping(told, "memories")
+    own = {str(client): client for client in leaf.clients}
+    if not found.keys() <= own.keys() or (found and not leaf.algorithm.form.keeps):
+        raise ToldError("memories", "of clients that keep none here")
+    for client, version in found.items():
+        leaf_round, checksum, size = rows([version], 3, 1, "memories")[0]
+        whole(leaf_round, 1, _MOST_ROUNDS, "memories")
+        whole(size, 0, 2**53, "memories")
+        text(checksum, _CHECKSUM, "memories")
+        if len(checksum) != _CHECKSUM or not set(checksum) <= _DIGITS:
+            raise ToldError("memories", f"{shown(checksum)} is no checksum")
+        before = leaf.algorithm.kept.get(own[client])
+        if not any_round and Kept(leaf_round, checksum, size) != before and leaf_round != new:
+            raise ToldError("memories", f"of leaf round {leaf_round}")
+    if not any_round and not {str(client) for client in leaf.algorithm.kept} <= found.keys():
+        raise ToldError("memories", "that are missing")
+
+
+def check_needed(told: Any, leaf: Leaf) -> None:
+    """Raise ToldError unless an order names leaf rounds of versions that are to stay, of a leaf's clients."""
+    found = mapping(told, "memories")
+    if not found.keys() <= {str(client) for client in (*leaf.clients, *leaf.unseen_clients)}:
+        raise ToldError("memories", "of others' clients")
+    for needed in found.values():
+        if not isinstance(needed, list) or len(needed) > _MOST_NEEDED:
+            raise ToldError("memories", shown(needed))
+        for leaf_round in needed:
+            whole(leaf_round, 0, _MOST_ROUNDS, "memories")

@@ -1,0 +1,107 @@
+"""FedSoft: every client's one model is pulled to S cluster models, by how much of its data each of them fits.
+
+    client  u_is = share of i's windows on which cluster model s loses least (0 becomes 1e-4), every τ rounds
+            w_i ← argmin f_i(w) + λ/2 Σ_s u_is |w − c_s|²,  from its own last model
+    leaf    c_s = Σ_i u_is n_i w_i / Σ_i u_is n_i
+
+Served is w_i. The leaf's model, which unseen clients and the cloud get, is the mean of the w_i; cluster
+models stay at their leaf. They begin as different draws: the first as the leaf's model, the others with the
+numbers of each of its entries in another order.
+
+Source: Ruan, Joe-Wong 2022, "FedSoft: Soft Clustered Federated Learning with Proximal Local Updating", AAAI,
+arXiv:2112.06053, algorithm 1. Its code can also take the plain mean of clients drawn with the chances
+u_is n_i; the public `main` does not run as it is, so numbers here are those of the form above.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fedge.algorithm.algorithm import Algorithm, Sent
+from fedge.algorithm.client import Client
+from fedge.algorithm.leaf_part import LeafPart, LeafRound
+from fedge.states.averaging import State, weighted_mean
+from fedge.states.named import Memory
+
+_LEAST = 1e-4  # share of a cluster model that no window of a client fits best
+
+
+class FedSoftLeaf(LeafPart):
+    """Keeps the cluster models, and sends them down; `clusters` is S, at least 1."""
+
+    def __init__(self, clusters: int = 2) -> None:
+        if clusters < 1:
+            raise ValueError(f"clusters must be at least 1, but is {clusters}")
+        self._clusters = clusters
+
+    def start(self, model: State) -> Memory:
+        """The leaf's model, and others of the same numbers."""
+        drawn = {f"c{s}": _shuffled(model, s) for s in range(1, self._clusters)}
+        return {"c0": model, **drawn}
+
+    def send(self, memory: Memory) -> Memory:
+        """All cluster models."""
+        return memory
+
+    def combine(self, leaf: LeafRound) -> State:
+        """Cluster models by the clients' shares; the leaf's is their mean."""
+        states = [one.state for one in leaf.brought]
+        for s in range(self._clusters):
+            weights = [float(one.arrays["u"][s]) * one.weight for one in leaf.brought]
+            leaf.memory[f"c{s}"] = weighted_mean(states, weights)
+        return leaf.mean
+
+
+class FedSoft(Algorithm):
+    """Proximal training to soft clusters.
+
+    Args:
+        clusters: S, at least 1.
+        strength: λ, at least 0.
+        every: τ, leaf rounds of a client from one estimate of its shares to the next.
+    """
+
+    leaf: ClassVar[type[LeafPart]] = FedSoftLeaf
+
+    def __init__(self, clusters: int = 2, strength: float = 0.01, every: int = 2) -> None:
+        self._clusters, self._strength, self._every = clusters, strength, every
+
+    def start(self, client: Client) -> Memory:
+        """The own model begins as the leaf's."""
+        return {"w": client.received, "u": np.full(self._clusters, 1 / self._clusters), "rounds": 0}
+
+    def train(self, client: Client) -> Sent:
+        """Estimate the shares where that is due, then train the own model."""
+        centres = [client.beside[f"c{s}"] for s in range(self._clusters)]
+        if client.memory["rounds"] % self._every == 0:
+            client.memory["u"] = shares(client, centres)
+        client.memory["rounds"] += 1
+        pulls = [(self._strength * float(u), c) for u, c in zip(client.memory["u"], centres, strict=True)]
+        fit = client.fit(client.memory["w"], pull=pulls)
+        client.memory["w"] = fit.state
+        return Sent(fit, arrays={"u": client.memory["u"]})
+
+    def models(self, client: Client) -> Mapping[str, State]:
+        """The client's own."""
+        return {"own": client.memory["w"]}
+
+
+def shares(client: Client, centres: list[State]) -> np.ndarray:
+    """Share of a client's training windows that each of S models fits best, (S,), none below 1e-4."""
+    losses, rows = [], torch.arange(client.windows)
+    for centre in centres:
+        network = client.network_with(centre)
+        with torch.no_grad():
+            parts = [client.windows_at(at) for at in rows.split(512)]
+            found = [client.settings.task.losses(network(x), y) for x, y in parts]
+        losses.append(torch.cat(found).double().cpu().numpy())
+    best = np.bincount(np.argmin(losses, axis=0), minlength=len(centres)) / client.windows
+    return np.maximum(best, _LEAST)
+
+
+def _shuffled(model: State, number: int) -> State:
+    """A model with the numbers of each entry in another order, the same on every machine."""
+    rng = np.random.default_rng(number)
+    return {name: rng.permutation(a.ravel()).reshape(a.shape) for name, a in model.items()}

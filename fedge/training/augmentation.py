@@ -1,0 +1,171 @@
+"""Augmentation: training inputs that are changed at random, batch by batch, as arrays.
+
+Changes are drawn from the stream that orders a client's windows, so they have the same bits wherever the
+client trains. Evaluation is never augmented. Shape letters: B inputs of a batch; images are (B, C, H, W).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import AUGMENTATIONS, names_in
+from fedge.config.sections.train import TrainConfig
+
+Augment = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""(inputs (B, …), random numbers) → inputs of the same shape and dtype."""
+_MOST_SEED = 2**62
+
+
+def crop(x: np.ndarray, rng: np.random.Generator, pad: int = 4) -> np.ndarray:
+    """Images (B, C, H, W), each moved by up to `pad` pixels in both directions; zeros come in.
+
+    Zero is the mean of scaled images. Source: the usual augmentation of CIFAR-10 (He et al. 2016, "Deep
+    Residual Learning for Image Recognition", section 4.2).
+    """
+    batch, _, height, width = x.shape
+    wide = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    down, right = rng.integers(0, 2 * pad + 1, size=(2, batch))
+    rows, columns = down[:, None] + np.arange(height), right[:, None] + np.arange(width)
+    found = wide[np.arange(batch)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
+
+
+def flip(x: np.ndarray, rng: np.random.Generator, chance: float = 0.5) -> np.ndarray:
+    """Images (B, C, H, W), each turned left to right with a chance, 0..1."""
+    turned = rng.random(len(x)) < chance
+    return np.where(turned[:, None, None, None], x[..., ::-1], x)
+
+
+def augment_of(config: TrainConfig) -> Augment | None:
+    """Augmentation of a run, its parts one after another; None without any.
+
+    Args:
+        config: `train.augment` and `train.augment-args` are read.
+
+    Raises:
+        ConfigError: a part cannot be imported, or an argument is of none.
+    """
+    names = names_in(config.augment)
+    if not names:
+        return None
+    parts = tuple(AUGMENTATIONS.load(name) for name in names)
+    return _made(names, parts, config.augment_args)
+
+
+@lru_cache(maxsize=4)
+def _made(names: tuple[str, ...], parts: tuple[Any, ...], table: str) -> Augment:
+    given = TrainConfig(augment_args=table).arguments("augment")
+    arguments: list[dict[str, Any]] = []
+    for name, part in zip(names, parts, strict=True):
+        own = {key: value for key, value in given.items() if key in inspect.signature(part).parameters}
+        AUGMENTATIONS.refuse_wrong_arguments(name, own, "x", "rng")
+        arguments.append(own)
+    unread = sorted(set(given).difference(*arguments))
+    if unread:
+        raise ConfigError(
+            f"train.augment-args must be arguments of train.augment {','.join(names)}, but "
+            f"{shown(unread[0])} is of none; remove it"
+        )
+
+    def augment(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        for name, part, own in zip(names, parts, arguments, strict=True):
+            with AUGMENTATIONS.carried_out(name):
+                x = _checked(name, x, part(x, rng, **own))
+        return x
+
+    return augment
+
+
+def _checked(name: str, before: np.ndarray, after: object) -> np.ndarray:
+    """Inputs as a part has made them; ConfigError where they are of another form."""
+    if not isinstance(after, np.ndarray) or after.shape != before.shape or after.dtype != before.dtype:
+        what = f"{after.dtype} {after.shape}" if isinstance(after, np.ndarray) else shown(after)
+        raise ConfigError(
+            f"train.augment {name} must return {before.dtype} {before.shape} as it was given, but returned "
+            f"{what}; mend it"
+        )
+    return after
+
+
+def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
+    """Raise ConfigError for an augmentation that fails on examples x (N, …) of the run.
+
+    Args:
+        config: of the run.
+        x: a few inputs, as networks take them.
+    """
+    augment = augment_of(config)
+    if augment is None:
+        return
+    needs = (
+        ("kernel", config.kernel, "torch", config.kernel != "native"),
+        ("processes", config.processes, 1, config.processes == 1),
+    )
+    for option, value, other, fits in needs:
+        if not fits:
+            raise ConfigError(
+                f"train.augment {config.augment} needs train.{option} to be {other}, whose batches it can "
+                f"change, but it is {value}; set train.{option}={other}"
+            )
+    for name in names_in(config.augment):
+        if not AUGMENTATIONS.is_own(name) and x.ndim != 4:
+            raise ConfigError(
+                f"train.augment {name} must have images (C, H, W), but the data are of shape {x.shape[1:]}; "
+                f"leave it out, or name code of your own"
+            )
+    try:
+        made = augment(x.copy(), np.random.default_rng(0))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"train.augment {config.augment} fails: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; change train.augment-args"
+        ) from error
+    if made.dtype.kind == "f" and not np.isfinite(made).all():
+        raise ConfigError(f"train.augment {config.augment} must return finite numbers, but does not; mend it")
+
+
+class Batches:
+    """Batches of one pass over a client's windows, augmented where that is asked.
+
+    Attributes:
+        order: (n,) int64, indices of the pass.
+    """
+
+    def __init__(
+        self, order: Tensor, batch_size: int, augment: Augment | None, generator: torch.Generator
+    ) -> None:
+        """Take a pass.
+
+        Args:
+            order: indices of windows.
+            batch_size: windows of a batch.
+            augment: changes inputs; None leaves them, and draws nothing.
+            generator: of the order; augmentation draws one number of it.
+        """
+        self.order = order
+        self._batch_size = batch_size
+        self._augment = augment
+        if augment is not None:
+            drawn = torch.randint(_MOST_SEED, (1,), generator=generator)
+            self._rng = np.random.default_rng(int(drawn))
+
+    def rows(self, device: torch.device) -> Sequence[Tensor]:
+        """Indices of each batch, on a device."""
+        return self.order.to(device).split(self._batch_size)
+
+    def inputs(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Inputs of a batch of x (N, …), in the order of its rows (B,), on the device of x."""
+        taken = x.index_select(0, rows)
+        if self._augment is None:
+            return taken
+        return torch.from_numpy(self._augment(taken.cpu().numpy(), self._rng)).to(x.device)

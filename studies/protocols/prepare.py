@@ -1,0 +1,30 @@
+"""Window file of the ten-by-ten protocol, from a file of images with a split of its own.
+
+    python -m studies.protocols.prepare IMAGES.npz data/cifar10.npz
+
+IMAGES.npz holds x (N, 3, H, W) uint8, y (N,), split (N,) "train" or "test", and classes. The split is kept:
+the test images of the data set stay its test images.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import fedge
+from hhar.windows.window_file import Windows, save_windows
+
+
+def windows_of(path: str | Path) -> Windows:
+    """Images of a file as windows, in its own split; every image has one nominal user."""
+    with np.load(path, allow_pickle=False) as found:
+        x, y, split, classes = (found[name] for name in ("x", "y", "split", "classes"))
+    windows = fedge.from_images(
+        x, y.astype(np.int64), users=["all"] * len(y), classes=list(map(str, classes))
+    )
+    return replace(windows, part=split.astype(str))
+
+
+if __name__ == "__main__":
+    save_windows(sys.argv[2], windows_of(sys.argv[1]))
