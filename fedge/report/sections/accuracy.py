@@ -11,7 +11,7 @@ from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel, Section
 from fedge.report.html.points import Points, Series
-from fedge.report.html.svg import new_figure
+from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import NOTHING, Table, table, text_of
 from fedge.report.sections.position import name_axis, position, words_of
 
