@@ -220,7 +220,6 @@ ELSEWHERE = (
         "fedge/algorithm/leaf_part.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/making.py": "runs/test_algorithms.py",
         "fedge/algorithm/taking_part.py": "runs/test_algorithms.py",
-        "fedge/client/memory.py": "runs/test_algorithms.py",
         "fedge/exchange/algorithm.py": "runs/test_algorithms.py",
         "fedge/clustering/cloud_part.py": "runs/test_families.py",
         "fedge/cloud/families.py": "fedge/methods/test_soft_family.py",

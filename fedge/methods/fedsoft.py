@@ -79,7 +79,8 @@ class FedSoft(Algorithm):
             client.memory["u"] = shares(client, centres)
         client.memory["rounds"] += 1
         pulls = [(self._strength * float(u), c) for u, c in zip(client.memory["u"], centres, strict=True)]
-        fit = client.fit(client.memory["w"], pull=pulls)
+        own = {n: client.received[n] if a.dtype.kind in "iu" else a for n, a in client.memory["w"].items()}
+        fit = client.fit(own, pull=pulls)  # whole numbers, as BatchNorm's counts of steps, are the leaf's
         client.memory["w"] = fit.state
         return Sent(fit, arrays={"u": client.memory["u"]})
 

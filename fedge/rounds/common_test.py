@@ -54,7 +54,7 @@ class CommonTest:
         self._frozen = frozen
 
     def note(self, leaves: Sequence[Leaf], labels: np.ndarray, book: RoundBook) -> None:
-        """Take results into the book of a round; `labels` are clusters of the cloud's children, in order."""
+        """Take results into the book of a round; `labels` (S,) are clusters of the cloud's children."""
         of_leaf = {leaf.index: int(labels[book.branch(leaf)]) for leaf in leaves}
         book.common = self.evaluated(leaves, of_leaf, book.global_round)
 

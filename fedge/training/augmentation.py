@@ -160,7 +160,7 @@ class Batches:
             self._rng = np.random.default_rng(int(drawn))
 
     def rows(self, device: torch.device) -> Sequence[Tensor]:
-        """Indices of each batch, on a device."""
+        """Indices (B,) of each batch, on a device."""
         return self.order.to(device).split(self._batch_size)
 
     def inputs(self, x: Tensor, rows: Tensor) -> Tensor:

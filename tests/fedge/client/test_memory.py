@@ -19,7 +19,7 @@ def there(folder):
 
 
 def test_versions_stay_as_long_as_the_server_needs_them(tmp_path):
-    """That which counts, that which is new, and those of checkpoints; rounds undone leave no trace."""
+    """The one that counts, the new one, and those of checkpoints; rounds undone leave no trace."""
     node, kept = {KEY: str(tmp_path)}, {}
     for leaf_round in (1, 2, 3, 4):
         before = kept.get(leaf_round - 1)

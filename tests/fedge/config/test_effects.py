@@ -192,6 +192,8 @@ NO_RESULT = {
     "callbacks", "checkpoint.models",
     "train.start", "train.exchange",  # a file, a model with frozen parts: tests/runs/test_exchange.py
     "hierarchy.names",  # of tiers, in tables
+    "evaluate.common",  # a table of its own: tests/runs/test_common_test.py
+    "train.augment",  # of images, or code of one's own: tests/fedge/training/test_augmentation.py
     "train.task", "train.loss", "train.metrics",  # other data, or code of one's own: tests/fedge/tasks
 }  # fmt: skip
 
