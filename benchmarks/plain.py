@@ -18,7 +18,8 @@ import torch
 
 from benchmarks.common import WORKERS, Turn, repeat
 from benchmarks.engines import TRAINING
-from benchmarks.step import plain_epoch, plain_network
+from benchmarks.step import plain_epoch
+from benchmarks.works import WORKS
 from hhar.windows.window_file import load_windows
 
 NETWORK = "cnn-pool"
@@ -40,7 +41,7 @@ class Trained(NamedTuple):
 class Learner:
     """Every client's training windows and one network."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, work: str = "home") -> None:
         torch.set_num_threads(1)
         windows = load_windows(path)
         assert windows.session is not None
@@ -49,7 +50,7 @@ class Learner:
         for user in np.unique(windows.user):
             rows = training & (windows.user == user)
             self.clients.append((torch.from_numpy(windows.x[rows]), torch.from_numpy(windows.y[rows])))
-        self.network = plain_network(NETWORK)
+        self.network = WORKS[work].network()
 
     def train(self, client: int, epochs: int) -> tuple[int, float]:
         """Train the network on a client's windows; its steps and their mean loss."""
@@ -63,10 +64,10 @@ class Learner:
 _learner: Learner | None = None  # of this process
 
 
-def prepare_process(path: str) -> None:
+def prepare_process(path: str, work: str) -> None:
     """Load the windows and make the network, once per process."""
     global _learner
-    _learner = Learner(path)
+    _learner = Learner(path, work)
 
 
 def train_client(job: Job) -> Trained:
@@ -91,8 +92,8 @@ def said_of(trained: Iterable[tuple[int, float]]) -> tuple[float, float]:
 class PlainRound:
     """One exchange of three leaves with their clients: train all, average per leaf."""
 
-    def __init__(self, sizes: Sequence[int], epochs: int) -> None:
-        self.models = [_state_of(plain_network(NETWORK))] * (len(sizes) // CLIENTS_PER_LEAF)
+    def __init__(self, sizes: Sequence[int], epochs: int, work: str) -> None:
+        self.models = [_state_of(WORKS[work].network())] * (len(sizes) // CLIENTS_PER_LEAF)
         self._sizes = sizes
         self._epochs = epochs
 
@@ -118,15 +119,15 @@ class PlainRound:
             }
 
 
-def contend_loop(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+def contend_loop(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
     """The plain loop."""
-    prepare_process(path)
-    plain = PlainRound(sizes, epochs)
+    prepare_process(path, work)
+    plain = PlainRound(sizes, epochs, work)
     repeat(turn, lambda: plain.take(map(train_client, plain.jobs())), says=True)
 
 
-def contend_pool(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+def contend_pool(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
     """The plain pool."""
-    plain = PlainRound(sizes, epochs)
-    with multiprocessing.get_context("spawn").Pool(WORKERS, prepare_process, (path,)) as pool:
+    plain = PlainRound(sizes, epochs, work)
+    with multiprocessing.get_context("spawn").Pool(WORKERS, prepare_process, (path, work)) as pool:
         repeat(turn, lambda: plain.take(pool.imap_unordered(train_client, plain.jobs())), says=True)

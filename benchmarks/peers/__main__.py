@@ -1,11 +1,13 @@
 """Fedge beside other simulators: seconds per round of the same work, in one run.
 
     make bench-peers                       sets up build/peers where it is not there, then
-    build/peers/bin/python -m benchmarks.peers [--full]
+    build/peers/bin/python -m benchmarks.peers [--full] [--works home,mnist,gru,resnet]
 
-Nine clients under three leaves, each of which trains on 5,500 / 1,138 / 1,046 windows of 6 × 128 (23,052 in
-all), model `cnn-pool`, batch 32 with a short last one, SGD with momentum 0.9, one local epoch and five, two
-clients at a time on one thread each:
+Nine clients under three leaves, batch 32 with a short last one, SGD with momentum 0.9, two clients at a time
+on one thread each. The home work is `cnn-pool` on 23,052 windows of 6 × 128, one local epoch and five; the
+others are those of `benchmarks.works`, one epoch, once as below and once with the default split, evaluated
+in every round by Fedge alone. A work that was measured stays in build/peers-measured.json until all of one
+call are: a call that was cut off goes on behind it.
 
     loop, pool        PyTorch alone (`benchmarks.plain`); the loop, one client at a time, with one epoch only
     pfl, blazefl      pfl-research and BlazeFL
@@ -21,8 +23,10 @@ left out, and said with the reason.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import importlib
+import json
 import math
 import sys
 import tempfile
@@ -34,22 +38,27 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import (
+    ROOT,
     WORKERS,
     Benchmark,
     Contestant,
     Figure,
     figure,
     main,
+    processor,
     ratio,
     take_turns,
+    versions,
 )
 from benchmarks.contest import draw_ratios, gflop_per_s, seconds_and_ratios, words_of
-from benchmarks.engines import makespan, read_tables, write_windows
+from benchmarks.engines import makespan, read_tables
 from benchmarks.plain import NETWORK, contend_loop, contend_pool
-from benchmarks.round import HELD_OUT, LEAF_WINDOWS, configuration, contend_in_process
-from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, flop_per_window
+from benchmarks.round import LEAF_WINDOWS, configuration, contend_in_process
+from benchmarks.step import BATCH, flop_per_window
+from benchmarks.works import HOME, WORKS, Work
 
 SIZES = [windows for windows in LEAF_WINDOWS for _ in range(3)]
+MEASURED = ROOT / "build" / "peers-measured.json"
 PEERS = {"pfl": "pfl_research", "blazefl": "blazefl_pool", "flower": "flower_ray"}  # contestant → module
 PACKAGES = {"pool": "torch", "loop": "torch", "pfl": "pfl", "blazefl": "blazefl", "flower": "flwr"}
 FEDGE = {
@@ -65,23 +74,64 @@ AIMS = {  # largest ratio to the pool
 }
 NOT_TRAINING_AIMS = {"1": 4.0, "5": 1.5}  # per cent, of the native step in process
 WARMUP = 1
+works = list(WORKS)  # that are measured
 
 
 # --- the race -------------------------------------------------------------------------------------------
 
 
 def measure(full: bool) -> dict[str, Any]:
-    """One local epoch, then five."""
+    """All works that were asked for, each from where an earlier call was cut off."""
     usable, missing = importable()
+    names = works
+    stamp = {"full": full, "processor": processor(), "versions": versions()}
+    known = read_measured(MEASURED, stamp)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        data = folder / "windows.npz"
-        write_windows(data, SIZES, [HELD_OUT] * len(SIZES), CHANNELS, SAMPLES, CLASSES)
-        epochs = {
-            str(number): race(folder / str(number), data, number, usable, rounds=5 if full else 3)
-            for number in (1, 5)
+        for work in names:
+            if work not in known:
+                known[work] = measure_work(WORKS[work], Path(name), usable, rounds=5 if full else 3)
+                MEASURED.parent.mkdir(exist_ok=True)
+                MEASURED.write_text(json.dumps({"stamp": stamp, "works": known}), encoding="utf-8")
+    results = {"windows_per_client": SIZES, "workers": WORKERS, "missing": missing}
+    results |= {"epochs": known.get("home", {}), "works": {n: known[n] for n in names if n != "home"}}
+    return results
+
+
+def chosen_works(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Works of `--works`, all by default, and the other words of the command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--works", default=",".join(WORKS))
+    options, others = parser.parse_known_args(words)
+    names = options.works.split(",")
+    unknown = sorted(set(names) - set(WORKS))
+    if unknown:
+        raise SystemExit(f"--works must name some of {', '.join(WORKS)}, but has {unknown[0]!r}")
+    return names, others
+
+
+def read_measured(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:
+    """Works that an earlier call measured with the same code on the same processor."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return dict(found["works"]) if found.get("stamp") == stamp else {}
+
+
+def measure_work(work: Work, folder: Path, peers: Sequence[str], rounds: int) -> dict[str, Any]:
+    """A work: the home network with one local epoch and with five, others without and with evaluation."""
+    folder = folder / work.name
+    folder.mkdir()
+    data = folder / "windows.npz"
+    work.write(data)
+    if work is HOME:
+        return {
+            str(number): race(folder / str(number), data, work, number, peers, rounds) for number in (1, 5)
         }
-    return {"windows_per_client": SIZES, "workers": WORKERS, "missing": missing, "epochs": epochs}
+    alone = race(folder / "alone", data, work, 1, peers, rounds)
+    data = folder / "evaluated.npz"
+    work.write(data, evaluated=True)
+    return {"alone": alone, "evaluated": race(folder / "evaluated", data, work, 1, (), rounds)}
 
 
 def importable() -> tuple[list[str], dict[str, str]]:
@@ -106,22 +156,26 @@ def why_missing(name: str) -> str:
     return ""
 
 
-def race(folder: Path, data: Path, epochs: int, peers: Sequence[str], rounds: int) -> dict[str, Any]:
+def race(
+    folder: Path, data: Path, work: Work, epochs: int, peers: Sequence[str], rounds: int
+) -> dict[str, Any]:
     """Rounds of all contestants, interleaved; what they took, and whether they did the work."""
     folder.mkdir()
-    work = (str(data), SIZES, epochs)
-    contestants: dict[str, Contestant] = {"pool": (contend_pool, work)}
-    if epochs == 1:
-        contestants["loop"] = (contend_loop, work)
+    sizes = list(work.sizes)
+    told = (str(data), sizes, epochs, work.name)
+    contestants: dict[str, Contestant] = {"pool": (contend_pool, told)}
+    if epochs == 1 and work is HOME:
+        contestants["loop"] = (contend_loop, told)
     for name in peers:
         module = importlib.import_module(f"benchmarks.peers.{PEERS[name]}")
-        contestants[name] = (module.contend, work)
+        contestants[name] = (module.contend, told)
     for name, (engine, kernel) in FEDGE.items():
         config = {
             **configuration(data, folder / name.replace(" ", "-"), epochs, rounds + WARMUP),
+            "train.model": work.model,
             "train.kernel": kernel,
             "train.lr-decay": 1.0,
-            "clients": len(SIZES),
+            "clients": len(sizes),
         }
         ray = importlib.import_module("benchmarks.peers.fedge_ray")
         contestants[name] = (contend_in_process if engine == "inprocess" else ray.contend, (config,))
@@ -129,7 +183,7 @@ def race(folder: Path, data: Path, epochs: int, peers: Sequence[str], rounds: in
     times = take_turns(contestants, rounds, WARMUP, said=said)
     said |= {name: said_by_fedge(folder / name.replace(" ", "-") / "latest", epochs) for name in FEDGE}
     for name, rounds_said in said.items():
-        refuse_other_work(name, rounds_said, epochs)
+        refuse_other_work(name, rounds_said, epochs, sizes)
     return {
         "seconds": {name: seconds.tolist() for name, seconds in times.items()},
         "ratio_to_pool": {name: ratio(times[name], times["pool"]) for name in times if name != "pool"},
@@ -152,9 +206,11 @@ def said_by_fedge(run: Path, epochs: int) -> list[tuple[float, ...]]:
     ]
 
 
-def refuse_other_work(name: str, said: Sequence[tuple[float, ...]], epochs: int) -> None:
+def refuse_other_work(
+    name: str, said: Sequence[tuple[float, ...]], epochs: int, sizes: Sequence[int]
+) -> None:
     """Raise RuntimeError when a contestant did other work than it was given."""
-    wanted = epochs * sum(math.ceil(size / BATCH) for size in SIZES)
+    wanted = epochs * sum(math.ceil(size / BATCH) for size in sizes)
     if any(steps != wanted for steps, _ in said):
         raise RuntimeError(f"{name} took {[int(steps) for steps, _ in said]} steps per round, not {wanted}")
     first, last = said[0][1], said[-1][1]
@@ -181,6 +237,21 @@ def figures(results: dict[str, Any]) -> list[Figure]:
         for name, shares in result["not_training"].items():
             aim = NOT_TRAINING_AIMS[epochs] if name == "fedge in process, native" else None
             entries.append(figure(f"{words}, {name}, not training", "%", 100 * np.array(shares), aim))
+    for work, found in results.get("works", {}).items():
+        for how, result in found.items():
+            entries += figures_of_work(WORKS[work], how, result)
+    return entries
+
+
+def figures_of_work(work: Work, how: str, result: Mapping[str, Any]) -> list[Figure]:
+    """Seconds per round and ratios to the pool of one work; aims are of rounds without evaluation."""
+    words = f"{work.name}{', evaluated' if how == 'evaluated' else ''}"
+    entries = [
+        figure(f"{words}, {name}", "s per round", seconds) for name, seconds in result["seconds"].items()
+    ]
+    aims = work.aims if how == "alone" else {}
+    for name, ratios in result["ratio_to_pool"].items():
+        entries.append(figure(f"{words}, {name} / pool", "x", ratios, aims.get(name)))
     return entries
 
 
@@ -188,6 +259,10 @@ def distance(results: dict[str, Any], peak: Mapping[str, float]) -> str:
     """GFLOP/s per worker against one thread's matrix product; who is missing."""
     speeds = gflop_per_s(results, flop_per_window(NETWORK))
     words = [f"{words_of(epochs)}, {name}: {speed:.0f} GFLOP/s per worker" for epochs, name, speed in speeds]
+    for work, found in results.get("works", {}).items():
+        flop = sum(WORKS[work].sizes) * WORKS[work].flop_per_window() / WORKERS / 1e9
+        for name, seconds in found["alone"]["seconds"].items():
+            words.append(f"{work}, {name}: {flop / float(np.median(seconds)):.0f} GFLOP/s per worker")
     words += [f"left out: {name} ({why})" for name, why in results["missing"].items()]
     return "<br>".join(words)
 
@@ -199,6 +274,8 @@ def draw(results: dict[str, Any], axes: Any) -> None:
 
 def table(results: dict[str, Any]) -> str:
     """The contestants for docs/benchmarks.md, fastest last."""
+    if not results["epochs"]:
+        return ""
     one, five = (results["epochs"][epochs] for epochs in ("1", "5"))
     lines = ["| contestant | 1 local epoch, s per round | / pool | 5 local epochs | / pool |"]
     lines.append("|---|---:|---:|---:|---:|")
@@ -234,7 +311,24 @@ BENCHMARK = Benchmark(
     draw,
 )
 
+
+def table_of_works(results: dict[str, Any]) -> str:
+    """Works beside the home network for docs/benchmarks.md: seconds per round, ratio to the pool."""
+    lines = ["| work | contestant | s per round | / pool | evaluated, s per round | / pool |"]
+    lines.append("|---|---|---:|---:|---:|---:|")
+    for work, found in results.get("works", {}).items():
+        for name in found["alone"]["seconds"]:
+            cells = [WORKS[work].about, f"{name}{_version(name)}"]
+            for how in ("alone", "evaluated"):
+                seconds, ratios = (found[how][what].get(name, []) for what in ("seconds", "ratio_to_pool"))
+                cells += [_spread(seconds, 2), "1" if name == "pool" else _spread(ratios, 2)]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
+    works, sys.argv[1:] = chosen_works(sys.argv[1:])
     record = main(BENCHMARK)
-    print(f"\n{table(record['results'])}")
+    MEASURED.unlink(missing_ok=True)
+    print(f"\n{table(record['results'])}\n\n{table_of_works(record['results'])}")
     sys.exit(0)

@@ -106,11 +106,11 @@ class _Never:
         """Do nothing."""
 
 
-def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
     """Its rounds, largest client first."""
     global _learner
     multiprocessing.set_start_method("fork", force=True)  # as everywhere on Linux; this process was spawned
-    _learner = Learner(path)
+    _learner = Learner(path, work)
     trainer, model = Trainer(_learner, epochs), serialize_model(_learner.network)
     order = sorted(range(len(sizes)), key=lambda client: -sizes[client])
     _learner.train(order[-1], 1)  # what PyTorch loads when it first trains, every fork would load: seconds

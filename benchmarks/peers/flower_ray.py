@@ -13,8 +13,8 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.common import WORKERS, Turn
-from benchmarks.plain import NETWORK, Learner, said_of
-from benchmarks.step import plain_network
+from benchmarks.plain import Learner, said_of
+from benchmarks.works import WORKS
 
 app = ClientApp()
 _learner: Learner | None = None  # of a worker process
@@ -25,7 +25,7 @@ def train(message: Message, context: Context) -> Message:
     """Train the model on the client's windows."""
     global _learner
     told = message.content["config"]
-    _learner = _learner or Learner(str(told["path"]))
+    _learner = _learner or Learner(str(told["path"]), str(told["work"]))
     client = int(context.node_config["partition-id"])
     _learner.network.load_state_dict(message.content["arrays"].to_torch_state_dict())
     steps, loss = _learner.train(client, int(told["epochs"]))
@@ -63,14 +63,14 @@ class TakingTurns(FedAvg):
         return found
 
 
-def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, work: str = "home") -> None:
     """Its rounds."""
     server = ServerApp()
 
     @server.main()
     def serve(grid: Grid, _: Context) -> None:
-        strategy = TakingTurns(turn, {"path": path, "epochs": epochs}, len(sizes))
-        initial = ArrayRecord(plain_network(NETWORK).state_dict())
+        strategy = TakingTurns(turn, {"path": path, "epochs": epochs, "work": work}, len(sizes))
+        initial = ArrayRecord(WORKS[work].network().state_dict())
         try:
             strategy.start(grid, initial, num_rounds=10**6, timeout=3600.0)
         except SystemExit:

@@ -14,30 +14,36 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.common import WORKERS, Turn
-from benchmarks.plain import NETWORK, Learner
-from benchmarks.step import BATCH, SETTINGS, plain_network
+from benchmarks.plain import Learner
+from benchmarks.step import BATCH, SETTINGS
 
 
-def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int) -> None:
+def contend(turn: Turn, path: str, sizes: Sequence[int], epochs: int, name: str = "home") -> None:
     """Its rounds: this process is the first of two."""
     with socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     spawn = multiprocessing.get_context("spawn")
     others = [
-        spawn.Process(target=work, args=(rank, port, path, sizes, epochs), daemon=True)
+        spawn.Process(target=work, args=(rank, port, path, sizes, epochs, name), daemon=True)
         for rank in range(1, WORKERS)
     ]
     for other in others:
         other.start()
-    work(0, port, path, sizes, epochs, turn)
+    work(0, port, path, sizes, epochs, name, turn)
     for other in others:
         other.terminate()
         other.join()
 
 
 def work(
-    rank: int, port: int, path: str, sizes: Sequence[int], epochs: int, turn: Turn | None = None
+    rank: int,
+    port: int,
+    path: str,
+    sizes: Sequence[int],
+    epochs: int,
+    name: str,
+    turn: Turn | None = None,
 ) -> None:
     """One of the processes, as torchrun would start it."""
     os.environ |= {
@@ -51,15 +57,15 @@ def work(
         "GLOO_SOCKET_IFNAME": "lo",
     }
     multiprocessing.current_process().name = "MainProcess"  # pfl takes others for those of a DataLoader
-    _learn(Learner(path), sizes, epochs, turn)
+    _learn(Learner(path, name), sizes, epochs, turn)
 
 
 class Network(torch.nn.Module):
     """The network with its loss, as pfl asks for them; it notes the losses."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: torch.nn.Module) -> None:
         super().__init__()
-        self.network = plain_network(NETWORK)
+        self.network = network
         self.losses: list[torch.Tensor] = []
 
     def loss(self, x: Any, y: Any) -> torch.Tensor:
@@ -86,7 +92,7 @@ def _learn(learner: Learner, sizes: Sequence[int], epochs: int, turn: Turn | Non
     from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
     from pfl.model.pytorch import PyTorchModel
 
-    network = Network()
+    network = Network(learner.network)
     model = PyTorchModel(
         network,
         lambda parameters, lr: torch.optim.SGD(

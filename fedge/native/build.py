@@ -134,7 +134,7 @@ def build(
                 SOURCES / f"{source}.cpp",
                 (f'-DFEDGE_SOURCES="{sources_digest()}"',),
             )
-            for source in ("program", "session", "images", "interface", "rounded")
+            for source in ("program", "session", "images", "normed", "recurrent", "interface", "rounded")
         ]
         if (family or machine()) == "x86_64":
             jobs.append((Path(folder) / "amx.o", SOURCES / "amx.cpp", AMX))

@@ -12,11 +12,12 @@ wherever taps over lines have nothing to do.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from fedge.native.sequences import SEQUENCES, bound, moved_shape, require, time_axis
+from fedge.native.taps import Taps, pair_of, taps_of
 from fedge.native.trace import Handler, Node, Recorder, UnknownError
 
 _CONV = {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
@@ -36,13 +37,6 @@ _MEAN_POOL = {
 _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
 
-def _bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by name, with defaults."""
-    if len(args) > len(names) or not kwargs.keys() <= names.keys():
-        raise UnknownError("it has arguments that are not known")
-    return {**names, **dict(zip(names, args, strict=False)), **kwargs}
-
-
 def _over_time(value: Any, what: str, across: int) -> int:
     """Argument of one or two axes along time; across the other axis it must be `across`."""
     if isinstance(value, (tuple, list)):
@@ -54,73 +48,23 @@ def _over_time(value: Any, what: str, across: int) -> int:
     return value
 
 
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise UnknownError(what)
-
-
 def _series(recorder: Recorder, tensor: Any) -> int:
     """The value of a tensor that has channels and time, or pixels."""
     number = recorder.number(tensor)
-    _require(tensor.dim() > 2, "it is not given a series")
+    require(tensor.dim() > 2, "it is not given a series")
     return number
 
 
-@dataclass(frozen=True)
-class _Taps:
-    """Size, stride and padding of taps over lines and over steps."""
-
-    size: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-
-    def over_lines(self, image: Tensor) -> dict[str, Any]:
-        """The fields of a node, for an image (N, C, H, W)."""
-        return {
-            "size": self.size[1], "stride": self.stride[1], "padding": self.padding[1],
-            "lines": (image.shape[2], self.size[0], self.stride[0], self.padding[0]),
-        }  # fmt: skip
-
-    def need_lines(self, image: Tensor) -> bool:
-        """Whether they reach over more than the one line of a series."""
-        alone = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
-        return image.shape[2] > 1 or not alone
-
-
-def _pair(value: Any, what: str) -> tuple[int, int]:
-    """Argument over lines and over steps; one number is both."""
-    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    _require(len(pair) in (1, 2) and all(isinstance(number, int) for number in pair), f"{what} {value}")
-    return pair[0], pair[-1]
-
-
-def _taps_of(a: dict[str, Any], size: tuple[int, int]) -> _Taps:
-    """Taps of a convolution or a pool over an image.
-
-    Raises:
-        UnknownError: they are dilated, or lie in the padding alone.
-    """
-    _require(_pair(a.get("dilation", 1), "dilation") == (1, 1), "dilation")
-    stride = size if a["stride"] in (None, []) else _pair(a["stride"], "stride")
-    padding = a["padding"]
-    if isinstance(padding, str):
-        _require(padding == "valid" or all(number % 2 for number in size), f"padding {padding}")
-        padding = tuple((number - 1) // 2 if padding == "same" else 0 for number in size)
-    taps = _Taps(size, stride, _pair(padding, "padding"))
-    _require(all(p < s for p, s in zip(taps.padding, size, strict=True)), f"padding {padding}")
-    return taps
-
-
 def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    a = _bound(_CONV, args, kwargs)
+    a = bound(_CONV, args, kwargs)
     value = _series(recorder, a["input"])
     if a["input"].dim() == 4 and a["weight"].dim() == 4:
-        taps = _taps_of(a, tuple(a["weight"].shape[2:]))
+        taps = taps_of(a, tuple(a["weight"].shape[2:]))
         if taps.need_lines(a["input"]):
             return _image_conv(recorder, a, value, taps, out)
     size = _over_time(tuple(a["weight"].shape[2:]), "size", across=1)
-    _require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
-    _require(a["groups"] == 1, "groups")
+    require(_over_time(a["dilation"], "dilation", across=1) == 1, "dilation")
+    require(a["groups"] == 1, "groups")
     stride = _over_time(a["stride"], "stride", across=1)
     padding = a["padding"]
     if isinstance(padding, str):
@@ -132,12 +76,12 @@ def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out
     return None
 
 
-def _image_conv(recorder: Recorder, a: dict[str, Any], value: int, taps: _Taps, out: Tensor) -> None:
+def _image_conv(recorder: Recorder, a: dict[str, Any], value: int, taps: Taps, out: Tensor) -> None:
     """Take down a convolution of an image; one of single pixels is one of a series."""
-    _require(a["groups"] == 1, "groups")
+    require(a["groups"] == 1, "groups")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     output = recorder.new_value(out)
-    if taps == _Taps((1, 1), (1, 1), (0, 0)):
+    if taps == Taps((1, 1), (1, 1), (0, 0)):
         recorder.nodes.append(Node("conv", (value,), output, *names, size=1))
         return
     fields = taps.over_lines(a["input"])
@@ -145,21 +89,30 @@ def _image_conv(recorder: Recorder, a: dict[str, Any], value: int, taps: _Taps, 
 
 
 def _linear(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    a = _bound(_LINEAR, args, kwargs)
-    value = recorder.number(a["input"])
-    _require(a["input"].dim() == 2, "a linear layer over time")
+    """Take down a linear layer on features, or on the channels of each step, a convolution of one tap."""
+    a = bound(_LINEAR, args, kwargs)
+    value = recorder.number_of_any(a["input"])
+    axes = recorder.axes(a["input"])
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
-    recorder.nodes.append(Node("linear", (value,), recorder.new_value(out), *names))
+    if len(axes) == 2:
+        rows = axes == ("N", "TC")  # step by step, not channel by channel
+        require(rows or axes in (("N", "C"), ("N", "CT")), "a linear layer over time")
+        recorder.nodes.append(Node("linear", (value,), recorder.new_value(out), *names, size=int(rows)))
+        return
+    require((axes[0] == "N" and axes[-1] == "C") or axes == ("T", "N", "C"), "a linear layer over time")
+    made = recorder.add_value(out.shape[-1], recorder.values[value][1])
+    recorder.bind(out, made, axes)
+    recorder.nodes.append(Node("conv", (value,), made, *names, size=1))
 
 
 def _norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    a = _bound(_NORM, args, kwargs)
+    a = bound(_NORM, args, kwargs)
     value = recorder.number(a["input"])
-    _require(not recorder.is_flat(a["input"]), "BatchNorm of features that were series")
+    require(not recorder.is_flat(a["input"]), "BatchNorm of features that were series")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     running = (recorder.name(a["running_mean"]), recorder.name(a["running_var"]))
-    _require(all(running), "BatchNorm without running statistics")
-    _require(a["momentum"] is not None, "BatchNorm without momentum")
+    require(all(running), "BatchNorm without running statistics")
+    require(a["momentum"] is not None, "BatchNorm without momentum")
     output = recorder.same_value(out, value)
     kind = "norm" if a["training"] else "fixed_norm"
     numbers = (float(a["eps"]), float(a["momentum"]))
@@ -174,26 +127,40 @@ def _same_size(kind: str) -> Handler:
         if kind == "gelu":
             approximate = kwargs.get("approximate", args[1] if len(args) > 1 else "none")
             flag = approximate == "tanh"
-        value = recorder.number(args[0] if args else kwargs["input"])
-        recorder.nodes.append(Node(kind, (value,), recorder.same_value(out, value), flag=flag))
+        given = args[0] if args else kwargs["input"]
+        value = recorder.number_of_any(given)
+        recorder.nodes.append(Node(kind, (value,), recorder.same_axes(out, given), flag=flag))
 
     return handler
+
+
+def _drawn_in(tensor: Tensor, axes: tuple[str, ...]) -> str:
+    """The axes in which PyTorch draws a tensor's dropout: those in which its numbers lie in memory."""
+    strides = tensor.stride()
+    order = sorted(range(len(axes)), key=lambda axis: -strides[axis])
+    return "".join(axes[axis] for axis in order)
 
 
 def _drop(whole_channels: bool) -> Handler:
     """Take down dropout, of numbers or of whole channels."""
 
     def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        a = _bound(_DROP, args, kwargs)
+        a = bound(_DROP, args, kwargs)
         if not a["training"] or a["p"] == 0:
             return recorder.alias(out, a["input"])
-        _require(a["p"] < 1, "dropout of everything")
-        value = recorder.number(a["input"])
-        _require(not whole_channels or a["input"].dim() > 2, "dropout of channels where there are none")
-        flat = recorder.is_flat(a["input"])
-        output = recorder.same_value(out, value)
+        require(a["p"] < 1, "dropout of everything")
+        value, axes = recorder.number_of_any(a["input"]), recorder.axes(a["input"])
+        is_usual = axes in (("N", "C"), ("N", "CT"), ("N", "C", "T"), ("N", "C", "H", "W"))
+        require(is_usual or axes in (("N", "T", "C"), ("T", "N", "C")), "dropout of other axes")
+        require(
+            not whole_channels or (is_usual and a["input"].dim() > 2),
+            "dropout of channels where there are none",
+        )
+        order = "NCT" if is_usual else _drawn_in(a["input"], axes)
+        output = recorder.same_axes(out, a["input"])
+        flat = float(axes == ("N", "CT"))
         recorder.nodes.append(
-            Node("drop", (value,), output, flag=whole_channels, numbers=(float(a["p"]), float(flat)))
+            Node("drop", (value,), output, flag=whole_channels, numbers=(float(a["p"]), flat), order=order)
         )
         return None
 
@@ -207,17 +174,17 @@ def _relu_max_pool2(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _max_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    a = _bound(_MAX_POOL, args, kwargs)
-    _require(not a["return_indices"] and not a["ceil_mode"], "pooling with indices or a ceiling")
-    _require(_pair(a["dilation"], "dilation") == (1, 1), "dilation")
+    a = bound(_MAX_POOL, args, kwargs)
+    require(not a["return_indices"] and not a["ceil_mode"], "pooling with indices or a ceiling")
+    require(pair_of(a["dilation"], "dilation") == (1, 1), "dilation")
     _pool(recorder, "max_pool", a, out)
 
 
 def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    a = _bound(_MEAN_POOL, args, kwargs)
-    _require(not a["ceil_mode"], "pooling with a ceiling")
-    _require(
-        _pair(a["padding"], "padding") == (0, 0) or a["count_include_pad"],
+    a = bound(_MEAN_POOL, args, kwargs)
+    require(not a["ceil_mode"], "pooling with a ceiling")
+    require(
+        pair_of(a["padding"], "padding") == (0, 0) or a["count_include_pad"],
         "pooling without padding",
     )
     _pool(recorder, "mean_pool", a, out)
@@ -226,15 +193,15 @@ def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
     """Take down pooling over time, or over an image."""
     value = _series(recorder, a["input"])
-    _require(a.get("divisor_override") is None, "pooling with a divisor of its own")
+    require(a.get("divisor_override") is None, "pooling with a divisor of its own")
     if a["input"].dim() == 4:
-        taps = _taps_of(a, _pair(a["kernel_size"], "size"))
+        taps = taps_of(a, pair_of(a["kernel_size"], "size"))
         if taps.need_lines(a["input"]):
             return _image_pool(recorder, kind, value, a["input"], taps, out)
     size = _over_time(a["kernel_size"], "size", across=1)
     stride = size if a["stride"] in (None, []) else _over_time(a["stride"], "stride", across=1)
     padding = _over_time(a["padding"], "padding", across=0)
-    _require(size < 255, "a pool of 255 steps or more")
+    require(size < 255, "a pool of 255 steps or more")
     output = recorder.new_value(out)
     numbers = (1.0 / size,) if kind == "mean_pool" else ()
     recorder.nodes.append(
@@ -243,10 +210,10 @@ def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None
     return None
 
 
-def _image_pool(recorder: Recorder, kind: str, value: int, image: Tensor, taps: _Taps, out: Tensor) -> None:
+def _image_pool(recorder: Recorder, kind: str, value: int, image: Tensor, taps: Taps, out: Tensor) -> None:
     """Take down pooling over lines and steps."""
     taken = math.prod(taps.size)
-    _require(taken < 255, "a pool of 255 pixels or more")
+    require(taken < 255, "a pool of 255 pixels or more")
     numbers = (1.0 / taken,) if kind == "mean_pool" else ()
     fields = taps.over_lines(image)
     recorder.nodes.append(Node(f"image_{kind}", (value,), recorder.new_value(out), numbers=numbers, **fields))
@@ -258,7 +225,7 @@ def _adaptive_mean(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _adaptive_max(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    _require(isinstance(out, Tensor), "pooling with indices")
+    require(isinstance(out, Tensor), "pooling with indices")
     given = args[0] if args else kwargs["input"]
     _adaptive(recorder, "max_pool", _series(recorder, given), given, out)
 
@@ -272,38 +239,46 @@ def _adaptive(recorder: Recorder, kind: str, value: int, given: Tensor, out: Ten
     if given.dim() == 4 and given.shape[2] > 1:
         _image_pool(recorder, kind, value, given, _adaptive_taps(given, out), out)
         return
-    _require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
+    require(steps % left == 0, f"adaptive pooling of {steps} steps to {left}")
     size = steps // left
-    _require(size < 255, "a pool of 255 steps or more")
+    require(size < 255, "a pool of 255 steps or more")
     numbers = (1.0 / size,) if kind == "mean_pool" else ()
     recorder.nodes.append(
         Node(kind, (value,), recorder.new_value(out), size=size, stride=size, numbers=numbers)
     )
 
 
-def _adaptive_taps(given: Tensor, out: Tensor) -> _Taps:
+def _adaptive_taps(given: Tensor, out: Tensor) -> Taps:
     """Taps that lie side by side, as many as make an image of another one."""
     (height, width), (down, along) = given.shape[2:], out.shape[2:]
-    _require(
+    require(
         height % down == 0 and width % along == 0,
         f"adaptive pooling of {height} × {width} pixels to {down} × {along}",
     )
     size = (height // down, width // along)
-    return _Taps(size, size, (0, 0))
+    return Taps(size, size, (0, 0))
 
 
 def _reduce(mean: bool) -> Handler:
     """Take down a mean or sum over all time, or all pixels."""
 
     def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        a = _bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
+        a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
+        if isinstance(a["input"], Tensor) and a["input"].dim() == 3:
+            over = time_axis(recorder, a["input"], a["dim"])
+            if over is not None:
+                value = recorder.number_of_any(a["input"])
+                require(out.dim() == 2, "a sum that keeps its axis")
+                scale = 1.0 / recorder.values[value][1] if mean else 1.0
+                recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(scale,)))
+                return
         value = _series(recorder, a["input"])
         rank = a["input"].dim()
         given = a["dim"] if isinstance(a["dim"], (tuple, list)) else (a["dim"],)
-        _require(all(isinstance(axis, int) for axis in given), "a sum over all axes")
+        require(all(isinstance(axis, int) for axis in given), "a sum over all axes")
         axes = {axis % rank for axis in given}
-        _require(rank - 1 in axes and axes <= {2, 3}, f"a sum over axes {sorted(axes)}")
-        _require(out.numel() == out.shape[0] * out.shape[1], f"a sum over axes {sorted(axes)}")
+        require(rank - 1 in axes and axes <= {2, 3}, f"a sum over axes {sorted(axes)}")
+        require(out.numel() == out.shape[0] * out.shape[1], f"a sum over axes {sorted(axes)}")
         scale = 1.0 / recorder.values[value][1] if mean else 1.0
         if out.dim() > 2 and out.shape[2:].numel() != 1:
             raise UnknownError("a sum over axes")
@@ -321,11 +296,11 @@ def _pooled(recorder: Recorder, value: int, out: Tensor) -> int:
 
 def _divide(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down the division of a sum over time by a number: a mean."""
-    _require(len(args) == 2 and not kwargs and isinstance(args[1], (int, float)), "a quotient of tensors")
-    _require(math.isfinite(args[1]) and args[1] != 0, "a quotient")
+    require(len(args) == 2 and not kwargs and isinstance(args[1], (int, float)), "a quotient of tensors")
+    require(math.isfinite(args[1]) and args[1] != 0, "a quotient")
     value = recorder.number(args[0])
     last = recorder.nodes[-1] if recorder.nodes else None
-    _require(last is not None and last.kind == "mean_all" and last.output == value, "a quotient")
+    require(last is not None and last.kind == "mean_all" and last.output == value, "a quotient")
     assert last is not None
     output = recorder.same_value(out, value)
     recorder.nodes[-1] = Node(last.kind, last.inputs, output, numbers=(last.numbers[0] / args[1],))
@@ -336,19 +311,24 @@ def _add(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     if len(args) == 2 and id(args[0]) in recorder.names and args[1] == 1:
         recorder.counters.append(recorder.names[id(args[0])])
         return
-    _require(len(args) == 2 and kwargs.get("alpha", 1) == 1, "a sum with a factor")
-    first, second = recorder.number(args[0]), recorder.number(args[1])
-    _require(first != second, "a sum of a value and itself")
-    _require(args[0].shape == args[1].shape, "a sum of different shapes")
-    _require(recorder.values[first] == recorder.values[second], "a sum of features and series")
-    recorder.nodes.append(Node("add", (first, second), recorder.same_value(out, first)))
+    require(len(args) == 2 and kwargs.get("alpha", 1) == 1, "a sum with a factor")
+    first, second = recorder.number_of_any(args[0]), recorder.number_of_any(args[1])
+    require(first != second, "a sum of a value and itself")
+    require(
+        args[0].shape == args[1].shape and recorder.axes(args[0]) == recorder.axes(args[1]),
+        "a sum of different shapes",
+    )
+    require(recorder.values[first] == recorder.values[second], "a sum of features and series")
+    recorder.nodes.append(Node("add", (first, second), recorder.same_axes(out, args[0])))
 
 
 def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down another shape of the same numbers: series, with an axis of one, or features."""
     tensor = args[0] if args else kwargs["input"]
+    if moved_shape(recorder, tensor, out):
+        return None
     if id(tensor) in recorder.names:  # a convolution's weights, with an axis of one
-        _require(
+        require(
             out.dim() == 4 and out.shape[2] == 1 and out.shape[3] == tensor.shape[-1],
             "weights in another shape",
         )
@@ -357,23 +337,27 @@ def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], ou
     allowed = {(channels, steps), (channels, 1, steps), (channels * steps,), tuple(tensor.shape[1:])}
     if steps == 1:
         allowed |= {(channels, 1), (channels, 1, 1)}
-    _require(out.shape[0] == recorder.batch and tuple(out.shape[1:]) in allowed, f"shape {tuple(out.shape)}")
+    require(out.shape[0] == recorder.batch and tuple(out.shape[1:]) in allowed, f"shape {tuple(out.shape)}")
     return recorder.alias(out, tensor)
 
 
 def _same(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record an operation that changes no number: a copy, another order in memory."""
-    _require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
+    require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
     recorder.alias(out, args[0])
 
 
 HANDLERS: dict[str, Handler] = {
+    **SEQUENCES,
     "conv1d": _conv,
     "conv2d": _conv,
     "linear": _linear,
     "batch_norm": _norm,
     "relu": _same_size("relu"),
     "gelu": _same_size("gelu"),
+    "sigmoid": _same_size("sigmoid"),
+    "tanh": _same_size("tanh"),
+    "silu": _same_size("silu"),
     "dropout": _drop(whole_channels=False),
     "dropout1d": _drop(whole_channels=True),
     "dropout2d": _drop(whole_channels=True),
@@ -394,5 +378,5 @@ HANDLERS: dict[str, Handler] = {
     "add": _add,
     "iadd": _add,
     **dict.fromkeys(("flatten", "view", "reshape", "unsqueeze", "squeeze", "unflatten"), _shape),
-    **dict.fromkeys(("contiguous", "clone", "float", "to"), _same),
+    **dict.fromkeys(("contiguous", "clone", "float", "to", "long"), _same),
 }

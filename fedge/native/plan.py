@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from fedge.native.library import Library, Session, UnavailableError, best_kernel
 from fedge.native.operations import HANDLERS
 from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
-from fedge.native.trace import Network, UnknownError, trace
+from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, trace
 
 _CHECK_WINDOWS = 5
 _TOLERANCE = 0.02  # of a gradient's norm: an activation may fall on the other side of a ReLU's edge
@@ -40,7 +40,8 @@ class Plan:
         inputs: shape of a window.
         classes: number of logits.
         smallest_batch: windows that a training batch must have: 2 where a BatchNorm would see one number.
-        images: whether it has convolutions over more than time.
+        unrounded: layers whose factors are never rounded, in words: "images", "recurrent layers" or none.
+        tokens: how many there are, where windows are tokens; else 0.
     """
 
     kernel: str
@@ -53,7 +54,8 @@ class Plan:
     inputs: tuple[int, ...]
     classes: int
     smallest_batch: int
-    images: bool
+    unrounded: str
+    tokens: int = 0
 
     @property
     def mask_bytes(self) -> int:
@@ -61,34 +63,39 @@ class Plan:
         return sum(drop.mask_bytes for drop in self.drops)
 
 
-_plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str], Plan | str]] = (
+_plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str, bool], Plan | str]] = (
     weakref.WeakKeyDictionary()
 )
 
 
-def plan_of(model: nn.Module, input_shape: tuple[int, ...]) -> Plan | str:
+def plan_of(model: nn.Module, input_shape: tuple[int, ...], tokens: bool = False) -> Plan | str:
     """The plan for a model and windows of a shape, or why PyTorch is to be used, in words.
 
     Args:
         model: on the CPU; it stays as it is.
-        input_shape: (C, T) or (C, H, W).
+        input_shape: (C, T) or (C, H, W); (C,) of features, (T,) of tokens.
+        tokens: whether windows are tokens, int64.
     """
     try:
         kernel = best_kernel()
     except UnavailableError as error:
         return f"the native step cannot be used: {error}"
     known = _plans.setdefault(model, {})
-    key = (tuple(input_shape), kernel)
+    key = (tuple(input_shape), kernel, tokens)
     if key not in known:
         try:
-            known[key] = make_plan(model, key[0], kernel)
+            known[key] = make_plan(model, key[0], kernel, tokens=tokens)
         except UnknownError as unknown:
             known[key] = f"the native step does not know {unknown}"
     return known[key]
 
 
 def make_plan(
-    model: nn.Module, input_shape: tuple[int, ...], kernel: str, library: Library | None = None
+    model: nn.Module,
+    input_shape: tuple[int, ...],
+    kernel: str,
+    library: Library | None = None,
+    tokens: bool = False,
 ) -> Plan:
     """The plan for a model, compared with PyTorch.
 
@@ -96,8 +103,8 @@ def make_plan(
         UnknownError: the model has operations that the native step does not know.
     """
     _refuse_other_numbers(model)
-    learning = trace(model, input_shape, True, HANDLERS)
-    serving = trace(model, input_shape, False, HANDLERS)
+    learning = trace(model, input_shape, True, HANDLERS, tokens)
+    serving = trace(model, input_shape, False, HANDLERS, tokens)
     named = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in named.items()}
     weights = entries_of(
@@ -110,10 +117,24 @@ def make_plan(
         encoded(learning, weights, buffers, True), encoded(serving, weights, buffers, False),
         tuple(drops_of(learning)), input_shape,
         serving.values[serving.logits][0], _smallest_batch(learning),
-        any(node.kind == "image_conv" for node in learning.nodes),
+        _unrounded(learning), _tokens(learning, shapes) if tokens else 0,
     )  # fmt: skip
     _compare(plan, model, library)
     return plan
+
+
+def _unrounded(network: Network) -> str:
+    """Layers whose factors are not rounded to bf16."""
+    kinds = {node.kind for node in network.nodes}
+    return "images" if "image_conv" in kinds else "recurrent layers" if kinds & set(RECURRENT) else ""
+
+
+def _tokens(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Rows of the embedding of a network's input, the smallest where there are several."""
+    rows = [shapes[node.weight][0] for node in network.nodes if node.kind == "embed"]
+    if not rows or any(0 in node.inputs for node in network.nodes if node.kind != "embed"):
+        raise UnknownError("tokens that are not embedded")
+    return min(rows)
 
 
 def _refuse_other_numbers(model: nn.Module) -> None:
@@ -140,12 +161,14 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
 
 
 def _smallest_batch(network: Network) -> int:
-    """How many windows a batch must have, so that no BatchNorm sees a single number per channel."""
-    return (
-        2
-        if any(node.kind == "norm" and network.values[node.inputs[0]][1] == 1 for node in network.nodes)
-        else 1
-    )
+    """How many windows a batch must have, so that no norm of channels or groups sees a single number."""
+    for node in network.nodes:
+        channels, steps = network.values[node.inputs[0]]
+        if node.kind == "norm" and steps == 1:
+            return 2
+        if node.kind == "group_norm" and channels // node.size * steps == 1:
+            return 2
+    return 1
 
 
 # --- comparison with PyTorch ------------------------------------------------------------------------------
@@ -162,7 +185,23 @@ class _KeepAll(TorchFunctionMode):
             rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
             training = args[2] if len(args) > 2 else kwargs.get("training", True)
             return args[0] / (1.0 - rate) if training else args[0]
+        if getattr(func, "__name__", "") in RECURRENT and args[DROPPED] and args[6]:
+            return _kept_between(func, args)
         return func(*args, **kwargs)  # type: ignore[operator]
+
+
+def _kept_between(func: object, args: tuple) -> object:
+    """Recurrent layers called one by one: what is dropped between them is kept, and scaled as it would be."""
+    x, start, weights, biased, layers, rate, training, both, batch_first = args
+    of_one, states = len(weights) // layers, 2 if both else 1
+    for layer in range(layers):
+        part = slice(layer * states, (layer + 1) * states)
+        begin = tuple(one[part] for one in start) if isinstance(start, (list, tuple)) else start[part]
+        own = weights[layer * of_one : (layer + 1) * of_one]
+        x = x / (1.0 - rate) if layer else x
+        out = func(x, begin, own, biased, 1, 0.0, training, both, batch_first)  # type: ignore[operator]
+        x = out[0]
+    return out
 
 
 def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
@@ -172,7 +211,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
         with torch.inference_mode(False), torch.enable_grad():  # an evaluation may come before any training
             generator = torch.Generator().manual_seed(0)
             numbers = _made_up(model, generator)
-            x = torch.randn((_CHECK_WINDOWS, *plan.inputs), generator=generator)
+            x = _made_up_windows(plan, generator)
             classes, gradients, running = _stepped_by_pytorch(model, numbers, x)
         y = torch.arange(_CHECK_WINDOWS) % classes
         model.eval()
@@ -185,12 +224,12 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     weights, buffers = flat_array(plan.weights, numbers), flat_array(plan.buffers, numbers)
     with Session(plan.evaluation, _CHECK_WINDOWS, plan.kernel, library) as session:
         session.begin(weights, buffers, None, np.zeros(6))
-        _require_close("its evaluation", session.evaluate(x.numpy(), y.numpy())[0], losses)
+        _require_close("its evaluation", session.evaluate(x.float().numpy(), y.numpy())[0], losses)
     masks = np.ones(_CHECK_WINDOWS * plan.mask_bytes, np.uint8) if plan.drops else None
     after = weights.copy()
     with Session(plan.training, _CHECK_WINDOWS, plan.kernel, library) as session:
         session.begin(weights, buffers, None, np.array([1.0, 0, 0, 0, 0, 0]))
-        session.train(x.numpy(), y.numpy(), np.arange(_CHECK_WINDOWS), masks, 1)
+        session.train(x.float().numpy(), y.numpy(), np.arange(_CHECK_WINDOWS), masks, 1)
         session.end(after, buffers)
     for name, gradient in gradients.items():
         part = slice(plan.weights.offsets[name], plan.weights.offsets[name] + gradient.size)
@@ -199,6 +238,14 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     for name, entry in running.items():
         part = slice(plan.buffers.offsets[name], plan.buffers.offsets[name] + entry.size)
         _require_close(f"buffer {name}", buffers[part], entry)
+
+
+def _made_up_windows(plan: Plan, generator: torch.Generator) -> Tensor:
+    """Windows for the comparison."""
+    shape = (_CHECK_WINDOWS, *plan.inputs)
+    if plan.tokens:
+        return torch.randint(plan.tokens, shape, generator=generator)
+    return torch.randn(shape, generator=generator)
 
 
 def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:

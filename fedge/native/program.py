@@ -18,15 +18,18 @@ from fedge.native.trace import Network, Node, UnknownError
 
 _KINDS = (
     "conv", "linear", "norm", "fixed_norm", "relu", "gelu", "max_pool", "mean_pool", "mean_all", "drop",
-    "add", "image_conv", "image_max_pool", "image_mean_pool",
+    "add", "image_conv", "image_max_pool", "image_mean_pool", "sigmoid", "tanh", "silu", "row_norm",
+    "group_norm", "pick", "join", "gru", "lstm", "embed",
 )  # fmt: skip
 _VECTOR, _CONV, _LINEAR = range(3)
+_MATRICES = {"conv": _CONV, "image_conv": _CONV, "linear": _LINEAR, "gru": _CONV, "lstm": _CONV}  # of weights
 _TAKE_RELU = (
     "conv",
     "linear",
     "norm",
     "fixed_norm",
     "image_conv",
+    "group_norm",
 )  # layers that ReLU after them is joined to
 _TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # that ReLU before them is joined to
 
@@ -40,6 +43,7 @@ class Drop:
         rate: share that is dropped.
         whole_channels: draw once per channel.
         flat: it stands as features, channel by channel.
+        order: axes in which PyTorch draws: "NCT", "NTC" or "TNC".
     """
 
     channels: int
@@ -47,6 +51,7 @@ class Drop:
     rate: float
     whole_channels: bool
     flat: bool
+    order: str = "NCT"
 
     @property
     def mask_bytes(self) -> int:
@@ -106,7 +111,7 @@ def joined(network: Network) -> list[Node]:
 def drops_of(network: Network) -> list[Drop]:
     """The dropouts of a network."""
     return [
-        Drop(*network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]))
+        Drop(*network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]), node.order)
         for node in network.nodes
         if node.kind == "drop"
     ]
@@ -125,7 +130,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
         UnknownError: a parameter has two uses.
     """
     nodes = joined(network)
-    names = _parameters(nodes)
+    names = _parameters(nodes, network)
     numbers = {name: i for i, name in enumerate(names)}
     masks = sum(drop.mask_bytes for drop in drops_of(network))
     words = [int(training), 0, network.logits, weights.trainable, weights.floats, buffers.floats, masks]
@@ -139,12 +144,16 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
     return np.array(words, np.int64)
 
 
-def _parameters(nodes: Sequence[Node]) -> dict[str, int]:
+def _parameters(nodes: Sequence[Node], network: Network) -> dict[str, int]:
     """Name → kind of every parameter that an operation uses."""
     kinds: dict[str, int] = {}
     for node in nodes:
-        matrix = {"conv": _CONV, "image_conv": _CONV, "linear": _LINEAR}.get(node.kind, _VECTOR)
-        for name, kind in ((node.weight, matrix), (node.bias, _VECTOR)):
+        matrix, bias = _MATRICES.get(node.kind, _VECTOR), _VECTOR
+        if node.kind == "row_norm" and node.size > network.values[node.inputs[0]][0]:
+            matrix = bias = _LINEAR  # of each number of a window
+        for name, kind in (
+            (node.weight, matrix), (node.bias, bias), (node.state[0], _CONV), (node.state[1], _VECTOR),
+        ):  # fmt: skip
             if name in kinds:
                 raise UnknownError(f"parameter {name} (it has two uses)")
             if name:
@@ -158,11 +167,13 @@ def _sizes(
     """The three sizes of a parameter, as `Parameter` of src/program.h has them."""
     if kind == _CONV:
         return shape[0], shape[1], math.prod(shape[2:])
+    (node,) = (node for node in nodes if name in (node.weight, node.bias, *node.state))
+    channels, steps = network.values[node.inputs[0]]
+    if kind == _LINEAR and node.kind == "row_norm":
+        return 1, channels, steps
     if kind == _LINEAR:
-        (value,) = (node.inputs[0] for node in nodes if node.weight == name)
-        channels, steps = network.values[value]
-        return shape[0], channels, steps
-    return shape[0], 1, 1
+        return (shape[0], shape[1], 1) if node.size else (shape[0], channels, steps)
+    return shape[0], math.prod(shape[1:]), 1
 
 
 def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list[int]:
@@ -173,11 +184,12 @@ def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list
         scales = [1.0 / (1.0 - node.numbers[0]), 0.0]
     has_relu = node.flag and node.kind in (*_TAKE_RELU, *_TAKE_RELU_FIRST)
     flag = node.flag and node.kind in ("gelu", "drop")
+    flag |= node.flag and node.kind in ("gru", "lstm")
     buffer = buffers.offsets[node.buffers[0]] if node.buffers else -1
     return [
         _KINDS.index(node.kind), node.inputs[0], second, node.output,
         numbers.get(node.weight, -1), numbers.get(node.bias, -1),
         node.size, node.stride, node.padding, int(has_relu), buffer, int(flag),
         *(struct.unpack("<q", struct.pack("<d", scale))[0] for scale in scales),
-        *(node.lines or (0, 0, 0, 0)),
+        *(node.lines or (0, 0, 0, 0)), numbers.get(node.state[0], -1), numbers.get(node.state[1], -1),
     ]  # fmt: skip

@@ -32,6 +32,9 @@ _FACTS = frozenset(  # questions to a tensor that do not depend on its numbers
     }
 )  # fmt: skip
 _DRAWING = ("dropout", "dropout1d", "dropout2d")
+RECURRENT = ("gru", "lstm")
+DROPPED = 5  # number of the argument of a recurrent layer that says what it drops between its layers
+_USUAL = {2: ("N", "C"), 3: ("N", "C", "T"), 4: ("N", "C", "H", "W")}  # axes of a tensor, by rank
 
 
 class UnknownError(Exception):
@@ -54,6 +57,8 @@ class Node:
     lines: tuple[int, ...] = ()  # of an image: how many; size, stride and padding of taps over them
     flag: bool = False
     numbers: tuple[float, ...] = ()
+    state: tuple[str, str] = ("", "")  # weight and bias of what a recurrent layer's step hands on
+    order: str = "NCT"  # of a dropout: the axes in which PyTorch draws
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,9 @@ class Recorder:
         batch: windows of the input.
         names: id of a parameter or buffer → its name.
         values, nodes, counters: as in `Network`.
+
+    A tensor's axes have names: N windows, C channels, T steps, H × W pixels; a flattened one has "CT" or
+    "TC". Most are (N, C), (N, C, T) or (N, C, H, W); others are noted.
     """
 
     batch: int
@@ -90,16 +98,57 @@ class Recorder:
     counters: list[str] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # id of a tensor → its value
     _kept: list[Tensor] = field(default_factory=list)  # so that no id is used twice
+    _axes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of tensors in another order
+    _zeros: set[int] = field(default_factory=set)  # ids of tensors that hold zeros
+    _states: dict[int, list[tuple[int, int] | None]] = field(default_factory=dict)
 
     def number(self, tensor: Any) -> int:
-        """The value that a tensor is.
+        """The value that a tensor is, its axes in their usual order.
 
         Raises:
             UnknownError: it is none that came of the input by known operations.
         """
+        number = self.number_of_any(tensor)
+        if id(tensor) in self._axes:
+            raise UnknownError(f"it is given axes {', '.join(self._axes[id(tensor)])}")
+        return number
+
+    def number_of_any(self, tensor: Any) -> int:
+        """The value that a tensor is, in any order of axes; see `number`."""
         if not isinstance(tensor, Tensor) or id(tensor) not in self._numbers:
             raise UnknownError("it uses a number or tensor that does not come of its input")
         return self._numbers[id(tensor)]
+
+    def axes(self, tensor: Tensor) -> tuple[str, ...]:
+        """Names of a value's axes."""
+        if id(tensor) in self._axes:
+            return self._axes[id(tensor)]
+        return ("N", "CT") if self.is_flat(tensor) else _USUAL[tensor.dim()]
+
+    def bind(self, tensor: Tensor, value: int, axes: tuple[str, ...]) -> None:
+        """Note that a tensor is a value, with axes of these names."""
+        self._kept.append(tensor)
+        self._numbers[id(tensor)] = value
+        if axes != _USUAL.get(tensor.dim()) and axes != ("N", "CT"):
+            self._axes[id(tensor)] = axes
+
+    def bind_zeros(self, tensor: Tensor) -> None:
+        """Note that a tensor holds zeros."""
+        self._kept.append(tensor)
+        self._zeros.add(id(tensor))
+
+    def is_zeros(self, tensor: Any) -> bool:
+        """Whether a tensor holds zeros, whatever the windows."""
+        return id(tensor) in self._zeros
+
+    def bind_states(self, tensor: Tensor, states: list[tuple[int, int] | None]) -> None:
+        """Note that a tensor (states, N, C) holds a step of a value each; None of one that is not known."""
+        self._kept.append(tensor)
+        self._states[id(tensor)] = states
+
+    def states(self, tensor: Any) -> list[tuple[int, int] | None] | None:
+        """What `bind_states` was told of a tensor; None where it holds no states."""
+        return self._states.get(id(tensor))
 
     def name(self, tensor: Any) -> str:
         """The name of a parameter or buffer; "" of None.
@@ -118,29 +167,46 @@ class Recorder:
         self._kept.append(tensor)
         if id(same_as) in self.names:
             self.names[id(tensor)] = self.names[id(same_as)]
+        elif id(same_as) in self._zeros:
+            self._zeros.add(id(tensor))
+        elif id(same_as) in self._states:
+            self._states[id(tensor)] = self._states[id(same_as)]
         else:
-            self._numbers[id(tensor)] = self.number(same_as)
+            self._numbers[id(tensor)] = self.number_of_any(same_as)
+            if id(same_as) in self._axes and tensor.dim() == same_as.dim():
+                self._axes[id(tensor)] = self._axes[id(same_as)]
 
     def new_value(self, tensor: Tensor) -> int:
         """The number of a new value, which a tensor (N, C), (N, C, T) or (N, C, H, W) holds."""
         shape = tuple(tensor.shape)
         if len(shape) not in (2, 3, 4) or shape[0] != self.batch:
             raise UnknownError(f"it makes a tensor of shape {shape}")
-        self.values.append((shape[1], math.prod(shape[2:])))
         self._kept.append(tensor)
-        self._numbers[id(tensor)] = len(self.values) - 1
+        self._numbers[id(tensor)] = self.add_value(shape[1], math.prod(shape[2:]))
+        return len(self.values) - 1
+
+    def add_value(self, channels: int, steps: int) -> int:
+        """The number of a new value that no tensor holds yet."""
+        self.values.append((channels, steps))
         return len(self.values) - 1
 
     def same_value(self, tensor: Tensor, like: int) -> int:
         """The number of a new value of the size of another one; the tensor is of any shape."""
-        self.values.append(self.values[like])
         self._kept.append(tensor)
-        self._numbers[id(tensor)] = len(self.values) - 1
+        self._numbers[id(tensor)] = self.add_value(*self.values[like])
         return len(self.values) - 1
+
+    def same_axes(self, tensor: Tensor, like: Tensor) -> int:
+        """The number of a new value of the size of another tensor's, whose axes are named alike."""
+        axes = self.axes(like)
+        number = self.same_value(tensor, self.number_of_any(like))
+        self.bind(tensor, number, axes)
+        return number
 
     def is_flat(self, tensor: Tensor) -> bool:
         """Whether a value stands as features (N, C·T) or (N, C·H·W), channel by channel."""
-        return tensor.dim() == 2 and self.values[self.number(tensor)][1] > 1
+        is_usual = id(tensor) not in self._axes
+        return is_usual and tensor.dim() == 2 and self.values[self.number_of_any(tensor)][1] > 1
 
 
 Handler = Callable[[Recorder, tuple[Any, ...], dict[str, Any], Tensor], None]
@@ -165,31 +231,39 @@ class _Watch(TorchFunctionMode):
         handler = self._handlers.get(name)
         if handler is None:
             raise UnknownError(name)
-        out = args[0].clone() if name in _DRAWING else func(*args, **kwargs)
+        called = args
+        if name in RECURRENT and len(args) > DROPPED:
+            called = (*args[:DROPPED], 0.0, *args[DROPPED + 1 :])
+        out = args[0].clone() if name in _DRAWING else func(*called, **kwargs)
         handler(self._recorder, args, kwargs, out)
         return out
 
 
 def trace(
-    model: nn.Module, input_shape: tuple[int, ...], training: bool, handlers: dict[str, Handler]
+    model: nn.Module,
+    input_shape: tuple[int, ...],
+    training: bool,
+    handlers: dict[str, Handler],
+    tokens: bool = False,
 ) -> Network:
     """Operations of a model on windows of a shape.
 
     Args:
         model: any; its mode is put back.
-        input_shape: (C, T) or (C, H, W).
+        input_shape: (C, T) or (C, H, W); (T,) of tokens, (C,) of features.
         training: whether it is to be called as in training.
         handlers: name of an operation of PyTorch → its handler.
+        tokens: windows are tokens, int64.
 
     Raises:
         UnknownError: it does something else.
     """
-    if len(input_shape) not in (2, 3):
+    if len(input_shape) not in ((1,) if tokens else (1, 2, 3)):
         raise UnknownError(f"inputs of shape {input_shape}")
     was_training = model.training
     model.train(training)
     try:
-        first, second = (_trace_batch(model, input_shape, batch, handlers) for batch in _BATCHES)
+        first, second = (_trace_batch(model, input_shape, batch, handlers, tokens) for batch in _BATCHES)
     finally:
         model.train(was_training)
     if first != second:
@@ -198,20 +272,23 @@ def trace(
 
 
 def _trace_batch(
-    model: nn.Module, input_shape: tuple[int, ...], batch: int, handlers: dict[str, Handler]
+    model: nn.Module, input_shape: tuple[int, ...], batch: int, handlers: dict[str, Handler], tokens: bool
 ) -> Network:
     """Call the model with one size of batch."""
     entries = {name: entry.detach() for name, entry in model.named_parameters()}
     entries |= {name: entry.clone() for name, entry in model.named_buffers()}
     recorder = Recorder(batch, {id(entry): name for name, entry in entries.items()})
-    x = torch.zeros((batch, *input_shape))
-    recorder.new_value(x)
+    x = torch.zeros((batch, *input_shape), dtype=torch.int64 if tokens else torch.float32)
+    if tokens:
+        recorder.bind(x, recorder.add_value(1, *input_shape), ("N", "T"))
+    else:
+        recorder.new_value(x)
     with _layers_of(model) as where:
         try:
             with torch.no_grad(), _Watch(recorder, handlers):
                 logits = functional_call(model, entries, (x,))
             number = recorder.number(logits)
-            if recorder.is_flat(logits) or logits.dim() != 2:
+            if recorder.axes(logits) != ("N", "C"):
                 raise UnknownError(f"it returns a tensor of shape {tuple(logits.shape)}")
         except UnknownError as unknown:
             raise UnknownError(_place(where, model, str(unknown))) from None

@@ -93,8 +93,10 @@ class Epochs:
 def _kept(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
     """Draw one dropout's mask as PyTorch does, and return it with channels side by side."""
     steps = 1 if drop.whole_channels else drop.steps
-    drawn = torch.empty(windows, drop.channels, steps).bernoulli_(1 - drop.rate, generator=draws)
-    return drawn.to(torch.uint8).transpose(1, 2).reshape(windows, -1).numpy()
+    sizes = {"N": windows, "C": drop.channels, "T": steps}
+    drawn = torch.empty([sizes[axis] for axis in drop.order]).bernoulli_(1 - drop.rate, generator=draws)
+    places = [drop.order.index(axis) for axis in "NTC"]
+    return drawn.to(torch.uint8).permute(places).reshape(windows, -1).numpy()
 
 
 @contextmanager
@@ -112,22 +114,23 @@ def training(
     Args:
         plan: of the model.
         model: on the CPU.
-        x: float32 (N, C, T).
+        x: float32 (N, C, T), or int64 (N, T) of tokens.
         y: int64 (N).
         descent: the terms of a step.
         correction: SCAFFOLD's c − c_i, float32, by name; None for none.
         draws: source of dropout's draws.
 
     Raises:
-        IndexError: a label is no class.
+        IndexError: a label is no class, or a token has no row.
     """
     _refuse_labels(plan, y)
+    _refuse_tokens(plan, x)
     entries = _entries(model)
     weights, buffers = flat_array(plan.weights, entries), flat_array(plan.buffers, entries)
     added = None if correction is None else flat_array(plan.weights, correction)
     with Session(plan.training, min(descent.batch_size, len(y)), plan.kernel) as session:
         session.begin(weights, buffers, added, descent.numbers())
-        epochs = Epochs(plan, session, _numbers(x), _numbers(y), descent.batch_size, draws)
+        epochs = Epochs(plan, session, windows_of(x), _numbers(y), descent.batch_size, draws)
         try:
             yield epochs
         finally:
@@ -146,10 +149,11 @@ def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tenso
         IndexError: a label is no class.
     """
     _refuse_labels(plan, y)
+    _refuse_tokens(plan, x)
     entries = _entries(model)
     with Session(plan.evaluation, min(_EVALUATED, len(y)), plan.kernel) as session:
         session.begin(flat_array(plan.weights, entries), flat_array(plan.buffers, entries), None, np.zeros(6))
-        losses, predictions = session.evaluate(_numbers(x), _numbers(y))
+        losses, predictions = session.evaluate(windows_of(x), _numbers(y))
     return torch.from_numpy(losses), torch.from_numpy(predictions)
 
 
@@ -161,6 +165,17 @@ def _entries(model: nn.Module) -> dict[str, Tensor]:
 def _numbers(tensor: Tensor) -> np.ndarray:
     """A tensor as an array without gaps: its own memory, if that has none."""
     return tensor.contiguous().numpy()
+
+
+def windows_of(x: Tensor) -> np.ndarray:
+    """Windows as the library takes them: float32, in which tokens below 2²⁴ are exact."""
+    return _numbers(x.float())
+
+
+def _refuse_tokens(plan: Plan, x: Tensor) -> None:
+    """Raise IndexError for a token that has no row of an embedding, as PyTorch does."""
+    if plan.tokens and (int(x.min()) < 0 or int(x.max()) >= plan.tokens):
+        raise IndexError("index out of range in self")
 
 
 def _refuse_labels(plan: Plan, y: Tensor) -> None:

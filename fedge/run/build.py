@@ -244,7 +244,8 @@ def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -
         return Kernel(TORCH, f"the native step has no train.augment {train.augment}")
     if train.optimizer != SGD:
         return Kernel(TORCH, f"the native step has no train.optimizer {train.optimizer}")
-    return kernel_of(network_of(plan, shape), shape.input_shape, train.kernel, train.precision)
+    network = network_of(plan, shape)
+    return kernel_of(network, shape.input_shape, train.kernel, train.precision, shape.tokens)
 
 
 def windows_of_splits(dealt: Partition) -> dict[int, dict[str, int]]:

@@ -29,7 +29,7 @@ class Kernel:
 
 
 def native_plan(
-    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = ""
+    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "", tokens: bool = False
 ) -> Plan | None:
     """How the native step trains a model on windows of a shape; None where PyTorch is to.
 
@@ -38,28 +38,33 @@ def native_plan(
         input_shape: (C, T) or (C, H, W).
         wanted: train.kernel.
         precision: train.precision, for training; "bf16" rounds factors, others do not.
+        tokens: whether windows are tokens, int64.
     """
     if wanted == TORCH or next(model.parameters()).device.type != "cpu":
         return None
-    plan = _plan_or_why(model, input_shape, wanted, precision)
+    plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
     return plan if isinstance(plan, Plan) else None
 
 
-def kernel_of(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "") -> Kernel:
+def kernel_of(
+    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "", tokens: bool = False
+) -> Kernel:
     """Kernel that computes the steps of a model on a CPU, and the reason; see `native_plan`."""
     if wanted == TORCH:
         return Kernel(TORCH)
-    plan = _plan_or_why(model, input_shape, wanted, precision)
+    plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
     return Kernel(f"native {plan.kernel}") if isinstance(plan, Plan) else Kernel(TORCH, plan)
 
 
-def _plan_or_why(model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str) -> Plan | str:
+def _plan_or_why(
+    model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str, tokens: bool
+) -> Plan | str:
     """The plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
-    plan = plan_of(model, input_shape)
+    plan = plan_of(model, input_shape, tokens)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"
-    if precision == ROUNDED and isinstance(plan, Plan) and plan.images:
-        return "the native step does not round factors of images to bf16"
+    if precision == ROUNDED and isinstance(plan, Plan) and plan.unrounded:
+        return f"the native step does not round factors of {plan.unrounded} to bf16"
     if precision == ROUNDED and isinstance(plan, Plan):
         return replace(plan, kernel=plan.kernel + BF16)
     return plan

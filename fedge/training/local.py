@@ -75,7 +75,8 @@ def train(
         load_state(model, state)
     keep_freed_memory()
     kernel = settings.kernel if settings.task.native and settings.augment is None else TORCH
-    plan = native_plan(model, tuple(x.shape[1:]), kernel, settings.precision)
+    tokens = x.dtype == torch.int64
+    plan = native_plan(model, tuple(x.shape[1:]), kernel, settings.precision, tokens)
     with torch_threads(settings.threads):
         device = next(model.parameters()).device
         x, y = x.to(device), y.to(device)

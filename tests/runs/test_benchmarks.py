@@ -1,8 +1,16 @@
 """Benchmarks' replacements of Fedge's own parts still fit."""
 
 import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from any_networks import needs_native
 
 from benchmarks.engines import carry_out, write_windows
+from benchmarks.works import WORKS
+from fedge.native.plan import Plan, plan_of
+from hhar.windows.window_file import load_windows
 
 
 def test_clients_that_do_not_train_are_believed(tmp_path):
@@ -17,3 +25,31 @@ def test_clients_that_do_not_train_are_believed(tmp_path):
     command = [sys.executable, "-c", code, "inprocess", "echo", "0"]
     run = carry_out("inprocess", config, tmp_path / "run", 3, command=command)
     assert len(run.round_s(0)) == 1
+
+
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_works_are_written_in_their_shape(tmp_path, name, evaluated):
+    work = replace(WORKS[name], sizes=(70, 70, 70))
+    work.write(tmp_path / "windows.npz", evaluated)
+    windows = load_windows(str(tmp_path / "windows.npz"))
+    held = 15 if evaluated else 12
+    assert windows.x.shape == (3 * (70 + 2 * held), *work.shape)
+    assert work.network()(torch.from_numpy(windows.x[:2])).shape == (2, work.classes)
+
+
+@needs_native
+@pytest.mark.parametrize("name", WORKS)
+def test_the_native_step_knows_all_works(name):
+    work = WORKS[name]
+    assert isinstance(plan_of(work.network(), work.shape), Plan)
+
+
+def test_arithmetic_of_a_window_by_hand():
+    """Of the GRU 3 × 64 × (6 + 64) weights at 128 steps, of the head 64 × 6, each twice; three times in all
+    but for the gradient of the input, 2 × 3 × 64 × 6 at 128 steps."""
+    recurrent, head = 2 * 3 * 64 * 70 * 128, 2 * 64 * 6
+    assert WORKS["gru"].flop_per_window() == 3 * (recurrent + head) - 2 * 3 * 64 * 6 * 128
+    first = 2 * 9 * 32 * 26 * 26
+    rest = 2 * 9 * 32 * 64 * 24 * 24 + 2 * 64 * 144 * 128 + 2 * 1280
+    assert WORKS["mnist"].flop_per_window() == 2 * first + 3 * rest

@@ -156,7 +156,7 @@ def _alternating(draw, shape):
 
 def _outlier(draw, shape):
     x = torch.randn(shape, generator=draw)
-    x[-1, 0, -1] = 1e6
+    x[(-1, 0, -1) if x.dim() > 2 else (-1, -1)] = 1e6
     return x
 
 
@@ -174,7 +174,7 @@ def _alike(draw, shape):
 def _with(value):
     def made(draw, shape):
         x = torch.randn(shape, generator=draw)
-        x[0, 0, 0] = value
+        x[(0,) * min(x.dim(), 3)] = value
         return x
 
     return made

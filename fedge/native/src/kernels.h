@@ -67,6 +67,7 @@ struct Kernels {
   int width;
   void (*product)(const Product&);
   void (*column_sums)(const float* x, int64_t rows, int64_t columns, float* sums);  // adds to sums
+  void (*column_sums_of)(const float* x, int64_t rows, int64_t columns, int64_t row, float* sums);  // rows lie `row` apart
   void (*gather)(const float* x, int64_t channels, int64_t steps, float* out);
   void (*relu)(const float* x, float* y, int64_t n);
   void (*relu_back)(const float* y, const float* g, float* out, int64_t n);
@@ -95,6 +96,19 @@ struct Kernels {
   void (*image_max_pool_back)(const Image&, const float* g, const uint8_t* place, float* out);
   void (*image_mean_pool)(const Image&, const float* x, float scale, float* y);
   void (*image_mean_pool_back)(const Image&, const float* g, float scale, float* out);
+  // kind: 0 sigmoid, 1 tanh, 2 SiLU; the way back is from what the first two gave, and from what the third was given
+  void (*curve)(int kind, const float* x, float* y, int64_t n);
+  void (*curve_back)(int kind, const float* from, const float* g, float* out, int64_t n);
+  void (*row_norm)(int64_t rows, int64_t length, double eps, const float* x, const float* weight, const float* bias,
+                   float* y, float* kept);
+  void (*row_norm_back)(int64_t rows, int64_t length, const float* x, const float* g, const float* weight,
+                        const float* kept, float* by_weight, float* by_bias, float* out);
+  void (*gru_cell)(int64_t windows, int64_t hidden, float* gates, const float* before, float* state);
+  void (*gru_cell_back)(int64_t windows, int64_t hidden, float* gates, const float* before, float* carry);
+  void (*lstm_cell)(int64_t windows, int64_t hidden, float* gates, const float* cell_before, float* cell, float* bounded,
+                    float* state);
+  void (*lstm_cell_back)(int64_t windows, int64_t hidden, float* gates, const float* cell_before, const float* bounded,
+                         const float* carry, float* cell_carry);
 
   // Products whose second factor is packed beforehand; null where there are none. `work` is memory of at least as many
   // floats as the function before it says; a_step must be 1.

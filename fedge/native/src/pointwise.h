@@ -1,4 +1,4 @@
-// What is done number by number: ReLU, GELU, dropout, sums of two branches; and the way of a window in.
+// What is done number by number: activations, dropout, sums of two branches; and the way of a window in.
 #pragma once
 #include "vector.h"
 
@@ -80,6 +80,43 @@ FEDGE_INLINE Normal normal(V x) {
 FEDGE_INLINE V tangent(V x) {
   const V bounded = choose(x < -20.0f, all(-20.0f), choose(x > 20.0f, all(20.0f), x));
   return all(1.0f) - all(2.0f) / (exponential(bounded + bounded) + all(1.0f));
+}
+
+// 1 / (1 + e^-x)
+FEDGE_INLINE V logistic(V x) { return all(1.0f) / (all(1.0f) + exponential(-x)); }
+
+// tanh, exact near zero, too: for |x| < 5 / 8 by the polynomial of Cephes' tanhf (Moshier 1989)
+FEDGE_INLINE V hyperbolic(V x) {
+  const V z = x * x, size = choose(x < 0.0f, -x, x);
+  V p = fma(all(-5.70498872745e-3f), z, all(2.06390887954e-2f));
+  p = fma(p, z, all(-5.37397155531e-2f));
+  p = fma(p, z, all(1.33314422036e-1f));
+  p = fma(p, z, all(-3.33332819422e-1f));
+  const V outer = all(1.0f) - all(2.0f) / (exponential(size + size) + all(1.0f));
+  return choose(size < 0.625f, fma(p * z, x, x), choose(x < 0.0f, -outer, outer));
+}
+
+enum Curve : int { LOGISTIC, HYPERBOLIC, SWISH };
+
+static void curve(int kind, const float* x, float* y, int64_t n) {
+  each(n, [&](int64_t i, int64_t count) {
+    const V v = load(x + i);
+    store_first(y + i, kind == HYPERBOLIC ? hyperbolic(v) : kind == SWISH ? v * logistic(v) : logistic(v), count);
+  });
+}
+
+// From what the curve gave; of x sigma(x) (SiLU; Elfwing et al. 2018), from x.
+static void curve_back(int kind, const float* from, const float* g, float* out, int64_t n) {
+  const V one = all(1.0f);
+  each(n, [&](int64_t i, int64_t count) {
+    const V v = load(from + i);
+    V slope = kind == HYPERBOLIC ? fma(-v, v, one) : v * (one - v);
+    if (kind == SWISH) {
+      const V s = logistic(v);
+      slope = s * fma(v, one - s, one);
+    }
+    store_first(out + i, load(g + i) * slope, count);
+  });
 }
 
 constexpr float ROOT = 0.79788456080286535588f, CUBE = 0.044715f;  // sqrt(2 / pi), of GELU by tanh

@@ -162,16 +162,20 @@ static void mean_all(const float* x, int64_t steps, int64_t channels, float scal
   }
 }
 
-// Adds the sum over rows of each column to `sums`.
-static void column_sums(const float* x, int64_t rows, int64_t columns, float* sums) {
+// Adds the sum over rows, which lie `row` numbers apart, of each column to `sums`.
+static void column_sums_of(const float* x, int64_t rows, int64_t columns, int64_t row, float* sums) {
   for (int64_t c = 0; c < columns; c += W) {
     V sum[4] = {all(0.0f), all(0.0f), all(0.0f), all(0.0f)};
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4)
-      FEDGE_UNROLL for (int i = 0; i < 4; i++) sum[i] += load(x + (r + i) * columns + c);
-    for (; r < rows; r++) sum[0] += load(x + r * columns + c);
+      FEDGE_UNROLL for (int i = 0; i < 4; i++) sum[i] += load(x + (r + i) * row + c);
+    for (; r < rows; r++) sum[0] += load(x + r * row + c);
     store_first(sums + c, load(sums + c) + ((sum[0] + sum[1]) + (sum[2] + sum[3])), lanes(columns - c));
   }
+}
+
+static void column_sums(const float* x, int64_t rows, int64_t columns, float* sums) {
+  column_sums_of(x, rows, columns, columns, sums);
 }
 
 }  // namespace FEDGE_ISA

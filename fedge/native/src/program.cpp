@@ -79,6 +79,7 @@ void Program::read(const int64_t* words, int64_t count) {
     o.relu = in.next(), o.buffer = in.next(), o.flag = in.next();
     o.number = in.number(), o.second_number = in.number();
     o.lines = in.next(), o.line_size = in.next(), o.line_stride = in.next(), o.line_padding = in.next();
+    o.state_weight = in.next(), o.state_bias = in.next();
   }
   require(in.done(), "the program is too long");
 }
@@ -91,8 +92,8 @@ void Program::check() const {
   for (const Parameter& p : parameters)
     require(p.offset >= 0 && p.count() > 0 && p.offset + p.count() <= floats, "a parameter lies outside");
   for (const Operation& o : operations) {
-    require(CONV <= o.kind && o.kind <= IMAGE_MEAN_POOL && is_value(o.in) && is_value(o.out), "an operation is unknown");
-    require(o.kind != ADD || (is_value(o.second) && o.second != o.in), "a sum must have two branches");
+    require(CONV <= o.kind && o.kind <= EMBED && is_value(o.in) && is_value(o.out), "an operation is unknown");
+    require(!o.two_branches() || (is_value(o.second) && o.second != o.in), "a sum must have two branches");
     require(o.kind != (training ? FIXED_NORM : NORM), "a batch norm is not of this kind of program");
     const bool weighted = o.convolves() || o.kind == LINEAR || o.kind == NORM || o.kind == FIXED_NORM;
     require(!weighted || (o.weight >= -1 && o.weight < (int64_t)parameters.size() && o.bias >= -1 &&
@@ -103,7 +104,55 @@ void Program::check() const {
     require(!tapped || (o.size > 0 && o.stride > 0 && o.padding >= 0), "taps are out of range");
     require(o.kind != MAX_POOL || o.size < 255, "a pool is too wide");
     if (o.on_image()) check_image(o);
+    if (o.recurrent() || o.kind == ROW_NORM || o.kind == GROUP_NORM || o.kind == EMBED) check_weighted(o);
+    if (o.kind == PICK || o.kind == JOIN || (SIGMOID <= o.kind && o.kind <= SILU)) check_moved(o);
   }
+}
+
+// Whether an operation's parameter is of a kind and of these sizes.
+bool Program::is_shaped(int64_t number, int64_t kind, int64_t a, int64_t b, int64_t c) const {
+  if (number < 0 || number >= (int64_t)parameters.size()) return false;
+  const Parameter& p = parameters[number];
+  return p.kind == kind && p.sizes[0] == a && p.sizes[1] == b && p.sizes[2] == c;
+}
+
+void Program::check_weighted(const Operation& o) const {
+  const Value &in = values[o.in], &out = values[o.out];
+  const auto vector_or_none = [&](int64_t number, int64_t n) { return number == -1 || is_shaped(number, VECTOR, n, 1, 1); };
+  if (o.recurrent()) {
+    const int64_t gates = (o.kind == GRU ? 3 : 4) * out.channels;
+    require(in.steps == out.steps && is_shaped(o.weight, CONV_WEIGHT, gates, in.channels, 1) &&
+                is_shaped(o.state_weight, CONV_WEIGHT, gates, out.channels, 1) && vector_or_none(o.bias, gates) &&
+                vector_or_none(o.state_bias, gates),
+            "a recurrent layer's weights do not fit");
+  } else if (o.kind == EMBED) {
+    require(in.channels == 1 && in.steps == out.steps && o.weight >= 0 && o.weight < (int64_t)parameters.size() &&
+                parameters[o.weight].kind == VECTOR && parameters[o.weight].sizes[1] == out.channels &&
+                parameters[o.weight].sizes[2] == 1,
+            "an embedding's rows do not fit");
+  } else {
+    require(in.channels == out.channels && in.steps == out.steps && o.size > 0, "a norm changes sizes");
+    const bool whole = o.kind == ROW_NORM && o.size == in.channels * in.steps && in.steps > 1;
+    require(o.kind == GROUP_NORM ? in.channels % o.size == 0 : whole || o.size == in.channels, "a norm's groups do not fit");
+    for (const int64_t number : {o.weight, o.bias})
+      require(number == -1 || (whole ? is_shaped(number, LINEAR_WEIGHT, 1, in.channels, in.steps)
+                                     : is_shaped(number, VECTOR, in.channels, 1, 1)),
+              "a norm's weights do not fit");
+  }
+}
+
+// Operations that move numbers about, or change each by itself.
+void Program::check_moved(const Operation& o) const {
+  const Value &in = values[o.in], &out = values[o.out];
+  if (o.kind == PICK)
+    require(o.size >= 0 && o.stride >= 0 && o.size + out.steps <= in.steps && o.stride + out.channels <= in.channels,
+            "a part lies outside");
+  else if (o.kind == JOIN)
+    require(in.steps == out.steps && values[o.second].steps == out.steps &&
+                in.channels + values[o.second].channels == out.channels,
+            "two parts are not what they make together");
+  else
+    require(in.steps == out.steps && in.channels == out.channels, "an operation changes sizes");
 }
 
 // Taps that all lie in the padding would be none: a position would have no maximum, and no row of columns.
@@ -153,9 +202,9 @@ void Program::plan_stages() {
     }
     const bool weighted = o.weight >= 0 || o.bias >= 0;
     values[o.in].uses++;
-    if (o.kind == ADD) values[o.second].uses++;
+    if (o.two_branches()) values[o.second].uses++;
     values[o.out].needs_gradient =
-        weighted || values[o.in].needs_gradient || (o.kind == ADD && values[o.second].needs_gradient);
+        weighted || values[o.in].needs_gradient || (o.two_branches() && values[o.second].needs_gradient);
   }
   stages.push_back({-1, LOSS, true});
   if (training) plan_gradient_stages();
@@ -172,10 +221,10 @@ void Program::plan_gradient_stages() {
       stages.push_back({i, COEFFICIENTS, true});
       stages.push_back({i, BACK_APPLY, false, adds});
     } else {
-      stages.push_back({i, BACK, takes_batch(i), adds, o.kind == ADD && begun[o.second]});
+      stages.push_back({i, BACK, takes_batch(i), adds, o.two_branches() && begun[o.second]});
     }
     begun[o.in] = true;
-    if (o.kind == ADD) begun[o.second] = true;
+    if (o.two_branches()) begun[o.second] = true;
     if (o.kind == CONV) plan_phases(i);
   }
 }
@@ -235,7 +284,9 @@ void Program::plan_image_conv(int i) {
 }
 
 // Whether an operation is carried out for all windows of a batch in one go.
-bool Program::takes_batch(int i) const { return operations[i].kind == LINEAR || own[i].image_windows > 1; }
+bool Program::takes_batch(int i) const {
+  return operations[i].kind == LINEAR || operations[i].recurrent() || own[i].image_windows > 1;
+}
 
 void Program::touch(Store& store, int stage) {
   if (store.first_stage < 0) store.first_stage = stage;
@@ -259,7 +310,7 @@ void Program::touch_all(int s) {
     case APPLY:
       touch(in.forward, s);
       touch(out.forward, s);
-      if (o.kind == ADD) touch(values[o.second].forward, s);
+      if (o.two_branches()) touch(values[o.second].forward, s);
       break;
     case STATISTICS:
       touch(in.forward, s);
@@ -271,15 +322,17 @@ void Program::touch_all(int s) {
       break;
     case BACK:
       touch(out.gradient, s);
-      if (o.convolves() || o.kind == LINEAR || o.kind == GELU) touch(in.forward, s);
-      if (o.kind == RELU || ((o.convolves() || o.kind == LINEAR) && o.relu)) touch(out.forward, s);
+      if (o.convolves() || o.kind == LINEAR || o.kind == GELU || o.kind == SILU || o.kind == ROW_NORM ||
+          o.kind == GROUP_NORM || o.kind == EMBED)
+        touch(in.forward, s);
+      if (o.kind == RELU || o.kind == SIGMOID || o.kind == TANH || ((o.convolves() || o.kind == LINEAR) && o.relu)) touch(out.forward, s);
       break;
     default:
       break;
   }
   if (gradients) {
     if (in.needs_gradient) touch(in.gradient, s);
-    if (o.kind == ADD && values[o.second].needs_gradient) touch(values[o.second].gradient, s);
+    if (o.two_branches() && values[o.second].needs_gradient) touch(values[o.second].gradient, s);
   }
 }
 
@@ -337,29 +390,61 @@ void Program::make_memory() {
   }
 }
 
+void Program::make_norm(int i) {
+  const Operation& o = operations[i];
+  const int64_t channels = values[o.in].channels, width = rounded_up(channels, 16) + 16;
+  own[i].channel.assign(7 * width, 0.0f);
+  own[i].sums.assign(4 * width, 0.0);
+  Norm& norm = own[i].norm;
+  float* c = own[i].channel.data();
+  for (float** array : {&norm.scale, &norm.shift, &norm.mean, &norm.inverse, &norm.by_g, &norm.by_x, &norm.by_one})
+    *array = c, c += width;
+  double* d = own[i].sums.data();
+  for (double** array : {&norm.sum_mean, &norm.sum_m2, &norm.sum_g, &norm.sum_gx}) *array = d, d += width;
+  norm.channels = channels;
+  norm.relu = o.relu != 0;
+}
+
+// Of all steps, in the order in which they are carried out, and of all windows of each.
+Memory memory_of(const Operation& o, const Value& in, const Value& out, int64_t windows) {
+  const int64_t rows = out.steps * windows, hidden = out.channels;
+  Memory m;
+  m.weights = (o.kind == GRU ? 3 : 4) * hidden;
+  m.x = 0;
+  m.gates = rows * in.channels;
+  m.state = m.gates + rows * 4 * hidden;
+  m.cell = m.state + (rows + windows) * hidden;
+  m.bounded = m.cell + (o.kind == LSTM ? (rows + windows) * hidden : 0);
+  m.carry = m.bounded + (o.kind == LSTM ? rows * hidden : 0);
+  m.cell_carry = m.carry + windows * hidden;
+  m.floats = m.cell_carry + windows * hidden;
+  return m;
+}
+
 void Program::make_own() {
   int64_t mask = 0;
   for (size_t i = 0; i < operations.size(); i++) {
     const Operation& o = operations[i];
     const Value &in = values[o.in], &out = values[o.out];
     if (o.kind == NORM || o.kind == FIXED_NORM) {
-      const int64_t width = rounded_up(in.channels, 16) + 16;
-      own[i].channel.assign(7 * width, 0.0f);
-      own[i].sums.assign(4 * width, 0.0);
-      Norm& norm = own[i].norm;
-      float* c = own[i].channel.data();
-      for (float** array : {&norm.scale, &norm.shift, &norm.mean, &norm.inverse, &norm.by_g, &norm.by_x, &norm.by_one})
-        *array = c, c += width;
-      double* d = own[i].sums.data();
-      for (double** array : {&norm.sum_mean, &norm.sum_m2, &norm.sum_g, &norm.sum_gx}) *array = d, d += width;
-      norm.channels = in.channels;
-      norm.relu = o.relu != 0;
+      make_norm((int)i);
     } else if (o.kind == MAX_POOL || o.kind == IMAGE_MAX_POOL) {
       own[i].places.assign((training ? batch : 1) * out.steps * out.channels + SLACK, 0);
     } else if (o.kind == LINEAR) {
       const int64_t row = rounded_up(batch, 16);
       own[i].turned.assign(in.channels * in.steps * row + SLACK, 0.0f);
       own[i].result.assign(out.channels * row + SLACK, 0.0f);
+    } else if (o.kind == ROW_NORM) {
+      own[i].kept.assign((training ? batch : 1) * 3 * (in.channels * in.steps / o.size), 0.0f);
+      own[i].result.assign(2 * (o.size + SLACK), 0.0f);
+    } else if (o.kind == GROUP_NORM) {
+      make_norm((int)i);
+      own[i].moments.assign((training ? batch : 1) * 2 * o.size, 0.0);
+    } else if (o.recurrent()) {
+      const Memory memory = memory_of(o, in, out, batch);
+      own[i].kept.assign(memory.floats + SLACK, 0.0f);
+      own[i].turned.assign((in.channels + out.channels) * memory.weights + 2 * SLACK_OF_WEIGHTS, 0.0f);
+      own[i].channel.assign(4 * out.channels + SLACK, 0.0f);
     } else if (o.kind == DROP) {
       own[i].mask = mask;
       mask += o.flag ? in.channels : in.channels * in.steps;

@@ -26,26 +26,33 @@ struct OnLines {
 using Floats = std::vector<float, OnLines<float>>;
 
 enum Kind : int64_t { CONV, LINEAR, NORM, FIXED_NORM, RELU, GELU, MAX_POOL, MEAN_POOL, MEAN_ALL, DROP, ADD,
-                      IMAGE_CONV, IMAGE_MAX_POOL, IMAGE_MEAN_POOL };
+                      IMAGE_CONV, IMAGE_MAX_POOL, IMAGE_MEAN_POOL, SIGMOID, TANH, SILU, ROW_NORM, GROUP_NORM, PICK,
+                      JOIN, GRU, LSTM, EMBED };
 
 // Meaning of the numbers of an operation, by kind; -1 where there is none.
 struct Operation {
-  int64_t kind, in, second, out;  // values; `second` of ADD
+  int64_t kind, in, second, out;  // values; `second` of ADD and JOIN
   int64_t weight, bias;           // parameters
-  int64_t size, stride, padding;  // of taps over time; padding is of the front
+  // of taps over time; padding is of the front. GROUP_NORM: size groups. ROW_NORM: rows of `size` numbers. PICK: steps from
+  // `size` on, channels from `stride` on. EMBED: `padding` is the row that is not trained, or -1.
+  int64_t size, stride, padding;
   int64_t relu;                   // 1: ReLU after it (before it, of MAX_POOL)
   int64_t buffer;                 // of NORM: running mean, then running variance
-  int64_t flag;                   // GELU: 1 for tanh; DROP: 1 for whole channels
-  double number, second_number;   // NORM: eps and momentum; MEAN_*: scale; DROP: scale of what is kept
+  int64_t flag;                   // GELU: 1 for tanh; DROP: 1 for whole channels; GRU, LSTM: 1 for last step first
+  double number, second_number;   // *NORM: eps (and momentum); MEAN_*: scale; DROP: scale of what is kept
   int64_t lines, line_size, line_stride, line_padding;  // IMAGE_*: lines of the input, and taps over them
+  int64_t state_weight, state_bias;  // GRU, LSTM: parameters of what the step before hands on
 
-  bool on_image() const { return kind >= IMAGE_CONV; }
+  bool on_image() const { return IMAGE_CONV <= kind && kind <= IMAGE_MEAN_POOL; }
+  bool two_branches() const { return kind == ADD || kind == JOIN; }
+  bool recurrent() const { return kind == GRU || kind == LSTM; }
   bool convolves() const { return kind == CONV || kind == IMAGE_CONV; }
 };
 
 enum ParameterKind : int64_t { VECTOR, CONV_WEIGHT, LINEAR_WEIGHT };
 
-// In the network's memory: conv (out, in, size), the taps of an image line by line; linear (out, channels * steps of
+// Weights of recurrent layers are as those of a convolution of one tap, a norm's of each number as those of a linear
+// layer of one output, an embedding's as a vector of all its rows. In the network's memory: conv (out, in, size), the taps of an image line by line; linear (out, channels * steps of
 // its input). Here: conv (size, in, out), linear (out, steps * channels), each from `place` on, which is the start of
 // a cache line.
 struct Parameter {
@@ -73,6 +80,8 @@ struct Value {
   int64_t uses = 0;
   Store forward, gradient;
 };
+
+constexpr int64_t SLACK_OF_WEIGHTS = 64;  // floats behind weights that a vector load may read
 
 enum Pass : int { GATHER, FORWARD, STATISTICS, FINISH, APPLY, LOSS, BACK, SUMS, COEFFICIENTS, BACK_APPLY };
 
@@ -105,10 +114,24 @@ struct Own {
   std::vector<Phase> phases;
   int64_t mask = 0;                       // DROP: where its masks begin in those of a window
   Norm norm = {};
+  Floats kept;                            // ROW_NORM: of each row; GRU, LSTM: of all steps, see `Memory`
+  std::vector<double> moments;            // GROUP_NORM: mean and 1 / deviation of each window's groups
   Image image = {};                       // IMAGE_*
   // IMAGE_CONV: floats of a row of columns; lines, or whole windows, of which they are made in one go
   int64_t image_row = 0, image_lines = 0, image_windows = 1;
 };
+
+// Where a recurrent layer keeps what it needs of a batch of some windows, in floats; see recurrent.cpp.
+struct Memory {
+  int64_t weights;      // of each input
+  int64_t x, gates;     // inputs; gates, four for each hidden number
+  int64_t state, cell;  // before each step, and after the last
+  int64_t bounded;      // LSTM: tanh of the cell after each step
+  int64_t carry, cell_carry;  // gradients that a step hands to the one before it
+  int64_t floats;
+};
+
+Memory memory_of(const Operation& o, const Value& in, const Value& out, int64_t windows);
 
 class Program {
  public:
@@ -144,6 +167,10 @@ class Program {
   void touch_all(int stage);
   void make_memory();
   void make_own();
+  void check_weighted(const Operation& o) const;
+  void check_moved(const Operation& o) const;
+  bool is_shaped(int64_t parameter, int64_t kind, int64_t a, int64_t b, int64_t c) const;
+  void make_norm(int i);
   Floats arena_;
 };
 

@@ -110,7 +110,10 @@ void Session::carry_out(const Batch& batch) {
   if (program_.training) {
     for (size_t i = 0; i < program_.operations.size(); i++) {
       const Operation& o = program_.operations[i];
-      if (o.bias >= 0) std::fill_n(gradient(o.bias), program_.parameters[o.bias].count(), 0.0f);
+      const bool sums = o.kind == ROW_NORM || o.kind == GROUP_NORM || o.kind == EMBED;  // over windows, one by one
+      for (const int64_t p : {o.bias, o.state_bias, sums ? o.weight : -1})
+        if (p >= 0) std::fill_n(gradient(p), program_.parameters[p].count(), 0.0f);
+      if (o.recurrent()) turn_recurrent((int)i);
       if (o.kind == NORM) norm_begin((int)i);
       if (!program_.own[i].phases.empty()) turn_weights((int)i);
       if (o.kind == IMAGE_CONV && program_.values[o.in].needs_gradient) turn_image_weights((int)i);
@@ -186,12 +189,16 @@ void Session::batch_stage(const Stage& stage, const Batch& batch) {
     case FORWARD:
       if (program_.operations[i].kind == LINEAR)
         linear(i, batch.windows);
+      else if (program_.operations[i].recurrent())
+        recurrent(i, batch.windows);
       else
         image_conv(i, 0, batch.windows);
       break;
     default:
       if (program_.operations[i].kind == LINEAR)
         linear_back(i, stage.adds, batch.windows);
+      else if (program_.operations[i].recurrent())
+        recurrent_back(i, stage.adds, batch.windows);
       else
         image_conv_back(i, stage.adds, 0, batch.windows);
   }
@@ -245,6 +252,26 @@ void Session::forward(int i, const Batch& batch, int64_t window) {
       k_.drop(x, batch.masks + window * program_.mask_bytes + program_.own[i].mask, in.steps, in.channels, o.flag != 0,
               (float)o.number, y);
       break;
+    case SIGMOID:
+    case TANH:
+    case SILU:
+      k_.curve((int)(o.kind - SIGMOID), x, y, floats);
+      break;
+    case ROW_NORM:
+      row_norm(i, window);
+      break;
+    case GROUP_NORM:
+      group_norm(i, window);
+      break;
+    case EMBED:
+      embed(i, window);
+      break;
+    case PICK:
+      pick(i, window);
+      break;
+    case JOIN:
+      join(i, window);
+      break;
     default:  // ADD
       std::memcpy(y, x, sizeof(float) * floats);
       k_.add(program_.values[o.second].forward.of(window), y, floats);
@@ -274,9 +301,26 @@ void Session::back(const Stage& stage, const Batch& batch, int64_t window) {
     if (second.needs_gradient) send(g, stage.second_adds, second.gradient, window);
     return;
   }
-  if (!in.needs_gradient) return;
-  float* to = stage.adds ? aside_.data() : in.gradient.of(window);
+  if (o.kind == EMBED) return embed_back(i, window);
+  if (o.kind == JOIN) return join_back(stage, window);
+  const bool weighted = o.kind == ROW_NORM || o.kind == GROUP_NORM;
+  if (!in.needs_gradient && !weighted) return;
+  if (o.kind == PICK) return pick_back(i, stage.adds, window);
+  float* to = !in.needs_gradient ? nullptr : stage.adds ? aside_.data() : in.gradient.of(window);
   switch (o.kind) {
+    case ROW_NORM:
+      row_norm_back(i, window, to);
+      break;
+    case GROUP_NORM:
+      group_norm_back(i, window, to);
+      break;
+    case SIGMOID:
+    case TANH:
+      k_.curve_back((int)(o.kind - SIGMOID), out.forward.of(window), g, to, floats);
+      break;
+    case SILU:
+      k_.curve_back((int)(o.kind - SIGMOID), in.forward.of(window), g, to, floats);
+      break;
     case RELU:
       k_.relu_back(out.forward.of(window), g, to, floats);
       break;
@@ -304,7 +348,7 @@ void Session::back(const Stage& stage, const Batch& batch, int64_t window) {
       k_.drop(g, batch.masks + window * program_.mask_bytes + program_.own[i].mask, in.steps, in.channels, o.flag != 0,
               (float)o.number, to);
   }
-  if (stage.adds) k_.add(to, in.gradient.of(window), in.gradient.rows * in.channels);
+  if (stage.adds && to) k_.add(to, in.gradient.of(window), in.gradient.rows * in.channels);
 }
 
 // --- convolution ------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_frozen_layers_stay_and_their_input_is_trained():
         ([nn.Conv1d(3, 4, 3).double()], r"parameter 0\.weight \(torch\.float64"),
         ([nn.BatchNorm1d(3, track_running_stats=False)], "without running statistics"),
         ([nn.BatchNorm1d(3, momentum=None)], "Norm"),
-        ([nn.Conv1d(3, 4, 3), nn.Tanh()], r"layer 1 \(Tanh: tanh\)"),
+        ([nn.Conv1d(3, 4, 3), nn.Softplus()], r"layer 1 \(Softplus: softplus\)"),
         ([nn.Conv1d(3, 3, 3, padding=1, padding_mode="circular")], r"layer 0 \(Conv1d: pad\)"),
     ],
 )

@@ -19,6 +19,7 @@ from any_networks import kernels, learnable, random_network
 from image_networks import image_case
 from odd_networks import WINDOWS as ODD_WINDOWS
 from odd_networks import odd_case, odd_terms, odd_windows
+from sequence_networks import sequence_case
 
 from fedge.native.build import build
 from fedge.native.operations import HANDLERS
@@ -53,7 +54,8 @@ def case_of(model, shape, x, y, terms, batch, seed):
         {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad},
         {name: tuple(p.shape) for name, p in model.named_parameters() if not p.requires_grad},
     )
-    learning, serving = (trace(model, shape, mode, HANDLERS) for mode in (True, False))
+    tokens = len(shape) == 1
+    learning, serving = (trace(model, shape, mode, HANDLERS, tokens) for mode in (True, False))
     pairs = [name for node in learning.nodes for name in node.buffers]
     buffers = entries_of({}, {name: tuple(numbers[name].shape) for name in pairs})
     programs = [encoded(net, weights, buffers, mode) for net, mode in ((learning, True), (serving, False))]
@@ -138,7 +140,7 @@ def odd_cases(path, seeds, draw):
      pytest.param(range(150), marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
     ids=["sample", "all"],
 )  # fmt: skip
-@pytest.mark.parametrize("draw", [odd_case, image_case], ids=["series", "images"])
+@pytest.mark.parametrize("draw", [odd_case, image_case, sequence_case], ids=["series", "images", "sequences"])
 def test_sanitizers_find_nothing_in_odd_networks(strict, tmp_path, seeds, draw):
     """Every kernel that this processor has, factors rounded and not, on every kind of odd windows."""
     names = odd_cases(tmp_path / "cases", seeds, draw)

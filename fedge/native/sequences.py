@@ -1,0 +1,329 @@
+"""Operations on sequences, and on axes in another order: how each is taken down (`fedge.native.operations`).
+
+Recurrent layers, LayerNorm, GroupNorm and embeddings; steps and channels picked from a value, channels of two
+values side by side, axes that change places. Shape letters: N windows, C channels, T steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+from fedge.native.trace import Handler, Node, Recorder, UnknownError
+
+_STEPS = ("N", "T", "C")
+_STEPS_FIRST = ("T", "N", "C")
+_LAYER_NORM = {"input": None, "normalized_shape": None, "weight": None, "bias": None, "eps": 1e-5}
+_GROUP_NORM = {"input": None, "num_groups": None, "weight": None, "bias": None, "eps": 1e-5}
+_INSTANCE_NORM = {
+    "input": None, "running_mean": None, "running_var": None, "weight": None, "bias": None, "use_input_stats":
+    True, "momentum": 0.1, "eps": 1e-5,
+}  # fmt: skip
+_EMBEDDING = {
+    "input": None, "weight": None, "padding_idx": None, "max_norm": None, "norm_type": 2.0,
+    "scale_grad_by_freq": False, "sparse": False,
+}  # fmt: skip
+
+
+def bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, with defaults.
+
+    Raises:
+        UnknownError: there are others.
+    """
+    if len(args) > len(names) or not kwargs.keys() <= names.keys():
+        raise UnknownError("it has arguments that are not known")
+    return {**names, **dict(zip(names, args, strict=False)), **kwargs}
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise UnknownError with what is not known, unless all holds."""
+    if not holds:
+        raise UnknownError(what)
+
+
+# --- recurrent layers -------------------------------------------------------------------------------------
+
+
+def _recurrent(kind: str) -> Handler:
+    """Take down GRU or LSTM: a node for each direction of each layer."""
+
+    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        require(len(args) == 9 and not kwargs and isinstance(args[2], (list, tuple)), "packed sequences")
+        given, start, weights, biased, layers, rate, training, both, batch_first = args
+        for state in start if isinstance(start, (list, tuple)) else (start,):
+            require(recorder.is_zeros(state), "a state to begin with that is not zero")
+        axes = _STEPS if batch_first else _STEPS_FIRST
+        value = recorder.number_of_any(given)
+        require(recorder.axes(given) == axes, f"axes {', '.join(recorder.axes(given))}")
+        of_one = 4 if biased else 2
+        directions = 2 if both else 1
+        require(len(weights) == of_one * layers * directions, "a projection of its state")
+        states: list[tuple[int, int] | None] = []
+        for layer in range(layers):
+            if layer and training and rate:
+                value = _dropped_between(recorder, value, float(rate))
+            made = []
+            for direction in range(directions):
+                first = (layer * directions + direction) * of_one
+                names = [recorder.name(weight) for weight in weights[first : first + of_one]]
+                hidden = weights[first + 1].shape[1]
+                made.append(_direction(recorder, kind, value, hidden, names, backwards=direction == 1))
+                steps = recorder.values[value][1]
+                states.append((made[-1], 0 if direction else steps - 1))
+            value = made[0] if len(made) == 1 else _joined(recorder, *made)
+        recorder.bind(out[0], value, axes)
+        recorder.bind_states(out[1], states)
+        if kind == "lstm":
+            recorder.bind_states(out[2], [None] * len(states))
+
+    return handler
+
+
+def _direction(
+    recorder: Recorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
+) -> int:
+    """One direction of one layer; names: weights, then biases, each of the input, then of the state."""
+    weight, of_state, bias, state_bias = [*names, "", ""][:4]
+    made = recorder.add_value(hidden, recorder.values[value][1])
+    recorder.nodes.append(
+        Node(kind, (value,), made, weight, bias, flag=backwards, state=(of_state, state_bias))
+    )
+    return made
+
+
+def _dropped_between(recorder: Recorder, value: int, rate: float) -> int:
+    """Dropout between two layers, which PyTorch draws step by step."""
+    require(rate < 1, "dropout of everything")
+    made = recorder.add_value(*recorder.values[value])
+    recorder.nodes.append(Node("drop", (value,), made, numbers=(rate, 0.0), order="TNC"))
+    return made
+
+
+def _joined(recorder: Recorder, first: int, second: int) -> int:
+    """Channels of two values side by side."""
+    (one, steps), (other, _) = recorder.values[first], recorder.values[second]
+    made = recorder.add_value(one + other, steps)
+    recorder.nodes.append(Node("join", (first, second), made))
+    return made
+
+
+def _zeros(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Note that a tensor holds zeros."""
+    recorder.bind_zeros(out)
+
+
+# --- norms and embeddings ---------------------------------------------------------------------------------
+
+
+def _layer_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = bound(_LAYER_NORM, args, kwargs)
+    value, axes = recorder.number_of_any(a["input"]), recorder.axes(a["input"])
+    channels, steps = recorder.values[value]
+    length = math.prod(a["normalized_shape"])
+    by_step = axes[-1] == "C" and len(a["normalized_shape"]) == 1
+    whole = axes[0] == "N" and axes[-1] != "C" and axes[-1] != "TC" and length == channels * steps
+    require(by_step or whole, f"a LayerNorm over some of the axes {', '.join(axes)}")
+    names = recorder.name(a["weight"]), recorder.name(a["bias"])
+    output = recorder.same_axes(out, a["input"])
+    recorder.nodes.append(Node("row_norm", (value,), output, *names, size=length, numbers=(float(a["eps"]),)))
+
+
+def _group_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = bound(_GROUP_NORM, args, kwargs)
+    _grouped(recorder, a, int(a["num_groups"]), out)
+
+
+def _instance_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down an instance norm: each channel is a group."""
+    a = bound(_INSTANCE_NORM, args, kwargs)
+    require(a["running_mean"] is None and bool(a["use_input_stats"]), "running statistics of a window")
+    _grouped(recorder, a, a["input"].shape[1], out)
+
+
+def _grouped(recorder: Recorder, a: dict[str, Any], groups: int, out: Tensor) -> None:
+    value = recorder.number(a["input"])
+    require(not recorder.is_flat(a["input"]), "a GroupNorm of features that were series")
+    names = recorder.name(a["weight"]), recorder.name(a["bias"])
+    output = recorder.same_axes(out, a["input"])
+    recorder.nodes.append(
+        Node("group_norm", (value,), output, *names, size=groups, numbers=(float(a["eps"]),))
+    )
+
+
+def _embedding(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    a = bound(_EMBEDDING, args, kwargs)
+    value = recorder.number_of_any(a["input"])
+    require(recorder.axes(a["input"]) == ("N", "T"), "an embedding of what are no tokens")
+    require(a["max_norm"] is None and not a["scale_grad_by_freq"], "rows that are scaled")
+    require(not a["sparse"], "sparse gradients")
+    weight = recorder.name(a["weight"])
+    made = recorder.add_value(out.shape[-1], recorder.values[value][1])
+    recorder.bind(out, made, _STEPS)
+    kept = -1 if a["padding_idx"] is None else int(a["padding_idx"])
+    recorder.nodes.append(Node("embed", (value,), made, weight, padding=kept))
+
+
+# --- parts and axes ---------------------------------------------------------------------------------------
+
+
+def _picked(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down steps and channels picked by numbers and ranges."""
+    tensor, index = args
+    states = recorder.states(tensor)
+    if states is not None:
+        require(isinstance(index, int), "states picked by more than a number")
+        return _state(recorder, states[index], out)
+    require(id(tensor) not in recorder.names, "getitem of weights")
+    value, axes = recorder.number_of_any(tensor), recorder.axes(tensor)
+    parts = _ranges(index, tensor)
+    left = tuple(name for name, (_, _, kept) in zip(axes, parts, strict=True) if kept)
+    require("N" in left, "windows picked from a batch")
+    channels, steps = recorder.values[value]
+    first = {"C": 0, "T": 0}
+    count = {"C": channels, "T": steps}
+    for name, size, (begin, taken, kept) in zip(axes, tensor.shape, parts, strict=True):
+        if (begin, taken) != (0, size) or not kept:
+            require(name == "T" or (name == "C" and kept), f"a part of axis {name}")
+            first[name], count[name] = begin, taken
+    made = recorder.add_value(count["C"], count["T"])
+    recorder.bind(out, made, left)
+    recorder.nodes.append(Node("pick", (value,), made, size=first["T"], stride=first["C"]))
+    return None
+
+
+def _ranges(index: Any, tensor: Tensor) -> list[tuple[int, int, bool]]:
+    """Of each axis the first that is taken, how many, and whether the axis is kept."""
+    given = list(index) if isinstance(index, tuple) else [index]
+    if any(one is Ellipsis for one in given):
+        (at,) = (i for i, one in enumerate(given) if one is Ellipsis)
+        given[at : at + 1] = [slice(None)] * (tensor.dim() - len(given) + 1)
+    given += [slice(None)] * (tensor.dim() - len(given))
+    found = []
+    for one, size in zip(given, tensor.shape, strict=True):
+        if isinstance(one, slice):
+            begin, end, step = one.indices(size)
+            require(step == 1 and end > begin, "a part in steps")
+            found.append((begin, end - begin, True))
+        else:
+            require(isinstance(one, int) and not isinstance(one, bool), "a part by numbers of a tensor")
+            found.append((one % size, 1, False))
+    return found
+
+
+def _state(recorder: Recorder, state: tuple[int, int] | None, out: Tensor) -> None:
+    """Take down what a recurrent layer hands on after its last step."""
+    if state is None:
+        raise UnknownError("the cell's last state")
+    value, step = state
+    made = recorder.add_value(recorder.values[value][0], 1)
+    recorder.bind(out, made, ("N", "C"))
+    recorder.nodes.append(Node("pick", (value,), made, size=step, stride=0))
+
+
+def _cat(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Take down values side by side, channel by channel."""
+    a = bound({"tensors": None, "dim": 0}, args, kwargs)
+    tensors = a["tensors"]
+    axes = {recorder.axes(tensor) for tensor in tensors if recorder.number_of_any(tensor) >= 0}
+    require(len(axes) == 1 and len(tensors) > 1, "values of different axes side by side")
+    (names,) = axes
+    require(names[a["dim"]] == "C", f"values side by side along {names[a['dim']]}")
+    numbers = [recorder.number_of_any(tensor) for tensor in tensors]
+    require(len(set(numbers)) == len(numbers), "a value beside itself")
+    made = numbers[0]
+    for number in numbers[1:]:
+        made = _joined(recorder, made, number)
+    recorder.bind(out, made, names)
+
+
+def _moved(two: bool) -> Handler:
+    """Take down axes that change places, two of them or all: the same value under other names."""
+
+    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        require(not kwargs, "axes by name")
+        tensor, *places = args
+        if len(places) == 1:
+            places = list(places[0])
+        value, axes = recorder.number_of_any(tensor), recorder.axes(tensor)
+        require("CT" not in axes and "TC" not in axes, "features that were series, in another order")
+        if two:
+            names = list(axes)
+            one, other = places
+            names[one], names[other] = names[other], names[one]
+        else:
+            names = [axes[place] for place in places]
+        recorder.bind(out, value, tuple(names))
+
+    return handler
+
+
+def moved_shape(recorder: Recorder, tensor: Any, out: Tensor) -> bool:
+    """Whether a new shape was one of a state, or of steps by channels, and has been taken down."""
+    states = recorder.states(tensor)
+    if states is not None:
+        require(
+            len(states) == 1 and out.dim() == 2 and out.shape == tensor.shape[1:], "states in a new shape"
+        )
+        _state(recorder, states[0], out)
+        return True
+    if id(tensor) in recorder.names or recorder.axes(tensor) != _STEPS:
+        return False
+    value = recorder.number_of_any(tensor)
+    channels, steps = recorder.values[value]
+    if tuple(out.shape) == tuple(tensor.shape):
+        recorder.bind(out, value, _STEPS)
+        return True
+    require(
+        out.dim() == 2 and tuple(out.shape) == (recorder.batch, steps * channels), f"shape {tuple(out.shape)}"
+    )
+    recorder.bind(out, value, ("N", "TC") if steps > 1 else ("N", "C"))
+    return True
+
+
+def time_axis(recorder: Recorder, tensor: Tensor, over: Any) -> int | None:
+    """The axis of steps, where steps are no usual axis and all of them are taken together; else None."""
+    axes = recorder.axes(tensor) if recorder.number_of_any(tensor) >= 0 else ()
+    given = over if isinstance(over, (tuple, list)) else (over,)
+    if axes in (_STEPS, _STEPS_FIRST) and len(given) == 1 and isinstance(given[0], int):
+        axis = given[0] % len(axes)
+        require(axes[axis] == "T", f"a sum over axis {axes[axis]}")
+        return axis
+    return None
+
+
+def _greatest(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """Take down the maximum over all steps."""
+    a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
+    tensor = a["input"]
+    value = recorder.number_of_any(tensor)
+    axis = time_axis(recorder, tensor, a["dim"])
+    if axis is None:
+        over_steps = isinstance(a["dim"], int) and a["dim"] % tensor.dim() == 2
+        require(recorder.axes(tensor) == ("N", "C", "T") and over_steps, "a maximum over other axes")
+    require(not a["keepdim"], "a maximum that keeps its axis")
+    channels, steps = recorder.values[value]
+    require(steps < 255, "a pool of 255 steps or more")
+    made = recorder.add_value(channels, 1)
+    recorder.bind(out if isinstance(out, Tensor) else out[0], made, ("N", "C"))
+    recorder.nodes.append(Node("max_pool", (value,), made, size=steps, stride=steps))
+
+
+SEQUENCES: dict[str, Handler] = {
+    "gru": _recurrent("gru"),
+    "lstm": _recurrent("lstm"),
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "embedding": _embedding,
+    "getitem": _picked,
+    "cat": _cat,
+    "concat": _cat,
+    "concatenate": _cat,
+    "max": _greatest,
+    "permute": _moved(two=False),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _moved(two=True)),
+    **dict.fromkeys(("zeros", "new_zeros", "zeros_like"), _zeros),
+}

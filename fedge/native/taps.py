@@ -1,0 +1,59 @@
+"""Taps of convolutions and pools over images: their size, stride and padding over lines and over steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedge.native.sequences import require
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Size, stride and padding of taps over lines and over steps."""
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+
+    def over_lines(self, image: Tensor) -> dict[str, Any]:
+        """The fields of a node, for an image (N, C, H, W)."""
+        return {
+            "size": self.size[1], "stride": self.stride[1], "padding": self.padding[1],
+            "lines": (image.shape[2], self.size[0], self.stride[0], self.padding[0]),
+        }  # fmt: skip
+
+    def need_lines(self, image: Tensor) -> bool:
+        """Whether they reach over more than the one line of a series."""
+        alone = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
+        return image.shape[2] > 1 or not alone
+
+
+def pair_of(value: Any, what: str) -> tuple[int, int]:
+    """Argument over lines and over steps; one number is both.
+
+    Raises:
+        UnknownError: it is neither one whole number nor two.
+    """
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    require(len(pair) in (1, 2) and all(isinstance(number, int) for number in pair), f"{what} {value}")
+    return pair[0], pair[-1]
+
+
+def taps_of(a: dict[str, Any], size: tuple[int, int]) -> Taps:
+    """Taps of a convolution or a pool over an image.
+
+    Raises:
+        UnknownError: they are dilated, or lie in the padding alone.
+    """
+    require(pair_of(a.get("dilation", 1), "dilation") == (1, 1), "dilation")
+    stride = size if a["stride"] in (None, []) else pair_of(a["stride"], "stride")
+    padding = a["padding"]
+    if isinstance(padding, str):
+        require(padding == "valid" or all(number % 2 for number in size), f"padding {padding}")
+        padding = tuple((number - 1) // 2 if padding == "same" else 0 for number in size)
+    taps = Taps(size, stride, pair_of(padding, "padding"))
+    require(all(p < s for p, s in zip(taps.padding, size, strict=True)), f"padding {padding}")
+    return taps
