@@ -12,10 +12,11 @@ from fedge.training.host import keep_freed_memory
 faults = []
 
 def work():
-    for _ in range(8):  # 96 MiB at a time, more than a heap of a thread's holds
+    for _ in range(8):  # 180 MiB at a time, what three heaps of a thread's hold
         before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-        blocks = [torch.ones(3 * 2**20) for _ in range(8)]
-        del blocks
+        blocks = [torch.ones(3 * 2**18) for _ in range(60)]
+        while blocks:
+            blocks.pop()
         faults.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
 
 if sys.argv[1] == "kept":
@@ -29,10 +30,13 @@ print(sum(faults[3:]))
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 def test_a_thread_keeps_what_it_has_freed():
-    """Pages of 4 KiB that five passes fault in: of 5 × 96 MiB 122,880 where all is handed back."""
+    """Pages of 4 KiB that five passes fault in: of 5 × 180 MiB 230,400 where all is handed back.
+
+    Without `M_TOP_PAD` they are 69,000.
+    """
     found = {}
     for what in ("kept", "as it is"):
         done = subprocess.run([sys.executable, "-c", FREED, what], capture_output=True, text=True, check=True)
         found[what] = int(done.stdout)
     assert found["kept"] < 500
-    assert found["as it is"] > 10 * max(found["kept"], 500)
+    assert found["as it is"] > 20_000
