@@ -24,6 +24,7 @@ import numpy as np
 from fedge.native.build import LIBRARY, SOURCES, digest_of, sources_digest, written_digest
 
 KERNEL = "FEDGE_KERNEL"
+PYTORCH = "torch"  # that it names where PyTorch is to compute all steps
 BF16 = "_bf16"  # at the end of the name of a kernel that rounds factors
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ROOM = 256
@@ -141,10 +142,12 @@ def best_kernel() -> str:
     """The name of the kernel to be used here: the one that `FEDGE_KERNEL` names, or the best.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: there is none, or PyTorch's are named.
     """
-    library = open_library()
     named = os.environ.get(KERNEL, "")
+    if named == PYTORCH:
+        raise UnavailableError(f"{KERNEL} names {PYTORCH}")
+    library = open_library()
     if not named:
         return library.kernels[0]
     if named not in library.kernels:

@@ -91,6 +91,9 @@ def test_the_best_kernel_is_taken_unless_one_is_named(monkeypatch):
     assert kernels()[-1] == "plain"
     monkeypatch.setenv(KERNEL, "plain")
     assert best_kernel() == "plain"
+    monkeypatch.setenv(KERNEL, "torch")
+    with pytest.raises(UnavailableError, match="FEDGE_KERNEL names torch"):
+        best_kernel()
     monkeypatch.setenv(KERNEL, "sse9")
     with pytest.raises(UnavailableError, match=r"FEDGE_KERNEL names .* 'sse9' here; take one of"):
         best_kernel()
