@@ -147,7 +147,7 @@ def windows_at_once(model: nn.Module, x: Tensor, most: int) -> int:
     known = _largest.setdefault(model, {})
     shape = tuple(x.shape[1:])
     if shape not in known:
-        known[shape] = _largest_output(model, x[:1])
+        known[shape] = _largest_output(model, x[:2])
     while most > 1 and most * known[shape] > LARGEST_KEPT:
         most //= 2
     return most
@@ -157,7 +157,7 @@ _largest: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = wea
 
 
 def _largest_output(model: nn.Module, x: Tensor) -> int:
-    """Bytes of the largest tensor that a layer answers to one window x (1, …)."""
+    """Bytes per window of the largest tensor that a layer answers to x (N, …); a norm may refuse one window."""
     sizes = [0]
 
     def note(_: nn.Module, __: object, out: object) -> None:
@@ -170,7 +170,7 @@ def _largest_output(model: nn.Module, x: Tensor) -> int:
     finally:
         for hook in hooks:
             hook.remove()
-    return max(sizes)
+    return max(sizes) // len(x)
 
 
 def _arrays(sums: Mapping[str, Tensor]) -> Sums:
