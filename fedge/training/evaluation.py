@@ -157,7 +157,7 @@ _largest: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = wea
 
 
 def _largest_output(model: nn.Module, x: Tensor) -> int:
-    """Bytes per window of the largest tensor that a layer answers to x (N, …); a norm may refuse one window."""
+    """Bytes per window of the largest tensor that a layer answers to x (N, …), N at least 2 for norms."""
     sizes = [0]
 
     def note(_: nn.Module, __: object, out: object) -> None:
