@@ -254,8 +254,6 @@ ELSEWHERE = (
         "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
         "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
         # parts of local training, which `train` and `evaluate` put together
-        "fedge/training/evaluation.py": "fedge/training/test_local.py",
-        "fedge/training/host.py": "fedge/training/test_local.py",
         "fedge/training/module_state.py": "fedge/training/test_local.py",
         "fedge/training/settings.py": "fedge/training/test_local.py",
         "fedge/training/sgd.py": "fedge/training/test_local.py",
