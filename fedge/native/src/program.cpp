@@ -95,10 +95,8 @@ void Program::check() const {
     require(CONV <= o.kind && o.kind <= EMBED && is_value(o.in) && is_value(o.out), "an operation is unknown");
     require(!o.two_branches() || (is_value(o.second) && o.second != o.in), "a sum must have two branches");
     require(o.kind != (training ? FIXED_NORM : NORM), "a batch norm is not of this kind of program");
-    const bool weighted = o.convolves() || o.kind == LINEAR || o.kind == NORM || o.kind == FIXED_NORM;
-    require(!weighted || (o.weight >= -1 && o.weight < (int64_t)parameters.size() && o.bias >= -1 &&
-                          o.bias < (int64_t)parameters.size()),
-            "an operation's parameters are unknown");
+    for (const int64_t p : {o.weight, o.bias, o.state_weight, o.state_bias})
+      require(-1 <= p && p < (int64_t)parameters.size(), "an operation's parameters are unknown");
     require((!o.convolves() && o.kind != LINEAR) || o.weight >= 0, "a layer has no weights");
     const bool tapped = o.kind == CONV || o.kind == MAX_POOL || o.kind == MEAN_POOL || o.on_image();
     require(!tapped || (o.size > 0 && o.stride > 0 && o.padding >= 0), "taps are out of range");

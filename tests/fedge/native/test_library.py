@@ -111,9 +111,9 @@ def test_what_is_no_program_is_refused(words, why):
 
 @needs_native
 def test_a_layer_that_reads_beyond_its_parameters_is_refused():
-    linear = [1, 0, 0, 1, -1, 2, 1, 0, 0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0]
+    linear = [1, 0, 0, 1, -1, 2, 1, 0, 0, 1, 0, 0, -1, 0, 0, 0, 0, 0, -1, -1]
     linear[0], linear[4:6] = 1, [9, -1]  # a weight that there is none of
-    words = [1, 0, 1, 6, 6, 0, 0, 2, 3, 1, 2, 1, 1, 2, 0, 2, 3, 1, 1, *linear[:18]]
+    words = [1, 0, 1, 6, 6, 0, 0, 2, 3, 1, 2, 1, 1, 2, 0, 2, 3, 1, 1, *linear]
     with pytest.raises(ValueError, match="parameters are unknown"):
         Session(np.array(words, np.int64), 4, "plain")
 
