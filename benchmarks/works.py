@@ -88,7 +88,7 @@ class Resnet(nn.Sequential):
 
 @dataclass(frozen=True)
 class Work:
-    """What all contestants of a contest train.
+    """Work that all contestants of a contest train.
 
     Attributes:
         name, about: for tables.

@@ -147,7 +147,7 @@ class Recorder:
         self._states[id(tensor)] = states
 
     def states(self, tensor: Any) -> list[tuple[int, int] | None] | None:
-        """What `bind_states` was told of a tensor; None where it holds no states."""
+        """States of a tensor, as `bind_states` was told; None where it holds none."""
         return self._states.get(id(tensor))
 
     def name(self, tensor: Any) -> str:
