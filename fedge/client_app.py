@@ -21,6 +21,7 @@ from fedge.client.memory import keep_memory, memory_in, memory_or_lost
 from fedge.client.privacy import private_state
 from fedge.client.secret import secret_of
 from fedge.client.together import train_together
+from fedge.compression.chosen import uplink_of_clients
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
@@ -82,7 +83,7 @@ from fedge.training.evaluation import EvalResult, evaluate_parts
 from fedge.training.fitting import fit_of
 from fedge.training.gpu import settle_gpus
 from fedge.training.local import TrainResult, train
-from fedge.training.models import build_model
+from fedge.training.models import build_model, parameter_names
 from fedge.training.module_state import load_state, tensor_of
 from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training, step_kernel
@@ -187,7 +188,7 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
         beside=unpacked(beside_of(message)), correction=added, config=config_of(message), draws=draws,
     )  # fmt: skip
     place = memory_place(message)
-    remembered, lost = memory_or_lost(place, client, context.node_config)
+    remembered, waiting, lost = memory_or_lost(place, client, context.node_config)
     part = take_part(algorithm_of(config.train), stands, remembered)
     clock.lap(TRAIN)
     sent = {name: array for name, array in part.sent.items() if name in received}
@@ -197,9 +198,14 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
         (round_context.seed, *round_context.stream_of(client)),
         secret_of(context) if config.privacy.noise_source == SYSTEM else b"",
     )  # fmt: skip
+    uplink, feedback = uplink_of_clients(config.uplink, parameter_names(model)), dict[str, np.ndarray]()
+    if uplink is not None:
+        where, remembers = round_context.stream_of(client), place.keep
+        upload = uplink.upload(sent_of, state, waiting, round_context.seed, *where, remembers=remembers)
+        state, feedback = dict(upload.state), dict(upload.memory)
     clock.lap(TRAIN)
     result = TrainResult(state, part.loss, part.steps)
-    kept = keep_memory(place, client, round_context.leaf_round, part.memory, context.node_config)
+    kept = keep_memory(place, client, round_context.leaf_round, part.memory, feedback, context.node_config)
     clock.lap(TRAIN)
     return train_reply(
         message, result, len(y), clock.seconds - before_s, clipped, clock.finish,
@@ -268,7 +274,7 @@ def _models(
             global_round=round_context.global_round, leaf_round=round_context.leaf_round, draws=draws,
         )  # fmt: skip
         place = memory_place(message)
-        remembered = memory_in(place, client, context.node_config)
+        remembered, _ = memory_in(place, client, context.node_config)
         made = own_models(algorithm_of(config.train), stands, remembered, place.unseen)
         clock.lap(TRAIN)
         yield from ((f"{OWN_MODELS}/{name}", own) for name, own in made.items())

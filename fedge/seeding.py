@@ -40,6 +40,8 @@ class Purpose(IntEnum):
     DURATION = 18  # draws of a user's duration, attempt by attempt
     MOBILITY = 19  # which clients go to which leaf before a global round
     ASSOCIATION = 20  # which client stands under which leaf
+    CLIENT_UPLINK = 21  # rounding at random of what clients send
+    SERVER_UPLINK = 22  # and of what servers send
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

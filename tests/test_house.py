@@ -265,6 +265,7 @@ ELSEWHERE = (
         "fedge/records/round_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/server_table.py": "runs/test_trees.py",
         "fedge/leaf/server.py": "fedge/cloud/test_region.py",
+        "fedge/compression/compressor.py": "fedge/compression/test_uplink.py",
         "fedge/records/timing_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
         "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",

@@ -1,4 +1,6 @@
-"""Memory of a client's algorithm, read before a message is answered and written after training.
+"""Memory of a client, read before a message is answered and written after training.
+
+In one file lie the memory of its algorithm, and what its uplink could not send.
 
 In a simulation it lies in the run's folder. Clients that own their data keep it on their own machine, in a
 folder that their node's configuration names, and a cloud never: of a message only the run's name is read.
@@ -14,14 +16,18 @@ from fedge.exchange.algorithm import MemoryPlace
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError
 from fedge.states.memory import Kept, forget_memories, read_memory, write_memory
-from fedge.states.named import Memory, unpacked
+from fedge.states.named import Memory, packed, unpacked
 
 KEY = "memory-folder"  # of a node's configuration
 _RUN = re.compile(r"[0-9a-f]{16}")
 
+_FEEDBACK = "uplink feedback"  # among the names of a file
 
-def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> Memory | None:
-    """The memory of a client in the version that counts, in arrays of its own; None for none yet.
+
+def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple[Memory | None, State]:
+    """Memory of a client's algorithm, and of its uplink, in the version that counts, in arrays of its own.
+
+    None, and nothing, where it has none yet.
 
     Args:
         place: as the message says.
@@ -32,43 +38,49 @@ def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> Memor
         StateFileError: it is gone or damaged.
     """
     if place.kept is None:
-        return None
-    return unpacked(read_memory(_folder(place, node), client, place.kept))
+        return None, {}
+    found = unpacked(read_memory(_folder(place, node), client, place.kept))
+    return found, found.pop(_FEEDBACK, {})
 
 
-def memory_or_lost(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple[Memory | None, str]:
-    """Memory as of `memory_in`, and why it is lost; a lost one on a machine of the client's is begun anew.
+def memory_or_lost(
+    place: MemoryPlace, client: int, node: Mapping[str, Any]
+) -> tuple[Memory | None, State, str]:
+    """Memories as of `memory_in`, and why they are lost; on a client's own machine they are begun anew then.
 
     Raises:
-        StateFileError: it is gone or damaged, and was in the run's folder.
+        StateFileError: they are gone or damaged, and were in the run's folder.
     """
     try:
-        return memory_in(place, client, node), ""
+        return (*memory_in(place, client, node), "")
     except StateFileError as error:
         if not place.run:
             raise
-        return None, str(error)
+        return None, {}, str(error)
 
 
 def keep_memory(
-    place: MemoryPlace, client: int, leaf_round: int, memory: State, node: Mapping[str, Any]
+    place: MemoryPlace, client: int, leaf_round: int, memory: State, feedback: State, node: Mapping[str, Any]
 ) -> Kept | None:
-    """Keep a client's new memory, packed, if it is to keep any; returns the version.
+    """Keep a client's new memory, if it is to keep any; returns the version.
 
     Args:
         place: as the message says.
         client: its partition id.
         leaf_round: that leaves the version.
-        memory: packed.
+        memory: of its algorithm, packed.
+        feedback: what its uplink could not send, by entry of the model.
         node: configuration of its node.
 
     Raises:
         StateFileError: the disk is full or gone.
+        FloatingPointError: what could not be sent is not finite.
     """
     if not place.keep:
         return None
+    waits = packed({_FEEDBACK: feedback}, "memory of the uplink") if feedback else {}
     folder = _folder(place, node)
-    made = write_memory(folder, client, leaf_round, memory, durably=bool(place.run))
+    made = write_memory(folder, client, leaf_round, {**memory, **waits}, durably=bool(place.run))
     if place.run:
         before = () if place.kept is None else (place.kept.leaf_round,)
         forget_memories(folder, client, {leaf_round, *before, *place.needed})

@@ -13,12 +13,13 @@ from itertools import chain
 from typing import Any
 
 from fedge.cloud import control
+from fedge.compression.sending import Sending
 from fedge.config.tree import Path
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.drift import EVERYBODY, Drift, added
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.models import LeafModels
-from fedge.leaf.server import Server
+from fedge.leaf.server import Server, take_in_given
 from fedge.states.averaging import State
 
 
@@ -70,6 +71,7 @@ class Region:
         train_samples: partition id → training windows of the clients that train.
         models: its present and its served ones.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
+        sending: its compressed way up; None where its model travels as it is.
     """
 
     def __init__(self, path: Path, below: Sequence[Server], is_corrected: bool) -> None:
@@ -87,6 +89,7 @@ class Region:
         self.train_samples = {c: n for leaf in self.leaves for c, n in leaf.train_samples.items()}
         self.models = RegionModels(self.leaves[0].model, self.below)
         self.drift = Drift(self.model) if is_corrected else None
+        self.sending: Sending | None = None
         self._above: State | None = None
         self._brought: tuple[Contribution, ...] = ()
 
@@ -114,7 +117,9 @@ class Region:
             self.drift = Drift(model, group=group)
 
     def contribution(self, version: int) -> Contribution:
-        """Contribution to the server above: the mean of the contributions in its last round."""
+        """Contribution to the server above, once a round of it: the mean of those in its last round."""
+        if self.sending is not None:
+            return Contribution(self.index, self.sending.send(self.model), self.weight, version)
         return Contribution(self.index, self.model, self.weight, version, self._brought)
 
     def combine(self, version: int, keep: Callable[[State], State]) -> None:
@@ -131,6 +136,7 @@ class Region:
             weights = [server.weight for server in self.below]
             self.drift.length += sum(w * n for w, n in zip(weights, lengths, strict=True)) / sum(weights)
         self.models.combined(keep(mean_of(self._brought)))
+        take_in_given(self.below)
         if self.below[0].drift is not None:
             control.depart(self.below, [EVERYBODY] * len(self.below))
             self.be_corrected(self._above)
@@ -168,18 +174,22 @@ class Region:
 
     def states(self) -> dict[str, State]:
         """States that it keeps from one global round to the next."""
-        return {**self.models.states(), **({} if self.drift is None else self.drift.states())}
+        sending = {} if self.sending is None else self.sending.states()
+        return {**self.models.states(), **({} if self.drift is None else self.drift.states()), **sending}
 
     def facts(self) -> dict[str, Any]:
         """Further state as JSON."""
         drift = {} if self.drift is None else {"drift": self.drift.facts()}
-        return {"repeated": self.models.repeated(), **drift}
+        sending = {} if self.sending is None else {"sending": self.sending.facts()}
+        return {"repeated": self.models.repeated(), **drift, **sending}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`; servers below it are restored by themselves."""
         self.models.restore(states, facts["repeated"])
         if self.drift is not None:
             self.drift = Drift.restored(states, facts["drift"], self.model)
+        if self.sending is not None:
+            self.sending.restore(states, facts["sending"])
 
 
 def leaves_below(server: Server) -> list[Leaf]:

@@ -14,6 +14,7 @@ from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig, LeafCo
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.config.sections.serving import GateConfig, PersonalConfig
 from fedge.config.sections.train import ScaffoldConfig, TrainConfig
+from fedge.config.sections.uplink import UplinkConfig
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Config(Section):
     personal: PersonalConfig = field(default_factory=PersonalConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
     privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
+    uplink: UplinkConfig = field(default_factory=UplinkConfig)
     transfer: TransferConfig = field(default_factory=TransferConfig)
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     asynchrony: AsynchronyConfig = field(default_factory=AsynchronyConfig)

@@ -17,6 +17,7 @@ from fedge.config.mobility import refuse_association, refuse_mobility
 from fedge.config.option import ConfigError, shown
 from fedge.config.participation import refuse_participation
 from fedge.config.planted import refuse_impossible_groups
+from fedge.config.uplinks import refuse_broken_promises
 
 if TYPE_CHECKING:
     from fedge.config.config import Config
@@ -38,6 +39,7 @@ def refuse_contradictions(config: "Config") -> None:
     refuse_association(config)
     refuse_mobility(config)
     refuse_participation(config)
+    refuse_broken_promises(config)
     _refuse_what_has_no_meaning_on_the_virtual_clock(config)
     _refuse_privacy_that_the_virtual_clock_cannot_count(config)
     _refuse_what_processes_cannot_share(config)

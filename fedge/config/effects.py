@@ -233,6 +233,9 @@ EFFECTS: dict[str, Effect] = {
     "privacy.clip-lr": _adaptive,
     "privacy.epsilon": _privacy("local", lambda kind: kind == "local"),
     "privacy.delta": _privacy("other than off", lambda kind: kind != "off"),
+    "uplink.servers": Effect(
+        "at least two servers under the cloud", lambda config: config.hierarchy.branches > 1
+    ),
     "devices.pieces": _clock(""),
     "devices.least-windows": _clock("devices.pieces", lambda config: config.devices.pieces > 0),
     "devices.preset": _devices(),

@@ -21,6 +21,7 @@ from fedge.config.traits import (
     BY_LOSS,
     CLIENTS_ONLY,
     DRAWN,
+    FEEDBACK,
     FILES,
     FIXED,
     IMAGES,
@@ -34,6 +35,7 @@ from fedge.config.traits import (
     SMOOTHS,
     TELLS_CLASSES,
     TOPPED_UP,
+    UNBIASED,
     WHOLE_USERS,
     WINDOWS,
     having,
@@ -319,6 +321,32 @@ AVAILABILITY = Register(
     Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
     Entry("trace", "when a file says", "fedge.devices.attendance:trace"),
 )
+
+UNCOMPRESSED = "none"
+_CODES = (
+    Entry(UNCOMPRESSED, "models as they are"),
+    Entry("float16", "half precision", "fedge.compression.rounding:Float16"),
+    Entry(
+        "int8",
+        "whole numbers of steps, rounded at random (QSGD, Alistarh et al. 2017)",
+        "fedge.compression.rounding:Int8",
+        having(UNBIASED),
+    ),
+    Entry(
+        "top-k",
+        "the largest entries, with error feedback (Stich et al. 2018)",
+        "fedge.compression.sparse:TopK",
+        having(FEEDBACK),
+    ),
+    Entry(
+        "sign",
+        "signs and their mean size, with error feedback (Karimireddy et al. 2019)",
+        "fedge.compression.signs:Sign",
+        having(FEEDBACK),
+    ),
+)
+CLIENT_UPLINKS = Register("uplink.clients", "fedge.uplinks", *_CODES)
+SERVER_UPLINKS = Register("uplink.servers", "fedge.uplinks", *_CODES)
 
 OF_THE_PRESET = "preset"
 DURATIONS = Register("devices.duration", "fedge.durations", Entry(OF_THE_PRESET, "as the preset says"))

@@ -32,6 +32,9 @@ BLIND_TO_DATA = "sees no data"  # a selection of clients: losses and windows dec
 BY_LOSS = "goes by losses"  # a selection: devices' losses decide on the next job
 TELLS_CLASSES = "is told classes"  # a server's rule: children tell it the shares of their classes
 
+UNBIASED = "is right in the mean"  # a code of updates: rounds at random around what it sends
+FEEDBACK = "keeps feedback"  # a code of updates: the sender adds to the next what it could not send
+
 OWNERS = "deals owners"  # a partition: deals windows by their users
 WHOLE_USERS = "deals whole users"  # a partition: all windows of a user go to one client
 FILES = "made of files"  # a scenario: each group has the users of a window file of its own

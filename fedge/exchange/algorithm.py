@@ -40,6 +40,7 @@ class ReplyForm:
         keeps: whether clients keep a memory.
         models: names of the models that a client is evaluated with beside the served one.
         unseen: whether unseen clients are, too.
+        plain: the options say all that clients do; they only keep what an uplink could not send.
     """
 
     entries: tuple[str, ...]
@@ -47,6 +48,7 @@ class ReplyForm:
     keeps: bool = False
     models: tuple[str, ...] = ()
     unseen: bool = False
+    plain: bool = False
 
     def leaving(self) -> dict[str, Quantity]:
         """Quantities that leave clients beside the model, by name."""

@@ -162,7 +162,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
             "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
         )
     steps, least_loss = task.steps(reply.samples), task.least_loss
-    if task.form is not None:
+    if task.form is not None and not task.form.plain:
         steps, least_loss = _steps_of_algorithm(reply), -_LARGEST_LOSS
     if type(reply.steps) is not int or reply.steps != steps:
         raise ReplyRejected(
@@ -176,7 +176,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
     _check_beside(reply, task)
     model, windows = task.model, task.seen(reply.samples)
-    if task.form is not None:
+    if task.form is not None and not task.form.plain:
         model, windows = {name: model[name] for name in task.form.entries}, steps * task.batch_size
     check_form(reply.state, model)
     check_values(reply.state, model, task.variances, steps, windows=windows)
@@ -200,7 +200,7 @@ def _steps_of_algorithm(reply: TrainReply) -> int:
 def _check_beside(reply: TrainReply, task: TrainTask) -> None:
     """Raise ReplyRejected unless the arrays beside the model are those that the algorithm sends."""
     weight = reply.weight
-    if weight is not None and (task.form is None or not 0 < weight <= reply.samples):
+    if weight is not None and (task.form is None or task.form.plain or not 0 < weight <= reply.samples):
         raise ReplyRejected("weight out of range", f"{shown(weight)} of {reply.samples} windows")
     differs = other_extra(reply.extra, {} if task.form is None else task.form.arrays)
     if differs:

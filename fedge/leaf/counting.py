@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
+from fedge.compression.chosen import uplink_of_clients
 from fedge.config.config import Config
 from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TrainReply
@@ -13,6 +14,7 @@ from fedge.leaf.aggregation import Contribution
 from fedge.leaf.checks import finite_mean
 from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
+from fedge.states.files import state_bytes
 from fedge.states.norms import update_norm
 from fedge.tasks.chosen import task_of
 
@@ -101,6 +103,10 @@ def checked_reply(
         reply = admit_train(message, task, folder)
     except ReplyRejected as rejected:
         return rejected
+    uplink = uplink_of_clients(config.uplink, leaf.parameter_names)
+    if uplink is not None:  # by the form of what came, whatever the client says
+        sent = uplink.sent_bytes(reply.state) + state_bytes(reply.extra)
+        reply = replace(reply, uplink_bytes=sent)
     if len(reply.state) < len(model):  # missing entries are the leaf's
         reply = replace(reply, state={name: reply.state.get(name, own) for name, own in model.items()})
     return Checked(reply, update_norm(reply.state, model) if config.guard.max_norm_factor else None)

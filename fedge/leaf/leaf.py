@@ -15,6 +15,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedge.compression.sending import Sending
 from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
@@ -76,6 +77,7 @@ class Leaf:
         algorithm: state of its clients' algorithm; None where that needs nothing of a leaf.
         turns: of its clients in training; None where nothing goes by them.
         parameter_names: trainable entries of the model.
+        sending: its compressed way up; None where its model travels as it is.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Leaf:
         self._told: State | None = self.control
         self.algorithm = algorithm
         self.turns: Turns | None = None
+        self.sending: Sending | None = None
         self._above: State | None = None
         self._is_fork = False
 
@@ -155,12 +158,13 @@ class Leaf:
         return sum(self.train_samples.values())
 
     def contribution(self, version: int) -> Contribution:
-        """The leaf's contribution to the cloud.
+        """The leaf's contribution to the cloud, once a round of the cloud: a compressed way up goes on.
 
         Args:
             version: the global round whose model it started from.
         """
-        return Contribution(self.index, self.model, self.weight, version)
+        state = self.model if self.sending is None else self.sending.send(self.model)
+        return Contribution(self.index, state, self.weight, version)
 
     @property
     def below(self) -> Sequence[Server]:
@@ -328,7 +332,8 @@ class Leaf:
         if self.algorithm is not None:
             control |= self.algorithm.states()
         own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
-        return {**self.models.states(), **control, **own}
+        sending = {} if self.sending is None else self.sending.states()
+        return {**self.models.states(), **control, **own, **sending}
 
     def facts(self) -> dict[str, Any]:
         """Further state of the leaf between rounds, as JSON."""
@@ -340,6 +345,7 @@ class Leaf:
             **drift,
             **({} if self.algorithm is None else {"algorithm": self.algorithm.facts()}),
             **({} if self.turns is None else {"turns": self.turns.facts()}),
+            **({} if self.sending is None else {"sending": self.sending.facts()}),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
@@ -350,6 +356,8 @@ class Leaf:
             self.drift = Drift.restored(states, facts["drift"], self.model)
         if self.algorithm is not None:
             self.algorithm.restore(states.get(ALGORITHM, {}), facts["algorithm"])
+        if self.sending is not None:
+            self.sending.restore(states, facts["sending"])
         self.norms.norms.extend(facts["norms"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])

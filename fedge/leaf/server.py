@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from fedge.compression.sending import Sending
 from fedge.config.tree import Path
 from fedge.leaf.aggregation import Contribution
 from fedge.leaf.drift import Drift
 from fedge.leaf.models import LeafModels
 from fedge.states.averaging import State
+from fedge.states.files import state_bytes
 
 
 class Server(Protocol):
@@ -17,11 +19,13 @@ class Server(Protocol):
         path: from the root down: which child, then which child of that, …
         index: of a leaf among all leaves, of a region among the children of the server above it.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
+        sending: its compressed way up; None where its model travels as it is.
     """
 
     path: Path
     index: int
     drift: Drift | None
+    sending: Sending | None
 
     @property
     def clients(self) -> Sequence[int]:
@@ -66,3 +70,16 @@ class Server(Protocol):
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where its states, and those of all servers below, lie."""
+
+
+def bytes_up(server: Server) -> int:
+    """Bytes of a server's model on its way up."""
+    return state_bytes(server.model) if server.sending is None else server.sending.sent_bytes
+
+
+def take_in_given(servers: Sequence[Server]) -> None:
+    """After a round of the server above: count updates from the models that it has given to all below."""
+    for server in servers:
+        if server.sending is not None:
+            server.sending.took(server.model)
+        take_in_given(server.below)

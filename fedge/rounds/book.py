@@ -19,7 +19,7 @@ from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, PERSONAL, Line
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.server import Server
+from fedge.leaf.server import Server, bytes_up
 from fedge.metrics.agreement import churn
 from fedge.rounds.results import (
     ClientResult,
@@ -131,8 +131,7 @@ class RoundBook:
     def note_region(self, region: Region) -> None:
         """Take in the bytes of a region's round: models up, their mean down, and corrections."""
         for server in region.below:
-            size = state_bytes(server.model)
-            self.note_sent(server, size, size)
+            self.note_sent(server, bytes_up(server), state_bytes(server.model))
             self.note_correction(server)
 
     def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
@@ -219,7 +218,7 @@ class RoundBook:
                 starts = [each for each in (trial, *step.folds.get(leaf.index, ())) if each]
                 self.note_sent(
                     leaf,
-                    up=state_bytes(leaf.model) + sum(map(state_bytes, forks)),
+                    up=bytes_up(leaf) + sum(map(state_bytes, forks)),
                     down=state_bytes(leaf.model) * (is_new + is_mixed) + sum(map(state_bytes, starts)),
                 )
 

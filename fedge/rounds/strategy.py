@@ -34,7 +34,7 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import settle
-from fedge.leaf.server import Server
+from fedge.leaf.server import Server, take_in_given
 from fedge.rounds import lines
 from fedge.rounds.common_test import CommonTest
 from fedge.rounds.evaluation import Asked
@@ -316,6 +316,8 @@ class HierarchicalStrategy:
             self._meetings.begin_new_drifts(self._labels)
         for region in self._regions:
             region.depart()
+        if book.step:
+            take_in_given(self.branches)
         if trains_ahead:
             assert isinstance(self._port, TrainsAhead)
             first = book.global_round * self._config.hierarchy.leaf_rounds_per_global + 1

@@ -1,5 +1,6 @@
 """A method named by `train.algorithm` in a run: whether it fits the other options."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedge.config.config import Config
@@ -72,7 +73,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
         ConfigError: the algorithm fails, or sends arrays that the run cannot take.
     """
     if is_default(config):
-        return None
+        return _form_of_uplink(config)
     from torch import Generator
 
     from fedge.leaf.trial import try_algorithm
@@ -86,7 +87,23 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
     )  # fmt: skip
     form = try_algorithm(config, network, *examples_of(shape, windows))
     _refuse_what_privacy_does_not_cover(config, form)
-    return form
+    return replace(form, keeps=form.keeps or _keeps_feedback(config))
+
+
+def _keeps_feedback(config: Config) -> bool:
+    """Whether clients keep what they could not send."""
+    from fedge.compression.chosen import keeps_feedback
+
+    return keeps_feedback(config.uplink)
+
+
+def _form_of_uplink(config: Config) -> "ReplyForm | None":
+    """Form of the replies of clients that do as the options say, and keep what they could not send."""
+    if not _keeps_feedback(config):
+        return None
+    from fedge.exchange.algorithm import ReplyForm
+
+    return ReplyForm((), keeps=True, plain=True)
 
 
 def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:
@@ -110,6 +127,8 @@ def refuse_where_it_cannot_be(config: Config, form: "ReplyForm | None", place: s
     if form is None:
         return
     what = f"train.algorithm {config.train.algorithm}"
+    if form.plain:
+        what = f"uplink.clients {config.uplink.clients}"
     if place == "leaf servers":
         raise ConfigError(
             f"{what} needs leaf servers that deal their own data to clients, but theirs are SuperNodes that "

@@ -15,6 +15,9 @@ from fedge.cloud.rule import RuleMaker
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.registry import own_models
 from fedge.clustering.updates import even_windows
+from fedge.compression.chosen import uplink_of_servers
+from fedge.compression.sending import Sending
+from fedge.compression.uplink import Uplink
 from fedge.config.choices import BY_TEST
 from fedge.config.common_test import OF_CLIENTS
 from fedge.config.config import Config
@@ -145,9 +148,11 @@ def build_strategy(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
         _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
-    strategy = HierarchicalStrategy(
-        task, make_branches(config, leaves), cloud, facilities, on_round, make_port
-    )
+    branches = make_branches(config, leaves)
+    uplink = uplink_of_servers(config.uplink, trainable)
+    if uplink is not None and len(branches) > 1:  # one server alone has no cloud above it
+        _let_send(branches, uplink, plan.seed)
+    strategy = HierarchicalStrategy(task, branches, cloud, facilities, on_round, make_port)
     return strategy, state
 
 
@@ -321,6 +326,13 @@ def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:
             for path in hierarchy.shape.paths(tier)
         ]
     return servers
+
+
+def _let_send(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:
+    """Give servers, and all below them, a compressed way up."""
+    for server in servers:
+        server.sending = Sending(uplink, seed, server.path, server.model)
+        _let_send(server.below, uplink, seed)
 
 
 def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:

@@ -16,6 +16,7 @@ from fedge.config.parts import (
     AVAILABILITY,
     CALLBACKS,
     CLIENT_SELECTIONS,
+    CLIENT_UPLINKS,
     CLOUD,
     CLOUD_RULES,
     DATASETS,
@@ -33,6 +34,7 @@ from fedge.config.parts import (
     SCHEDULES,
     SELECTIONS,
     SERVER_RULES,
+    SERVER_UPLINKS,
     SGD,
     TASKS,
     TRACKERS,
@@ -64,6 +66,8 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "train.optimizer": (OPTIMIZERS, config.train.optimizer),
         "train.schedule": (SCHEDULES, config.train.schedule),
         "train.algorithm": (ALGORITHMS, config.train.algorithm),
+        "uplink.clients": (CLIENT_UPLINKS, config.uplink.clients),
+        "uplink.servers": (SERVER_UPLINKS, config.uplink.servers),
         "leaf.strategy": (RULES, config.leaf.strategy),
         "hierarchy.association": (ASSOCIATIONS, config.hierarchy.association),
         "hierarchy.mobility": (MOBILITIES, config.hierarchy.mobility),
@@ -124,6 +128,10 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     _refuse_kernel_that_is_not_there(config)
     _refuse_clients_that_cannot_be_chosen(config)
     _refuse_steps_that_cannot_be(config)
+    if config.uplink.is_on:
+        from fedge.compression.chosen import refuse_compressors
+
+        refuse_compressors(config)
     refuse_algorithm(config)
     if config.asynchrony.is_on:
         refuse_clock_parts_that_do_not_fit(config)

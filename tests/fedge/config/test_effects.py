@@ -18,6 +18,7 @@ NO_SCAFFOLD = {"scaffold.enabled": False}
 CFL = {"cluster.method": "cfl", "cluster.still-below": 1e6, "cluster.pull-above": 0.0}
 IFCA = {**NO_SCAFFOLD, "cluster.method": "ifca", "cluster.count": "2", "gate.enabled": False}
 OFF = {"cluster.enabled": False}
+EXACT = {"cluster.enabled": False, "gate.enabled": False}
 FIXED = {**NO_SCAFFOLD, "privacy.kind": "server-fixed"}
 ADAPTIVE = {**NO_SCAFFOLD, "privacy.kind": "server-adaptive", "privacy.noise-multiplier": 0.1}
 APART = {"cluster.tau": 1.01}  # every leaf stays alone
@@ -108,6 +109,7 @@ CASES = {
     "devices.partial-work": (
         True, {**CLOCK, "devices.preset": "half-normal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1}, {},
     ),
+    "uplink.servers": ("sign", EXACT, {**EXACT, "hierarchy.num-servers": 1}),
     "devices.traced": (2, CLOCK, {}),
     "devices.time-rounds": (True, {}, CLOCK),
     "devices.selection": ("without-reuse", CLOCK, {}),
@@ -165,7 +167,7 @@ ALWAYS = {
     "leaf.strategy": "fedmedian", "cloud.rule": "fedmedian",
     "data.path": "synthetic", "data.split": "blocks", "data.val-fraction": 0.4,
     "data.test-fraction": 0.4, "data.normalize": False, "partition.kind": "iid",
-    "partition.unseen-clients": 1,
+    "partition.unseen-clients": 1, "uplink.clients": "sign",
     "train.model": "mlp-tiny", "train.algorithm": "feddyn",
     "train.lr": 0.01, "train.optimizer": "adam", "train.weight-decay": 0.1,
     "train.clip-norm": 0.01, "train.label-smoothing": 0.3, "train.local-steps": 2, "train.batch-size": 4,

@@ -1,0 +1,108 @@
+"""Uplinks as the configuration names them; code of a user's own is tried out before a run begins."""
+
+import inspect
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from fedge.compression.compressor import Compressor
+from fedge.compression.uplink import Uplink
+from fedge.config.config import Config
+from fedge.config.option import ConfigError, shown
+from fedge.config.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
+from fedge.config.register import Register, refuse_misfit
+from fedge.config.sections.uplink import UplinkConfig
+from fedge.config.uplinks import without_feedback
+from fedge.seeding import Purpose, numpy_stream
+
+_TRIED = (1, 2, 100)  # entries of arrays
+
+
+def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
+    """Uplink from clients to leaves; None where models travel as they are.
+
+    Args:
+        config: of the run.
+        names: of the entries that are compressed.
+
+    Raises:
+        ConfigError: the code cannot be made.
+    """
+    return _uplink(CLIENT_UPLINKS, config.clients, config.arguments("clients"), Purpose.CLIENT_UPLINK, names)
+
+
+def uplink_of_servers(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
+    """Uplink from every server to the one above it; see `uplink_of_clients`."""
+    return _uplink(SERVER_UPLINKS, config.servers, config.arguments("servers"), Purpose.SERVER_UPLINK, names)
+
+
+def _uplink(
+    register: Register, name: str, arguments: dict[str, Any], purpose: Purpose, names: Collection[str]
+) -> Uplink | None:
+    return None if name == UNCOMPRESSED else Uplink(_made(register, name, arguments), purpose, names)
+
+
+def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compressor:
+    """The code that a name stands for.
+
+    Raises:
+        ConfigError: it is none, or does not take its arguments.
+    """
+    what, code = f"{register.option} {name}", register.load(name)
+    if not (inspect.isclass(code) and issubclass(code, Compressor)):
+        raise ConfigError(
+            f"{what} must be a class derived from fedge.compression.Compressor, but is {shown(code)}; see "
+            f"docs/extend.md"
+        )
+    refuse_misfit(code, what, f"{register.option}-args", arguments, ())
+    try:
+        return code(**arguments)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{what} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}; change "
+            f"{register.option}-args"
+        ) from error
+
+
+def keeps_feedback(config: UplinkConfig) -> bool:
+    """Whether clients keep a memory of what they could not send."""
+    uplink = uplink_of_clients(config, ())
+    return uplink is not None and uplink.keeps_feedback
+
+
+def refuse_compressors(config: Config) -> None:
+    """Raise ConfigError for a code that cannot be made, fails in a trial, or stands beside what it breaks."""
+    for register, name, part in (
+        (CLIENT_UPLINKS, config.uplink.clients, "clients"),
+        (SERVER_UPLINKS, config.uplink.servers, "servers"),
+    ):
+        if name != UNCOMPRESSED:
+            _try(register, name, _made(register, name, config.uplink.arguments(part)))
+    if (
+        config.scaffold.enabled
+        and config.uplink.clients != UNCOMPRESSED
+        and not keeps_feedback(config.uplink)
+    ):
+        raise without_feedback(config.uplink.clients)
+
+
+def _try(register: Register, name: str, compressor: Compressor) -> None:
+    """Raise ConfigError where a code fails on made-up arrays, or answers with something else."""
+    rng = numpy_stream(0, Purpose.CLIENT_UPLINK)
+    for count in _TRIED:
+        update = rng.standard_normal(count)
+        with register.carried_out(name):
+            found, bits = compressor.sent(update.copy(), rng), compressor.bits(count)
+        fits = isinstance(found, np.ndarray) and found.shape == (count,) and np.isfinite(found).all()
+        if not fits:
+            raise ConfigError(
+                f"{register.option} {name} must send {count} finite numbers for as many, but sent "
+                f"{shown(found)}; mend it"
+            )
+        if type(bits) is not int or bits < 0:
+            raise ConfigError(
+                f"{register.option} {name} must say a whole number of bits, but says {shown(bits)}; mend it"
+            )

@@ -1,0 +1,44 @@
+"""A code that sends few entries: the largest."""
+
+import math
+
+import numpy as np
+
+from fedge.compression.compressor import Compressor
+from fedge.compression.rounding import FLOAT_BITS
+
+
+class TopK(Compressor):
+    """The largest entries of every array, with their places; the rest waits in the sender's memory.
+
+    Source: Stich, Cordonnier, Jaggi 2018, "Sparsified SGD with Memory".
+    """
+
+    keeps_feedback = True
+
+    def __init__(self, share: float = 0.01) -> None:
+        """Take in which share of the entries is sent, one at least.
+
+        Raises:
+            ValueError: it is no share.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, but is {share}")
+        self._share = float(share)
+
+    def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The largest entries as float32, others 0, (n,) float64; of equals the first ones go."""
+        sizes, count = np.abs(update), self._kept(len(update))
+        least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+        chosen = sizes > least
+        equals = np.flatnonzero(sizes == least)[: count - int(chosen.sum())]
+        chosen[equals] = True
+        return np.where(chosen, update.astype(np.float32).astype(np.float64), 0.0)
+
+    def bits(self, count: int) -> int:
+        """A float32 and a place for each entry that is sent."""
+        return self._kept(count) * (FLOAT_BITS + math.ceil(math.log2(count)))
+
+    def _kept(self, count: int) -> int:
+        """Entries of `count` that are sent."""
+        return max(1, round(self._share * count))

@@ -1,0 +1,90 @@
+"""The way up of models: an update compressed, decoded, and its error fed back."""
+
+import math
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedge.compression.compressor import Compressor
+from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What of a model arrives.
+
+    Attributes:
+        state: model as the receiver decodes it.
+        memory: name → what could not be sent, of the sender's next update; empty without feedback.
+    """
+
+    state: State = field(repr=False)
+    memory: State = field(repr=False)
+
+
+class Uplink:
+    """Senders of one tier, and the code that they use.
+
+    With x the model that the sender was given, y the one that it has, e its memory and C the code, the
+    receiver has x + C(y − x + e), and the memory becomes y − x + e − C(y − x + e), with the rounding of the
+    receiver's sum in it: what has arrived and what is in the memory add up to all updates.
+
+    Source: Karimireddy et al. 2019, algorithm 2; without feedback e is 0 and is forgotten.
+    """
+
+    def __init__(self, compressor: Compressor, purpose: Purpose, names: Collection[str]) -> None:
+        """Take in the code, and the entries of a model that are compressed; others travel as they are.
+
+        Args:
+            compressor: code of one array.
+            purpose: of its random streams.
+            names: of trainable entries: statistics of layers have bounds that a rough number would break.
+        """
+        self._compressor, self._purpose = compressor, purpose
+        self._names = frozenset(names)
+        self.keeps_feedback = compressor.keeps_feedback
+
+    def upload(
+        self, given: State, made: State, memory: State, seed: int, *where: int, remembers: bool = True
+    ) -> Upload:
+        """What arrives of a model that a sender has made.
+
+        Args:
+            given: model that the sender was given, known to the receiver.
+            made: model that is to be sent; its entries are among those of `given`.
+            memory: of the sender; empty for none yet.
+            seed: root of the random streams.
+            where: in them, of sender and round.
+            remembers: whether the memory is added and goes on; a line of comparison leaves it alone.
+        """
+        keeps = self.keeps_feedback and remembers
+        state, rest = {}, {}
+        for name, array in made.items():
+            if not self._is_compressed(name, array):
+                state[name] = array
+                continue
+            update = array.astype(np.float64) - given[name]
+            if keeps and name in memory:
+                update += memory[name]
+            rng = numpy_stream(seed, self._purpose, *where, zlib.crc32(name.encode()))
+            arrives = self._compressor.sent(update.reshape(-1), rng).reshape(array.shape)
+            state[name] = (given[name] + arrives).astype(array.dtype)
+            if keeps:
+                rest[name] = (update - (state[name].astype(np.float64) - given[name])).astype(array.dtype)
+        return Upload(state, rest)
+
+    def sent_bytes(self, state: State) -> int:
+        """Bytes that a model of this form takes on its way up, whatever it holds."""
+        return sum(
+            math.ceil(self._compressor.bits(array.size) / 8)
+            if self._is_compressed(name, array)
+            else array.nbytes
+            for name, array in state.items()
+        )
+
+    def _is_compressed(self, name: str, array: np.ndarray) -> bool:
+        """Whether an entry is compressed."""
+        return name in self._names and array.size > 0 and np.issubdtype(array.dtype, np.floating)

@@ -1,0 +1,67 @@
+"""Compression beside other options: promises that it would break."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fedge.config import parts, traits
+from fedge.config.option import ConfigError, shown
+
+if TYPE_CHECKING:
+    from fedge.config.config import Config
+
+_EXACT_MODELS: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+    ("gate.enabled=false", "a server that keeps its own model would go on from one that nobody above knows",
+     lambda config: config.gate.enabled),
+    ("cluster.enabled=false", "evidence on groups, and trials of them, are sent beside the model",
+     lambda config: config.cluster.enabled),
+    ("cluster.blend=1.0", "the mean of all is mixed in from exact models",
+     lambda config: config.cluster.blend != 1.0),
+    ('personal.layers="none"', "layers that a leaf keeps are not known above",
+     lambda config: config.personal.layers != "none"),
+    ("scaffold.levels=1", "corrections between servers are sums of exact drifts",
+     lambda config: config.scaffold.enabled and config.scaffold.levels > 1),
+)  # fmt: skip
+
+
+def refuse_broken_promises(config: "Config") -> None:
+    """Raise ConfigError where something relies on models that compression makes inexact."""
+    uplink = config.uplink
+    if not uplink.is_on:
+        return
+    if config.asynchrony.is_on:
+        raise ConfigError(
+            f"uplink.clients and uplink.servers must be none with asynchrony.rule {config.asynchrony.rule}, "
+            f"whose clock counts models as they are; set them none, or time rounds by devices.time-rounds"
+        )
+    if uplink.clients != parts.UNCOMPRESSED:
+        _refuse_at_clients(config, uplink.clients)
+    for remedy, why, is_set in _EXACT_MODELS if uplink.servers != parts.UNCOMPRESSED else ():
+        if is_set(config):
+            raise ConfigError(
+                f"uplink.servers {shown(uplink.servers)} needs {remedy}, because {why}; set that, or "
+                f'uplink.servers="none"'
+            )
+
+
+def _refuse_at_clients(config: "Config", name: str) -> None:
+    """Raise ConfigError where it breaks sums of control variates, or comes before the noise."""
+    register = parts.CLIENT_UPLINKS
+    if config.scaffold.enabled and not register.is_own(name) and not register.has(name, traits.FEEDBACK):
+        raise without_feedback(name)
+    kind = config.privacy.kind
+    if kind not in ("off", "local"):
+        raise ConfigError(
+            f"uplink.clients {shown(name)} needs privacy.kind off or local, because compression comes after "
+            f"the noise, but with {kind} the leaf adds it to what clients have sent; set "
+            f'uplink.clients="none", or privacy.kind="local"'
+        )
+
+
+def without_feedback(name: str) -> ConfigError:
+    """Refusal of a code without feedback beside SCAFFOLD."""
+    with_it = " or ".join(parts.CLIENT_UPLINKS.having(traits.FEEDBACK))
+    return ConfigError(
+        f"uplink.clients {shown(name)} needs scaffold.enabled=false, because control variates are sums of "
+        f"what clients send, and without feedback these are not the sums of their updates; set that, or use "
+        f"{with_it}"
+    )
