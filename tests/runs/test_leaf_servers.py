@@ -41,6 +41,13 @@ CONFIGURATIONS = {
         "devices.preset": "hierfavg",
         "hierarchy.leaf-rounds": 2,
     },
+    "compressed": {
+        "uplink.clients": "int8",
+        "uplink.servers": "sign",
+        "scaffold.enabled": False,
+        "gate.enabled": False,
+        "cluster.enabled": False,
+    },
     "ifca": {
         "cluster.method": "ifca",
         "cluster.count": "2",

@@ -5,12 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.algorithm.leaf_part import LeafPart
 from fedge.config.flat import from_run_config
+from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages, train_reply
+from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.counting import Checked, checked_reply, count_replies
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
+from fedge.states.memory import Kept
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult
 
@@ -122,3 +126,30 @@ def test_who_counts_does_not_depend_on_the_order_of_replies(values, order):
     assert counted.replies.keys() == alone.replies.keys()
     if counted.mean is not None:
         assert counted.mean["w"].tolist() == alone.mean["w"].tolist()
+
+
+def test_bytes_of_a_compressed_reply_are_counted_by_its_form():
+    """One entry: a bit and a size of 32 are five bytes, whatever the client says of itself."""
+    compressed = OneLeaf(**{"uplink.clients": "sign"}).check(0, state(2)).reply
+    assert (compressed.uplink_bytes, OneLeaf().check(0, state(2)).reply.uplink_bytes) == (5, 4)
+
+
+def test_clients_that_only_keep_what_they_could_not_send_are_checked_as_ever():
+    """Steps follow from windows, a weight of one's own is refused, and so is a memory that is missing."""
+    one = OneLeaf(**{"uplink.clients": "sign"})
+    form = ReplyForm((), keeps=True, plain=True)
+    one.leaf.algorithm = LeafAlgorithm(LeafPart(), form, "", state(1), ["w"])
+    context = RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0)
+    (question,) = train_messages([0], to_record(one.leaf.model), context)
+    kept = Kept(1, "0" * 64, 4)
+
+    def refusal(steps=1, **further):
+        reply = train_reply(question, TrainResult(state(2), 0.5, steps), 8, 0.1, **further)
+        found = checked_reply(reply, 0, one.leaf, one.config, keeps=True)
+        return None if isinstance(found, Checked) else found.failure.kind
+
+    assert refusal(kept=kept) is None
+    assert refusal() == "rejected: other entries"
+    assert refusal(steps=2, kept=kept) == "rejected: steps out of range"
+    assert refusal(weight=1.0, kept=kept) == "rejected: weight out of range"
+    assert refusal(extra={"more": np.ones(1, np.float32)}, kept=kept) == "rejected: other entries"
