@@ -1,9 +1,11 @@
 """Compression of what is sent upwards: codes of updates, error feedback, bytes (docs/hierarchy.md).
 
 A sender compresses how far it has moved from the model that it was given, and the receiver adds the decoded
-update to that model. Clients, leaves and regions are senders. Imports from `states`, `seeding`, `config`.
+update to that model. Clients, leaves and regions are senders.
 
 Source of the frame: Seide et al. 2014, Karimireddy et al. 2019 (error feedback).
+
+Imports only from below: `states`, `timing`, `metrics`, `native` and rooms below them.
 """
 
 import lazy_loader

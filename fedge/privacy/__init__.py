@@ -4,7 +4,7 @@
 those of quantities that leave clients, `coverage` tells the promise and its limits; docs/privacy.md has them
 at length.
 
-Imports only from below: `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
+Imports only from below: `compression`, `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """
 
 import lazy_loader as lazy
