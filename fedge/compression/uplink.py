@@ -14,7 +14,7 @@ from fedge.states.averaging import State
 
 @dataclass(frozen=True)
 class Upload:
-    """What of a model arrives.
+    """Arrived part of a model.
 
     Attributes:
         state: model as the receiver decodes it.
@@ -50,7 +50,7 @@ class Uplink:
     def upload(
         self, given: State, made: State, memory: State, seed: int, *where: int, remembers: bool = True
     ) -> Upload:
-        """What arrives of a model that a sender has made.
+        """Arrival of a model that a sender has made, decoded.
 
         Args:
             given: model that the sender was given, known to the receiver.

@@ -56,7 +56,7 @@ def test_without_feedback_nothing_waits():
 
 
 def test_a_line_of_comparison_leaves_the_memory_alone():
-    """What waits is not sent, and nothing new waits."""
+    """Nothing that waits is sent, and nothing new waits."""
     waits = {"w": np.array([0.0, 100.0], np.float32)}
     found = uplink(TopK(share=0.5)).upload(state([0.0, 0.0]), state([3.0, 1.0]), waits, 3, 1, remembers=False)
     assert found.state["w"].tolist() == [3.0, 0.0]
