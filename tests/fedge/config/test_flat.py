@@ -126,6 +126,7 @@ NEEDS = {
     "cluster.signal": {"hierarchy.num-servers": 4},
     "asynchrony.rule": CLOCK,
     "scaffold.levels": {"scaffold.enabled": True},
+    "uplink.servers": {"gate.enabled": False, "cluster.enabled": False},
     "scenario": {"data.path": "a.npz,b.npz"},
     "train.lr-decay": {"num-server-rounds": 1},
     "train.processes": {"train.batch-size": 4096},  # a window of a batch each
