@@ -107,7 +107,9 @@ CASES = {
     "devices.availability": ("markov", CLOCK, {}),
     "devices.dropout": (0.5, CLOCK, {}),
     "devices.partial-work": (
-        True, {**CLOCK, "devices.preset": "half-normal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1}, {},
+        True,
+        {**CLOCK, "devices.preset": "half-normal", "asynchrony.timeout-s": 0.5, "train.batch-size": 1},
+        {},
     ),
     "uplink.servers": ("sign", EXACT, {**EXACT, "hierarchy.num-servers": 1}),
     "devices.traced": (2, CLOCK, {}),
