@@ -46,9 +46,34 @@ class CloudAggregator:
             assert candidate is not None and config.fixed_count is not None  # noqa: PT018
             self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
 
+    @property
+    def groups(self) -> bool:
+        """Whether it groups its children."""
+        return self._config.enabled
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether it combines models otherwise than by their mean."""
+        return self._setting.rule is not None
+
+    @property
+    def start_round(self) -> int:
+        """First round with a step."""
+        return self._config.start_round
+
+    @property
+    def blend(self) -> float | str:
+        """Share of a cluster's model in an offer."""
+        return self._config.blend
+
+    @property
+    def asks_training_losses(self) -> bool:
+        """Whether clients are asked for losses on the windows that they train on."""
+        return self._config.asks_training_losses
+
     def is_due(self, global_round: int) -> bool:
         """Whether a cloud step follows global round `global_round` (1, 2, …)."""
-        if self._memory.rests and self._config.enabled and self._memory.membership.labels is None:
+        if self._memory.rests and self._config.enabled and self._memory.groups.labels is None:
             return False  # there are no groups yet, and none are looked for
         since_start = global_round - self._config.start_round
         return since_start >= 0 and since_start % self._config.every == 0
@@ -62,11 +87,11 @@ class CloudAggregator:
         """
         self._memory.rests = any_empty
         if any_moved:
-            self._memory.recent.clear()
+            self._memory.groups.forget_losses()
 
     def know_first(self, model: State) -> None:
         """Take in the model that the run began with."""
-        if self._memory.dealt is not None:
+        if self._memory.groups.probes_first:
             self._first = model
         if self._memory.rule is not None:
             self._memory.rule.know_first(model)

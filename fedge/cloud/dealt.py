@@ -94,7 +94,8 @@ class DealtGroups:
     def alone(self) -> frozenset[int]:
         """The leaves that are alone, or would be after a change on trial: they are judged by folds."""
         labels = self.docket.labels
-        single = set() if labels is None else {int(k) for k in np.flatnonzero(_sizes(labels) == 1)}
+        sizes = np.zeros(0) if labels is None else np.bincount(labels)[labels]
+        single = {int(k) for k in np.flatnonzero(sizes == 1)}
         single |= {part[0] for change in self.docket.on_trial for part in change.after if len(part) == 1}
         return frozenset(single)
 
@@ -300,7 +301,7 @@ class DealtGroups:
         known = {change: worth for change, worth in worths.items() if worth is not None}
         if not known:
             return {}
-        trials = [{**change.to_json(), **_plain(worth)} for change, worth in known.items()]
+        trials = [{**c.to_json(), **asdict(w), "parts": list(w.parts)} for c, w in known.items()]
         best = max(known.values(), key=lambda worth: (worth.useful, worth.gain))
         summary = {"gain": best.gain, "better": best.better, "clients": best.clients, "useful": best.useful}
         return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}
@@ -385,12 +386,6 @@ def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:
     return [leaf for change in changes_between(present, found) for leaf in change.leaves]
 
 
-def _sizes(labels: np.ndarray) -> np.ndarray:
-    """(S,) how many leaves are in each leaf's cluster."""
-    sizes: np.ndarray = np.bincount(labels)[labels]
-    return sizes
-
-
 def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]:
     """Per leaf the other clusters, in an order drawn: of many not all are asked about."""
     orders = []
@@ -401,8 +396,3 @@ def _orders(labels: np.ndarray, seed: int, global_round: int) -> list[list[int]]
             clusters = rng.permutation(clusters).tolist()
         orders.append(clusters)
     return orders
-
-
-def _plain(worth: Worth) -> dict[str, Any]:
-    """A worth as JSON."""
-    return {**asdict(worth), "parts": list(worth.parts)}

@@ -1,25 +1,20 @@
 """Memory of the cloud between cloud steps, and its announcement of the step to come."""
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.cloud.dealt import DealtGroups
+from fedge.cloud.by_deals import GroupsByDeals
+from fedge.cloud.by_trial import RECENT_STEPS, GroupsByTrial
+from fedge.cloud.groups import Groups
 from fedge.cloud.rule import CloudRule
-from fedge.clustering import reach
-from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.cadence import Pace
-from fedge.clustering.evidence import CrossLosses
 from fedge.clustering.ifca import Pool
-from fedge.clustering.membership import Membership
 from fedge.clustering.registry import Need, method_named
 from fedge.clustering.updates import Likeness
 from fedge.config.choices import BY_TEST
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
-_RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
-_RECENT = "recent-"  # before their numbers, among the states
 _LIKENESS = "likeness"  # among the states
 _OWN = "method"
 
@@ -30,15 +25,13 @@ class CloudMemory:
     Attributes:
         config: when to cluster, by which method.
         method: that groups the leaves.
-        membership: the groups in force, and those that are proposed.
+        groups: those in force, and those that are proposed.
         pace: which steps compare.
         pool: the cloud's own models, for a method that has some, or None.
-        recent: cross-losses of the steps before, oldest first, since the groups changed.
         since_probe: comparisons from different starts since the last probe.
         likeness: of the newest updates that clients made from one start, for a method that needs them.
         kept: the method's own state, as JSON.
         own: state of a part at the cloud, packed.
-        dealt: the groups where the deal test tells them from chance, or None; then `membership` only follows.
         rule: combines models of a group, with its state; None for their mean.
         rests: whether the coming step compares nothing, because a leaf has no clients.
     """
@@ -47,15 +40,14 @@ class CloudMemory:
         """Begin a run."""
         self.config = config
         self.method = method_named(config)
-        self.membership = Membership()
-        self.pace = Pace(config.regroup_every, settled_after=_RECENT_STEPS + 1)
+        is_tried = config.enabled and config.count == BY_TEST
+        self.groups: Groups = GroupsByDeals(config) if config.deals else GroupsByTrial(config, is_tried)
+        self.pace = Pace(config.regroup_every, settled_after=RECENT_STEPS + 1)
         self.pool = pool
-        self.recent: deque[CrossLosses] = deque(maxlen=_RECENT_STEPS)
         self.since_probe = 0
         self.likeness: Likeness | None = None
         self.kept: Mapping[str, Any] = {}
         self.own: State = {}
-        self.dealt = DealtGroups(config) if config.deals else None
         self.rule: CloudRule | None = None
         self.rests = False
 
@@ -70,15 +62,8 @@ class CloudMemory:
         Methods with models or a time of their own have a say in every step.
         """
         always = self.pool is not None or self.method.by_time
-        always = always or (self.dealt is not None and self.dealt.has_jumped)
-        return self.config.enabled and not self.rests and (always or self.pace.is_due or self.decides)
-
-    @property
-    def decides(self) -> bool:
-        """Whether the coming step decides on new groups after a trial."""
-        if self.dealt is not None:
-            return bool(self.dealt.docket.on_trial)
-        return self.is_tried and self.membership.is_ripe(self.config.patience)
+        always = always or self.groups.has_jumped
+        return self.config.enabled and not self.rests and (always or self.pace.is_due or self.groups.decides)
 
     @property
     def is_tried(self) -> bool:
@@ -87,8 +72,7 @@ class CloudMemory:
 
     def can_compare(self, leaves: int) -> bool:
         """Whether the coming step compares, and there are enough leaves to find groups in."""
-        fewest = reach.FEWEST_LEAVES if self.config.deals else FEWEST_LEAVES
-        return self.compares and not (self.is_tried and leaves < fewest)
+        return self.compares and not (self.is_tried and leaves < self.groups.fewest)
 
     def asks_losses(self, common_start: bool) -> bool:
         """Whether a comparison needs the losses of all leaves' models at each other's clients.
@@ -100,30 +84,13 @@ class CloudMemory:
     def is_probe_due(self, common_start: bool) -> bool:
         """Whether leaves that began a round from one model, or not, are to make a probe after it."""
         every = self.config.probe_every
-        if self.dealt is not None and self.dealt.has_jumped:
-            return True
-        return every > 0 and not common_start and self.since_probe + 1 >= every
-
-    @property
-    def is_trial_next(self) -> bool:
-        """Whether proposed groups are to be trained until the next step, which decides on them.
-
-        Whether a probe precedes that step must be known already: what the groups were found by must be what
-        they are tried by.
-        """
-        labels = self.membership.labels
-        is_apart = labels is not None and bool(labels.any())
-        is_probe_next = is_apart and self.is_probe_due(common_start=False)
-        return self.decides and self.membership.probed == is_probe_next
+        return self.groups.has_jumped or (every > 0 and not common_start and self.since_probe + 1 >= every)
 
     # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """The arrays that the next cloud step needs, by name."""
-        recent: dict[str, State] = {
-            f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
-            for at, c in enumerate(self.recent)
-        }
+        recent = self.groups.states()
         if self.likeness is not None:
             recent[_LIKENESS] = self.likeness.to_state()
         if self.own:
@@ -135,30 +102,22 @@ class CloudMemory:
     def facts(self) -> dict[str, Any]:
         """Further state as JSON."""
         return {
-            "membership": self.membership.facts(),
+            **self.groups.facts(),
             "since_probe": self.since_probe,
             "pace": self.pace.facts(),
             "taken": None if self.pool is None else self.pool.facts(),
             **({"kept": self.kept} if self.kept else {}),
-            **({} if self.dealt is None else {"dealt": self.dealt.facts()}),
             **({} if self.rule is None else {"rule": self.rule.facts()}),
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`."""
-        self.membership.restore(facts["membership"])
         self.since_probe = facts["since_probe"]
         self.pace.restore(facts["pace"])
         self.kept = facts.get("kept", {})
-        self.recent.extend(
-            CrossLosses(state["losses"], state["windows"], state["leaf_of"])
-            for name, state in states.items()
-            if name.startswith(_RECENT)
-        )
         if _LIKENESS in states:
             self.likeness = Likeness.from_state(states[_LIKENESS])
-        if self.dealt is not None:
-            self.dealt.restore(self.likeness, facts["dealt"])
+        self.groups.restore(self.likeness, states, facts)
         self.own = states.get(_OWN, {})
         if self.rule is not None:
             self.rule.restore(states, facts["rule"])

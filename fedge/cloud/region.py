@@ -1,34 +1,45 @@
 """Servers between cloud and leaves: a region combines the models of the servers below, and is a child itself.
 
 To the server above, a region is like a leaf: it brings a model, is offered one, is corrected. To the
-servers below, it is like a cloud without groups: when its round is over they bring it their models, it
-takes the mean, and they go on from that, each with its correction (`fedge.cloud.control`). All that a region
-is given reaches every server below it.
+servers below it is like the cloud. Some take the mean, and those below go on from that, each with its
+correction (`fedge.cloud.control`). Others group those below, combine their models by a rule or leave them a
+choice (`fedge.rounds.meeting`): then these stand *apart*, and the region's own model, the mean of what they
+brought, is known to the server above only. All that a region is given reaches every server below it.
 
 Source: Liu et al. 2020, HierFAVG, for averages on two tiers; Fang et al. 2024, MTGC, for corrections on each.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from fedge.cloud import control
+from fedge.cloud.offers import with_own
 from fedge.compression.sending import Sending
 from fedge.config.tree import Path
+from fedge.exchange.evaluate import CLUSTER, OWN
+from fedge.exchange.round_context import LEAF, OWN_LINE, Line
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.drift import EVERYBODY, Drift, added
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.models import LeafModels
 from fedge.leaf.server import Server, take_in_given
-from fedge.states.averaging import State
+from fedge.states.averaging import State, weighted_mean
 
 
 class RegionModels(LeafModels):
     """The models of a region; every change of them reaches all servers below."""
 
-    def __init__(self, model: State, below: Sequence[Server]) -> None:
-        """Begin with a model, as those below have already."""
-        self._below = below
+    def __init__(self, model: State, below: Sequence[Server], is_apart: bool, kept: Collection[str]) -> None:
+        """Begin with a model, as those below have already.
+
+        Args:
+            model: that all begin with.
+            below: servers that the region stands over.
+            is_apart: whether these have models of their own between the region's rounds.
+            kept: entries that leaves keep as their own.
+        """
+        self._below, self._is_apart, self._kept = below, is_apart, kept
         super().__init__(model)
 
     def begin(self, model: State) -> None:
@@ -41,22 +52,41 @@ class RegionModels(LeafModels):
         """Serve a model and train it on."""
         super().go_on_with(model)
         for server in self._below:
-            server.models.go_on_with(model)
+            server.models.go_on_with(self._worn(server, model))
+
+    def stay(self) -> None:
+        """Go on with its own model; servers that stand apart have gone on already, each with its own."""
+        if self._is_apart:
+            super().go_on_with(self.model)
+        else:
+            self.go_on_with(self.model)
+
+    def take_tentatively(self, offer: State) -> None:
+        """Train an offer on, beside the served model."""
+        super().take_tentatively(offer)
+        for server in self._below:
+            server.models.take_tentatively(self._worn(server, offer))
 
     def serve_unseen(self, model: State | None) -> None:
         """Serve unseen clients a model of their own, or with None that of known clients."""
         super().serve_unseen(model)
         for server in self._below:
-            server.models.serve_unseen(model)
+            own = model is not None and model is self.model
+            server.models.serve_unseen(self._worn(server, model) if own and model is not None else model)
 
-    def combined(self, model: State) -> None:
-        """Take the mean of the models from below; they train it on, and serve the same models as before."""
-        self._held["model"] = model
+    def trained(self, line: Line, model: State) -> None:
+        """Take the mean of a line's models from below; they train it on and serve what they did before."""
+        super().trained(line, model)
         for server in self._below:
-            if isinstance(server.models, RegionModels):
-                server.models.combined(model)
-            else:
-                server.models.trained("leaf", model)
+            server.models.trained(line, self._worn(server, model))
+
+    def stand_at(self, model: State) -> None:
+        """Take a mean of models from below that go on with others."""
+        super().trained(LEAF, model)
+
+    def _worn(self, server: Server, model: State) -> State:
+        """A model as a leaf takes it, with its own entries; a region hands on whole ones."""
+        return model if server.below else with_own(model, server.model, self._kept)
 
 
 class Region:
@@ -64,8 +94,9 @@ class Region:
 
     Attributes:
         path: from the root down.
-        index: among the children of the server above it.
         below: servers whose models it combines, in order.
+        is_apart: whether these have models of their own between its rounds: it groups them, or leaves them a
+            choice.
         leaves: below it, at whatever depth, in order.
         clients, unseen_clients: partition ids of all clients below, ascending.
         train_samples: partition id → training windows of the clients that train.
@@ -74,28 +105,43 @@ class Region:
         sending: its compressed way up; None where its model travels as it is.
     """
 
-    def __init__(self, path: Path, below: Sequence[Server], is_corrected: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        below: Sequence[Server],
+        is_corrected: bool,
+        is_apart: bool = False,
+        kept: Collection[str] = (),
+    ) -> None:
         """Stand over servers that have all begun with one model.
 
         Args:
             path: from the root down.
             below: its children, in order.
             is_corrected: whether SCAFFOLD corrects it towards the server above.
+            is_apart: whether those below have models of their own between its rounds.
+            kept: entries that leaves keep as their own when they take a model.
         """
-        self.path, self.index, self.below = path, path[-1], list(below)
+        self.path, self.below, self.is_apart = path, list(below), is_apart
         self.leaves = [leaf for each in below for leaf in leaves_below(each)]
         self.clients = tuple(sorted(chain.from_iterable(leaf.clients for leaf in self.leaves)))
         self.unseen_clients = tuple(sorted(chain.from_iterable(leaf.unseen_clients for leaf in self.leaves)))
         self.train_samples = {c: n for leaf in self.leaves for c, n in leaf.train_samples.items()}
-        self.models = RegionModels(self.leaves[0].model, self.below)
+        self.models = RegionModels(self.leaves[0].model, self.below, is_apart, kept)
         self.drift = Drift(self.model) if is_corrected else None
         self.sending: Sending | None = None
+        self._kept = kept
         self._above: State | None = None
         self._brought: tuple[Contribution, ...] = ()
 
     @property
+    def number(self) -> int:
+        """Number among the children of the server above it."""
+        return self.path[-1]
+
+    @property
     def model(self) -> State:
-        """The model with which those below it go on."""
+        """The model with which those below it go on, unless they stand apart."""
         return self.models.model
 
     @property
@@ -119,11 +165,46 @@ class Region:
     def contribution(self, version: int) -> Contribution:
         """Contribution to the server above, once a round of it: the mean of those in its last round."""
         if self.sending is not None:
-            return Contribution(self.index, self.sending.send(self.model), self.weight, version)
-        return Contribution(self.index, self.model, self.weight, version, self._brought)
+            return Contribution(self.number, self.sending.send(self.model), self.weight, version)
+        return Contribution(self.number, self.model, self.weight, version, self._brought)
+
+    def as_seen_from(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
+        """Model that clients of a leaf below evaluate in a role, where the region is asked with `model`.
+
+        Args:
+            leaf: at whatever depth.
+            role: in which the region is asked.
+            model: the region's in that role.
+            unseen: whether the clients are unseen ones.
+        """
+        if self.is_apart and role == OWN:
+            return leaf.models.unseen if unseen and leaf.models.unseen is not None else leaf.models.served
+        own = leaf.models.own_line if role == OWN_LINE else None
+        return model if role == CLUSTER else with_own(model, leaf.model if own is None else own, self._kept)
+
+    # --- its rounds -----------------------------------------------------------------------------------------
 
     def combine(self, version: int, keep: Callable[[State], State]) -> None:
         """Carry out a round: take the mean of the models from below, and let those servers go on from it.
+
+        Args:
+            version: of the models that they bring.
+            keep: decides where large states lie.
+        """
+        mean = self.gather(version, keep)
+        self.models.trained(LEAF, mean)
+        if self.models.own_line is not None:
+            lines = [leaf.models.own_line for leaf in self.leaves]
+            weights = [leaf.weight for leaf in self.leaves]
+            self.models.trained(OWN_LINE, keep(weighted_mean([x for x in lines if x is not None], weights)))
+        take_in_given(self.below)
+        if self.below[0].drift is not None:
+            control.depart(self.below, [EVERYBODY] * len(self.below), self._kept)
+            self.correct_below()
+        self.keep_states(keep)
+
+    def gather(self, version: int, keep: Callable[[State], State]) -> State:
+        """Take in what the servers below bring, and how far they have moved; return the mean of their models.
 
         Args:
             version: of the models that they bring.
@@ -135,12 +216,14 @@ class Region:
             lengths = [server.drift.length for server in self.below if server.drift is not None]
             weights = [server.weight for server in self.below]
             self.drift.length += sum(w * n for w, n in zip(weights, lengths, strict=True)) / sum(weights)
-        self.models.combined(keep(mean_of(self._brought)))
-        take_in_given(self.below)
-        if self.below[0].drift is not None:
-            control.depart(self.below, [EVERYBODY] * len(self.below))
-            self.be_corrected(self._above)
-        self.keep_states(keep)
+        mean = keep(mean_of(self._brought))
+        self.models.stand_at(mean)
+        return mean
+
+    def stand_at(self, model: State) -> None:
+        """Stand at a model that a rule has made of those from below, in place of their mean."""
+        self._brought = ()
+        self.models.stand_at(model)
 
     def depart(self) -> None:
         """Let servers below begin their drifts from the models that they have by now; corrections stay.
@@ -157,7 +240,11 @@ class Region:
     def be_corrected(self, above: State | None) -> None:
         """Take in the sum of the corrections of all servers above, and tell those below."""
         self._above = above
-        own = None if self.drift is None else self.drift.correction
+        self.correct_below()
+
+    def correct_below(self) -> None:
+        """Tell the servers below the sum of its own correction and of those of all servers above."""
+        own, above = None if self.drift is None else self.drift.correction, self._above
         told = above if own is None else own if above is None else added(own, above)
         for server in self.below:
             server.be_corrected(told)

@@ -1,6 +1,6 @@
 """A whole run's configuration: the options of no section, and one field per section."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from fedge.config import parts
 from fedge.config.contradictions import refuse_contradictions
@@ -98,6 +98,33 @@ class Config(Section):
                 f"runs-dir must be the path of a folder, but is {shown(self.runs_dir)}; "
                 'set for example runs-dir="runs"'
             )
+
+    @property
+    def meeting_tiers(self) -> frozenset[int]:
+        """Tiers whose servers group, combine by a rule or leave a choice; the root's 0 always."""
+        tiers = {0}
+        if self.cluster.enabled:
+            tiers |= self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
+        if self.gate.enabled:
+            tiers |= self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
+        if not self.cloud.is_mean:
+            tiers |= self.hierarchy.tiers_said(self.cloud.rule_tiers, "cloud.rule-tiers")
+        return frozenset(tiers)
+
+    def cluster_at(self, tier: int) -> ClusterConfig:
+        """Grouping at servers of a tier."""
+        is_here = tier in self.hierarchy.tiers_said(self.cluster.tiers, "cluster.tiers")
+        return self.cluster if is_here else replace(self.cluster, enabled=False)
+
+    def gate_at(self, tier: int) -> GateConfig:
+        """Gates of the children of servers of a tier."""
+        is_here = tier in self.hierarchy.tiers_said(self.gate.tiers, "gate.tiers")
+        return self.gate if is_here else replace(self.gate, enabled=False)
+
+    def has_rule_at(self, tier: int) -> bool:
+        """Whether servers of a tier combine models otherwise than by their mean."""
+        tiers = self.hierarchy.tiers_said(self.cloud.rule_tiers, "cloud.rule-tiers")
+        return not self.cloud.is_mean and tier in tiers
 
 
 SECTIONS: dict[str, type[Section]] = {

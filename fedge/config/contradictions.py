@@ -17,6 +17,7 @@ from fedge.config.mobility import refuse_association, refuse_mobility
 from fedge.config.option import ConfigError, shown
 from fedge.config.participation import refuse_participation
 from fedge.config.planted import refuse_impossible_groups
+from fedge.config.tiers import refuse_what_tiers_cannot_have
 from fedge.config.uplinks import refuse_broken_promises
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def refuse_contradictions(config: "Config") -> None:
     """Raise ConfigError for the first pair of settings that cannot both be meant."""
-    _refuse_what_deeper_trees_cannot_have(config)
+    refuse_what_tiers_cannot_have(config)
     _refuse_groups_that_are_not_there(config)
     _refuse_scaffold_beside_other_averages(config)
     _refuse_what_needs_sgd(config)
@@ -44,36 +45,6 @@ def refuse_contradictions(config: "Config") -> None:
     _refuse_privacy_that_the_virtual_clock_cannot_count(config)
     _refuse_what_processes_cannot_share(config)
     refuse_impossible_common_test(config)
-
-
-_TWO_TIERS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
-    ('asynchrony.rule="off"', "the virtual clock knows leaves under one cloud",
-     lambda config: config.asynchrony.is_on),
-    ('a cluster.count other than "auto"', "a trial of new groups takes forks of leaves",
-     lambda config: config.cluster.enabled and config.cluster.count == BY_TEST),
-    ("a cluster.method that finds groups", "true groups are planted in leaves, not in regions",
-     lambda config: config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)),
-    ('gate.rule="published" or another without a round of trial', "an own line beside an offer is a leaf's",
-     lambda config: config.gate.enabled and config.gate.is_tentative),
-    ('personal.layers="none"', "a region has no layers of its own to keep",
-     lambda config: config.personal.layers != "none"),
-)  # fmt: skip
-
-
-def _refuse_what_deeper_trees_cannot_have(config: "Config") -> None:
-    """Raise ConfigError for options of leaves under one cloud, and for levels without a tier."""
-    hierarchy, levels = config.hierarchy, config.scaffold.levels
-    if levels > hierarchy.tiers:
-        raise ConfigError(
-            f"scaffold.levels must be at most {hierarchy.tiers}, the tiers of servers, but is {levels}; "
-            f"lower it, or set a deeper hierarchy.tree"
-        )
-    for remedy, why, is_set in _TWO_TIERS_ONLY if hierarchy.tiers > 2 else ():
-        if is_set(config):
-            raise ConfigError(
-                f"hierarchy.tree {shown(hierarchy.tree)} needs {remedy}, because {why}; set that, or a tree "
-                f"of leaves under one cloud"
-            )
 
 
 def _refuse_groups_that_are_not_there(config: "Config") -> None:
@@ -132,10 +103,11 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
 
 def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
     """Raise ConfigError when there are too few leaves for the cloud's options."""
-    cluster, leaves = config.cluster, config.hierarchy.branches
+    cluster, hierarchy = config.cluster, config.hierarchy
     if not cluster.enabled:
         return
-    of = "hierarchy.num-servers" if config.hierarchy.tiers == 2 else "the cloud's children (hierarchy.tree)"
+    leaves = hierarchy.fewest_children(hierarchy.tiers_said(cluster.tiers, "cluster.tiers"))
+    of = "hierarchy.num-servers" if hierarchy.tiers == 2 else "the children of a server (hierarchy.tree)"
     if cluster.fixed_count and cluster.fixed_count > leaves:
         raise ConfigError(
             f"cluster.count must be at most {of}, but is {cluster.fixed_count} for "

@@ -196,6 +196,9 @@ EFFECTS: dict[str, Effect] = {
     "hierarchy.region-rounds": Effect(
         "servers between cloud and leaves (hierarchy.tree)", lambda config: config.hierarchy.tiers > 2
     ),
+    "cluster.tiers": _cluster(""),
+    "gate.tiers": Effect("gate.enabled", lambda config: config.gate.enabled),
+    "cloud.rule-tiers": Effect("a cloud.rule other than fedavg", lambda config: not config.cloud.is_mean),
     "scaffold.levels": Effect("scaffold.enabled", lambda config: config.scaffold.enabled),
     "cluster.tau": _tau(),
     "cluster.signal": _grouping_with(traits.BY_SIGNAL),

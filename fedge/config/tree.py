@@ -5,7 +5,7 @@ depth, so servers of one depth form a tier: tier 0 is the root, the last one the
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedge.config.option import ConfigError, shown
@@ -46,6 +46,13 @@ class Tree:
             yield self
         for child in self.children:
             yield from child.leaves()
+
+    def servers(self, tier: int) -> "Iterator[Tree]":
+        """Trees of all servers of a tier, from left to right."""
+        if tier == 0:
+            yield self
+        for child in self.children if tier else ():
+            yield from child.servers(tier - 1)
 
     def paths(self, tier: int, at: Path = ()) -> list[Path]:
         """Paths of all servers of a tier, from left to right.
@@ -172,6 +179,31 @@ def numbers_of_tiers(text: str, count: int, key: str) -> tuple[int, ...]:
             f"{shown(text)} has {len(words)}; change it, or hierarchy.tree"
         )
     return tuple(map(int, words)) if len(words) == count else (int(words[0]),) * count
+
+
+def tiers_said(text: str, names: Sequence[str], key: str) -> frozenset[int]:
+    """Tiers of servers over servers that an option names, as numbers from the root's 0 or by their names.
+
+    Args:
+        text: of the option.
+        names: of all tiers of servers, from the root down.
+        key: of the option.
+
+    Raises:
+        ConfigError: one of them is none, or the tier of the leaves.
+
+    >>> sorted(tiers_said("cloud, 1", ["cloud", "region", "leaf"], "cluster.tiers"))
+    [0, 1]
+    """
+    inner = list(names[:-1])
+    said = [word.strip() for word in text.split(",")]
+    unknown = [word for word in said if word not in inner and word not in map(str, range(len(inner)))]
+    if unknown:
+        raise ConfigError(
+            f"{key} must name tiers of servers over servers, from the root's 0 or by name, commas between "
+            f'({", ".join(inner)}), but has {shown(unknown[0])}; set for example {key}="{len(inner) - 1}"'
+        )
+    return frozenset(inner.index(word) if word in inner else int(word) for word in said)
 
 
 def names_of_tiers(text: str, tiers: int) -> list[str]:

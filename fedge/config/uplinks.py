@@ -18,6 +18,8 @@ _EXACT_MODELS: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
      lambda config: config.cluster.blend != 1.0),
     ('personal.layers="none"', "layers that a leaf keeps are not known above",
      lambda config: config.personal.layers != "none"),
+    ("cloud.rule-tiers of the root alone", "a rule between regions goes on from exact models",
+     lambda config: len(config.meeting_tiers) > 1),
     ("scaffold.levels=1", "corrections between servers are sums of exact drifts",
      lambda config: config.scaffold.enabled and config.scaffold.levels > 1),
 )  # fmt: skip

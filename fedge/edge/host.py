@@ -34,6 +34,7 @@ from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import Task
 from fedge.rounds.transport import Facilities, Transport
+from fedge.rounds.wanted import Receiver, Wanted
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 
@@ -182,11 +183,9 @@ class _AtWork:
         facts, leaf_round = packet.facts, int(packet.facts["leaf_round"])
         leaf = self._leaf_of(packet)
         start, book = leaf.model, self._book
-        if facts["updates"]:
-            book.updates = Updates(start, self.site.parameter_names, book.global_round)
-        book.needs_dispersion = facts["dispersion"]
-        if facts["alone"]:
-            book.alone = frozenset({self._index})
+        receiver = self._receiver(packet, start)
+        alone = frozenset({self._index} if facts["alone"] else ())
+        book.wanted = Wanted([receiver] if receiver else [], alone, facts["dispersion"])
         counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
         has_moved = leaf.model is not start
         version = int(facts["version"])
@@ -196,8 +195,8 @@ class _AtWork:
             self._controls = version, leaf.client_controls
         states, kept = leaf.round_states()
         states |= {orders.MODEL: leaf.model} if has_moved else {}
-        if book.updates is not None:
-            states |= orders.packed_summaries(book.updates.summaries())
+        if receiver is not None:
+            states |= orders.packed_summaries(receiver.updates.summaries())
         told = {"counted": counted, "moved": has_moved, "version": version, "leaf": kept}
         if facts["dispersion"]:
             told["dispersion"] = book.dispersion.get(self._index)
@@ -240,16 +239,22 @@ class _AtWork:
         """Let the leaf train a model for comparison only."""
         facts, start = packet.facts, packet.states[orders.MODEL]
         self._remember(packet)
-        updates = None
-        if facts["updates"]:
-            updates = Updates(start, self.site.parameter_names, self._book.global_round)
+        receiver = self._receiver(packet, start)
         most = int(facts.get("most_windows", 0))
-        probe = self._port.probe(start, int(facts["leaf_round"]), updates, facts["line"], most)
+        where = [self._leaf], start, int(facts["leaf_round"])
+        probe = self._port.probe(*where, receiver, facts["line"], most)
         has_moved = probe.models[0] is not probe.start
         states = {orders.MODEL: probe.models[0]} if has_moved else {}
-        if updates is not None:
-            states |= orders.packed_summaries(updates.summaries())
+        if receiver is not None:
+            states |= orders.packed_summaries(receiver.updates.summaries())
         return {"moved": has_moved}, states
+
+    def _receiver(self, packet: Packet, start: State) -> Receiver | None:
+        """Receiver of updates from a start, where an order asks for them."""
+        if not packet.facts["updates"]:
+            return None
+        updates = Updates(start, self.site.parameter_names, self._book.global_round)
+        return Receiver(updates, {self._index: self._index})
 
     def _evaluate(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
         """Let clients evaluate models."""

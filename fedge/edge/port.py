@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Literal, TypeVar
 
 from fedge.cloud.step import Probe
-from fedge.clustering.updates import Updates
 from fedge.config.option import shown
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
@@ -32,6 +31,7 @@ from fedge.process.watchdog import note_progress, refuse_stalled, stall_limit_s
 from fedge.rounds.evaluation import Asked, roles_of
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around, RunFacts
+from fedge.rounds.wanted import Receiver, Wanted
 from fedge.states.averaging import State
 from fedge.tasks.chosen import task_of
 from fedge.timing.timeline import ExchangeTimes
@@ -98,14 +98,16 @@ class EdgeLeaves:
     def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
         """Training asked of one leaf server, against which its answer is checked."""
         book, is_own = self._transport.book, training.line == LEAF
-        updates, alone = book.updates if is_own else None, is_own and leaf.index in book.alone
-        version, apart = self._versions[leaf.index], is_own and book.needs_dispersion
+        wanted = book.wanted if is_own else Wanted()
+        updates, alone = wanted.updates_of(leaf.index), leaf.index in wanted.alone
+        version, apart = self._versions[leaf.index], wanted.dispersion
         return Trained(leaf, training.line, leaf_round, version, updates, alone, apart)
 
     def _train_order(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Packet:
         """The order of a leaf round to one leaf server."""
         states, facts = leaf.round_states()
-        book, index = self._transport.book, leaf.index
+        index = leaf.index
+        wanted = self._transport.book.wanted if training.line == LEAF else Wanted()
         order = {
             "leaf_round": leaf_round,
             "line": training.line,
@@ -114,9 +116,9 @@ class EdgeLeaves:
             "leaf": facts,
             "version": self._versions[index],
             "needed": sorted({versions[index] for versions in self._in_checkpoints}),
-            "updates": training.line == LEAF and book.updates is not None,
-            "dispersion": training.line == LEAF and book.needs_dispersion,
-            "alone": training.line == LEAF and index in book.alone,
+            "updates": wanted.updates_of(index) is not None,
+            "dispersion": wanted.dispersion,
+            "alone": index in wanted.alone,
         }
         if leaf.algorithm is not None:
             order["memories"] = leaf.algorithm.needed(self._leaves[index].clients)
@@ -139,8 +141,8 @@ class EdgeLeaves:
         if training.line != LEAF:
             told = {**told, "train_loss": []}
         orders.add_to_book(book, index, told)
-        if training.line == LEAF and book.updates is not None:
-            _take_summaries(book.updates, book.branch(leaf), answer)
+        if training.line == LEAF:
+            _take_summaries(book.wanted.receivers_of(index), index, answer)
         if facts.get("dispersion") is not None:
             book.dispersion[index] = float(facts["dispersion"])
         if facts["folds"]:
@@ -150,25 +152,27 @@ class EdgeLeaves:
 
     def probe(
         self,
+        leaves: Sequence[Leaf],
         start: State,
         leaf_round: int,
-        updates: Updates | None,
+        receiver: Receiver | None,
         line: Literal["leaf", "probe"] = LEAF,
         most_windows: int = 0,
     ) -> Probe:
-        """Let all leaf servers train one model for comparison only."""
+        """Let leaf servers train one model for comparison only."""
+        updates = None if receiver is None else receiver.updates
         order = {"leaf_round": leaf_round, "line": line, "updates": updates is not None}
         order |= {"most_windows": most_windows} if most_windows else {}
         packet = self._order(orders.PROBE, order, {orders.MODEL: start})
-        asked = {leaf.index: _with_algorithm(packet, leaf) for leaf in self._leaves}
+        asked = {leaf.index: _with_algorithm(packet, leaf) for leaf in leaves}
         answers = self._all(
             asked,
-            {leaf.index: leaf.clients for leaf in self._leaves},
+            {leaf.index: leaf.clients for leaf in leaves},
             lambda leaf, answer: self._schema.probed(answer, self._leaves[leaf], start, updates),
             phase="cluster",
         )
         models: list[State] = []
-        for leaf in self._leaves:
+        for leaf in leaves:
             answer = answers.get(leaf.index)
             moved = answer is not None and answer.facts["moved"]
             models.append(
@@ -176,8 +180,7 @@ class EdgeLeaves:
             )
             if answer is not None:
                 orders.add_to_book(self._transport.book, leaf.index, answer.facts["book"])
-                if updates is not None:
-                    _take_summaries(updates, self._transport.book.branch(leaf), answer)
+                _take_summaries([receiver] if receiver else [], leaf.index, answer)
         return Probe(start, models, updates)
 
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
@@ -426,7 +429,8 @@ def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
     return Packet(order.kind, {**order.facts, ALGORITHM: leaf.algorithm.facts()}, states)
 
 
-def _take_summaries(updates: Updates, branch: int, answer: Packet) -> None:
-    """Take in the summaries of clients' updates that an answer has, of a child of the cloud."""
-    for client, summaries in sorted(orders.summaries_of(answer.states).items()):
-        updates.take(client, branch, summaries)
+def _take_summaries(receivers: Sequence[Receiver], leaf: int, answer: Packet) -> None:
+    """Give those who want them the summaries of clients' updates that a leaf's answer has."""
+    for client, summaries in sorted(orders.summaries_of(answer.states).items()) if receivers else ():
+        for receiver in receivers:
+            receiver.take(client, leaf, summaries)

@@ -6,7 +6,7 @@ the correction to go on with:
     question               a leaf, over its clients                   above it, over servers
     children asked         a sample (`fedge.rounds.training`)         all, when a round of the server ends
     which replies count    checks, counting, quorum (`fedge.leaf`)    all: a server has a model at any time
-    how they combine       Flower's strategies (`fedge.leaf.rules`)   means: of groups at the cloud
+    how they combine       Flower's strategies (`fedge.leaf.rules`)   means or a rule: of groups
                                                                       (`fedge.cloud.step`), of all in a region
     correction             c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
 

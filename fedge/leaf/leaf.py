@@ -64,6 +64,7 @@ class Leaf:
     Attributes:
         index: 0, 1, …
         path: from the root of the tree down; of leaves under one cloud their index.
+        is_apart: False: there are no servers below.
         clients: partition ids of those that train, ascending.
         unseen_clients: partition ids of those that only evaluate the models that the leaf would give them.
         train_samples: partition id → training windows.
@@ -107,6 +108,7 @@ class Leaf:
         """
         self.index = index
         self.path: Path = (index,)
+        self.is_apart = False
         self.train_samples = dict(sorted(train_samples.items()))
         self.clients = tuple(self.train_samples)
         self.unseen_clients = tuple(sorted(unseen_clients))
@@ -141,11 +143,17 @@ class Leaf:
             self.index, samples, model, self.parameter_names, copy.deepcopy(self._strategy), 0,
             self.unseen_clients, self.variances, self.algorithm and self.algorithm.copied(),
         )  # fmt: skip
+        fork.path = self.path
         fork.client_controls = self.client_controls
         fork.norms = copy.deepcopy(self.norms)
         fork.control, fork._told = (self.control, self._told) if scaffold else (None, None)
         fork._is_fork, fork.turns = True, self.turns
         return fork
+
+    @property
+    def number(self) -> int:
+        """Number among the children of the server above it."""
+        return self.path[-1]
 
     @property
     def model(self) -> State:
@@ -164,7 +172,7 @@ class Leaf:
             version: the global round whose model it started from.
         """
         state = self.model if self.sending is None else self.sending.send(self.model)
-        return Contribution(self.index, state, self.weight, version)
+        return Contribution(self.number, state, self.weight, version)
 
     @property
     def below(self) -> Sequence[Server]:

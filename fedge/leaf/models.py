@@ -6,6 +6,7 @@ In the order of a global round:
     trained           a leaf round has moved the model itself, or one that trains beside it
     meet_cloud        a cloud step leaves the cluster's model, and the start of a trial of new groups
     go_on_with        the gate has chosen; the leaf serves that model and goes on with it
+    stay              the gate has kept the model that is there
     take_tentatively  instead it goes on with an offer, and keeps its served model as its own line, until a
                       round of training has shown which is better (`fedge.serving.decision`)
     serve_unseen      the model for unseen clients
@@ -116,6 +117,10 @@ class LeafModels:
         """Serve a model and train it on; there is no line beside it."""
         self._held |= {"model": model, "served": model}
         self._put("own_line", None)
+
+    def stay(self) -> None:
+        """Serve its own model and train it on."""
+        self.go_on_with(self.model)
 
     def take_tentatively(self, offer: State) -> None:
         """Train an offer on, beside the served model."""

@@ -17,15 +17,19 @@ class Server(Protocol):
 
     Attributes:
         path: from the root down: which child, then which child of that, …
-        index: of a leaf among all leaves, of a region among the children of the server above it.
+        is_apart: whether the servers below have models of their own between its rounds.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
         sending: its compressed way up; None where its model travels as it is.
     """
 
     path: Path
-    index: int
+    is_apart: bool
     drift: Drift | None
     sending: Sending | None
+
+    @property
+    def number(self) -> int:
+        """Its number among the children of the server above it: 0, 1, …"""
 
     @property
     def clients(self) -> Sequence[int]:

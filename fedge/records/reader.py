@@ -54,6 +54,8 @@ _CLUSTERS: dict[str, Any] = {
     "changes": pl.List(_TEXT),
     "lowest_p": _FLOAT,
     "level": _FLOAT,
+    "server": _TEXT,
+    "server_round": _INT,
 }
 
 
@@ -75,7 +77,9 @@ class RunData:
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
             `compared` is false where no comparison was due, `changes` tells the events in words,
-            `lowest_p` is the smallest of the step's tests for groups, `level` that of the first.
+            `lowest_p` is the smallest of the step's tests for groups, `level` that of the first. Only the
+            cloud's steps; `inner_clusters` has those of servers below, whose `server` is a path and
+            `server_round` counts its own rounds.
         partition: partition.csv, windows per client, split, user, device and class; unseen clients and
             groups.
         timing: timing.csv: seconds per phase, workers' seconds per timeline, percentiles over messages.
@@ -102,6 +106,7 @@ class RunData:
     servers: pl.DataFrame
     clients: pl.DataFrame
     clusters: pl.DataFrame
+    inner_clusters: pl.DataFrame
     partition: pl.DataFrame
     timing: pl.DataFrame
     workers: pl.DataFrame
@@ -310,6 +315,8 @@ def load_run(path: str | Path) -> RunData:
         for t in TABLES
         if t is not MESSAGES
     }
+    clusters = _read_clusters(folder / "clusters.jsonl", problems)
+    at_cloud = pl.col("server") == "/"
     return RunData(
         folder=folder,
         manifest=manifest,
@@ -317,7 +324,8 @@ def load_run(path: str | Path) -> RunData:
         leaves=tables[LEAF.path],
         servers=tables[SERVERS.path],
         clients=tables[CLIENTS.path],
-        clusters=_read_clusters(folder / "clusters.jsonl", problems),
+        clusters=clusters.filter(at_cloud).drop("server", "server_round"),
+        inner_clusters=clusters.filter(~at_cloud),
         partition=tables[PARTITION.path],
         timing=tables[TIMING.path],
         workers=tables[WORKERS.path],
@@ -439,6 +447,7 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
         entry["changes"] = [words(event) for event in entry.get("events", ())]
         tests = entry.get("tests", ())
         entry["lowest_p"] = min((float(test["p"]) for test in tests), default=None)
+        entry["server"], entry["server_round"] = entry.get("server", "/"), entry.get("server_round")
         entry["level"] = float(tests[0]["level"]) if tests and "level" in tests[0] else None
         return {key: entry[key] for key in _CLUSTERS}
     except (ValueError, KeyError, TypeError, IndexError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.cloud.step import CloudStep
 from fedge.clustering.cloud_part import entropies
 from fedge.data.composition import Holding
 from fedge.inference.card import Card
@@ -37,7 +38,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_m
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.records.rows import records_of
-from fedge.records.server_table import SERVERS, ServerRow
+from fedge.records.server_table import SERVERS, ServerRow, path_text
 from fedge.records.timing_tables import MEMORY, TIMING, WORKERS, MemoryRow, WorkerRow, timing_row
 from fedge.rounds.results import RoundResult
 from fedge.states.averaging import State
@@ -242,7 +243,10 @@ class Recorder:
         if result.cloud is not None and MEMBERSHIPS.path in self._files:
             self._files[MEMBERSHIPS.path].append_rows(_membership_rows(result))
         if result.cloud is not None:
-            self._files[CLUSTERS].append(json.dumps(_cluster_entry(result)) + "\n")
+            self._files[CLUSTERS].append(json.dumps(_cluster_entry(number, result.cloud)) + "\n")
+        for inner in result.inner_steps:
+            where = {"server": path_text(inner.path), "server_round": inner.number}
+            self._files[CLUSTERS].append(json.dumps(_cluster_entry(number, inner.step) | where) + "\n")
         # made durable with the checkpoint, as the tables are
         write_whole(self.folder / CONFUSION, _confusion_entry(result), durably=False)
 
@@ -343,12 +347,10 @@ def _seconds_so_far(folder: Path) -> dict[int, float]:
     return found
 
 
-def _cluster_entry(result: RoundResult) -> dict[str, Any]:
-    """The line of clusters.jsonl."""
-    assert result.cloud is not None
-    cloud = result.cloud
+def _cluster_entry(number: int, cloud: CloudStep) -> dict[str, Any]:
+    """The line of clusters.jsonl on a step of a global round."""
     return {
-        "round": result.global_round,
+        "round": number,
         "signal": cloud.signal,
         "tau": cloud.tau,
         "labels": cloud.labels.tolist(),

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from fedge.rounds.results import ServerResult
 
 
-def _path(row: "ServerRow") -> str:
-    """Path of a server as text."""
-    return "/" + "/".join(map(str, row.server.path))
+def path_text(path: Sequence[int]) -> str:
+    """Path of a server as results have it: / for the root, /1/0 for the first child of its second."""
+    return "/" + "/".join(map(str, path))
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,29 @@ SERVERS = Table(
     "Scores are pooled over the windows of all clients below.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
-        Column("path", TEXT, "", "/ is the root, /1/0 the first child of its second", _path),
+        Column(
+            "path",
+            TEXT,
+            "",
+            "/ is the root, /1/0 the first child of its second",
+            lambda r: path_text(r.server.path),
+        ),
         Column("tier", INT, "", "0 is the root", at("tier")),
         Column("name", TEXT, "", "of the tier", lambda r: r.names[r.tier]),
-        Column("cluster", INT, "", "of the child of the cloud that it is, or is under", at("server.cluster")),
-        Column("gate", TEXT, "", "decision of a child of the cloud", at("server.gate.decision")),
+        Column(
+            "cluster",
+            INT,
+            "",
+            "among the children of the server above it; of that server where it groups none",
+            at("server.cluster"),
+        ),
+        Column(
+            "gate",
+            TEXT,
+            "",
+            "decision on what it was offered; empty where it has no choice",
+            at("server.gate.decision"),
+        ),
         Column("uplink_bytes", INT, "bytes", "arrays to the server above", at("server.uplink_bytes")),
         Column("downlink_bytes", INT, "bytes", "arrays from the server above", at("server.downlink_bytes")),
         Column("num_clients", INT, "clients", "known clients below", at("server.num_clients")),

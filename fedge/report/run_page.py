@@ -24,6 +24,7 @@ from fedge.report.sections.memory import memory_section, peak_text
 from fedge.report.sections.privacy import privacy_sections
 from fedge.report.sections.setup import reproduce_section, setup_section
 from fedge.report.sections.time import time_section
+from fedge.report.sections.tree import tree_sections
 
 FILE_NAME = "report.html"
 _LOG_LINES = 30
@@ -53,6 +54,7 @@ def run_page(run: RunData) -> Page:
     sections = [make(run) for make in makers]
     if not run.rounds.is_empty():
         sections[len(_NEED_ROUNDS) : len(_NEED_ROUNDS)] = privacy_sections(run)
+        sections[1:1] = tree_sections(run)  # after the scores
         sections[0:0] = device_sections(run)  # the main results on the virtual clock
         sections[1:1] = cost_sections(run)
     if run.status != "completed":

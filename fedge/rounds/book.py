@@ -6,13 +6,10 @@ Kept by `fedge.rounds.strategy` while the round goes on; its result is written b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from fedge.cloud.offers import Offers
 from fedge.cloud.region import Region
 from fedge.cloud.step import CloudStep
 from fedge.clustering.evidence import Questions
-from fedge.clustering.updates import Updates
 from fedge.config.tree import Path
 from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
 from fedge.exchange.failure import Failure
@@ -21,14 +18,17 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server, bytes_up
 from fedge.metrics.agreement import churn
+from fedge.rounds.minutes import Minutes, clusters_of, shown_gate
 from fedge.rounds.results import (
     ClientResult,
     CommonResult,
+    InnerStep,
     LeafResult,
     ModelResult,
     RoundResult,
     Traffic,
 )
+from fedge.rounds.wanted import Wanted
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
@@ -51,26 +51,20 @@ class RoundBook:
         came_from: client → leaf at which it was before this round, of those that have moved.
         asked: client → leaf rounds in which it was to train its leaf's model.
         evaluated: client → its evaluations of its leaf's models.
-        offers: per child of the cloud, in order, its offers by role; empty without a cloud step.
-        gates: per child of the cloud, in order, its decision.
+        root: of the cloud with its children.
+        inner: of servers below it that group, offer or leave a choice, in the order of their rounds.
         personal: leaf → result of fine-tuning, in a round with it.
         failures: client → its first failure.
         kept_model: leaf → leaf rounds in which too few replies counted.
-        step: the cloud step, if there was one.
         uplink_bytes, downlink_bytes: arrays from and to clients.
         traffic: path of a server → arrays to and from the server above it.
-        received: child of the cloud → the models that it got from there for its clients to evaluate.
-        labels_before: the leaves' clusters that this round's are compared with; None before there are any.
         began: when the round did, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        updates: takes in those of clients that train from one start, for the cloud; None where it needs none.
-        alone: leaves whose folds the cloud asks for.
+        wanted: what servers above leaves want to know beside models.
         folds: leaf → client → model of the other clients in the newest leaf round, of these leaves.
         models: clients with the models of their algorithm.
         common: models on the common test set.
-        needs_dispersion: the cloud's method wants to know how far clients' models lie apart.
-        dispersion: leaf → that, of its newest leaf round that counted.
-        branch_of: leaf → child of the cloud above it, where that is not the leaf itself.
+        dispersion: leaf → how far its clients' models lie apart, of its newest leaf round that counted.
         trained: clients whose replies counted in the newest leaf round.
     """
 
@@ -79,27 +73,21 @@ class RoundBook:
     train_seconds: dict[int, float] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
     evaluated: dict[int, EvaluateReply] = field(default_factory=dict)
-    offers: list[Offers] = field(default_factory=list)
-    gates: list[GateResult] = field(default_factory=list)
+    root: Minutes = field(default_factory=Minutes)
+    inner: list[Minutes] = field(default_factory=list)
     personal: dict[int, PersonalResult] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     kept_model: dict[int, int] = field(default_factory=dict)
-    step: CloudStep | None = None
     uplink_bytes: int = 0
     downlink_bytes: int = 0
     traffic: dict[Path, Traffic] = field(default_factory=dict)
-    received: dict[int, Distinct] = field(default_factory=dict)
-    labels_before: np.ndarray | None = None
     began: float = 0.0
     exchanges: list[ExchangeTimes] = field(default_factory=list)
-    updates: Updates | None = None
-    alone: frozenset[int] = frozenset()
+    wanted: Wanted = field(default_factory=Wanted)
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
     models: list[ModelResult] = field(default_factory=list)
     came_from: Mapping[int, int] = field(default_factory=dict)
     common: list[CommonResult] = field(default_factory=list)
-    branch_of: Mapping[int, int] = field(default_factory=dict)
-    needs_dispersion: bool = False
     dispersion: dict[int, float] = field(default_factory=dict)
     trained: set[int] = field(default_factory=set)
 
@@ -113,13 +101,18 @@ class RoundBook:
         """Bytes of arrays from servers to those below them."""
         return sum(each.down for each in self.traffic.values())
 
-    def branch(self, leaf: Leaf) -> int:
-        """Number of the cloud's child above a leaf, or of the leaf itself."""
-        return self.branch_of.get(leaf.index, leaf.index)
+    def minutes_of(self, path: Path) -> Minutes | None:
+        """Newest minutes of a server; None where it only takes the mean of its children."""
+        return next((each for each in (*reversed(self.inner), self.root) if each.path == path), None)
+
+    def minutes_above(self, path: Path) -> list[Minutes]:
+        """Newest minutes of the servers above a server, from the root down."""
+        found = (self.minutes_of(path[:tier]) for tier in range(len(path)))
+        return [minutes for minutes in found if minutes is not None]
 
     def gate(self, leaf: Leaf) -> GateResult:
         """Decision of the gate at the child of the cloud that a leaf stands under, or is."""
-        return self.gates[self.branch(leaf)]
+        return self.root.gates[leaf.path[0]]
 
     def note_sent(self, server: Server, up: int = 0, down: int = 0) -> None:
         """Count arrays between a server and the one above it; those that come down go on to all below."""
@@ -144,10 +137,6 @@ class RoundBook:
         """Take in the seconds that a client has trained in a leaf round."""
         self.trained.add(client)
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
-
-    def offers_to(self, leaf: Server) -> Offers:
-        """Models offered to a child of the cloud, by role."""
-        return self.offers[leaf.index] if self.offers else {}
 
     def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
         """Take in how a leaf's clients evaluate its personal model; tell whether the leaf serves it.
@@ -189,37 +178,39 @@ class RoundBook:
         """The role of the model that a leaf serves."""
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
-    def note_questions(self, questions: Questions, leaves: Sequence[Server]) -> None:
-        """Take in the bytes of models that leaves get from the cloud for their clients to evaluate.
+    def note_questions(self, minutes: Minutes, questions: Questions, children: Sequence[Server]) -> None:
+        """Take in the bytes of models that children get from a server for their clients to evaluate.
 
-        A leaf has its own model, and one leaf alone has no cloud above it.
+        A child has its own model, and one leaf alone has no cloud above it.
         """
-        if len(leaves) > 1:
-            for leaf, asked in zip(leaves, questions, strict=True):
-                others = Distinct(model for model in asked.values() if model is not leaf.model)
-                self.note_sent(leaf, down=sum(map(state_bytes, others)))
-                self.received.setdefault(leaf.index, Distinct()).update(others)
+        if len(children) > 1 or minutes.path:
+            for child, asked in zip(children, questions, strict=True):
+                others = Distinct(model for model in asked.values() if model is not child.model)
+                self.note_sent(child, down=sum(map(state_bytes, others)))
+                minutes.received.setdefault(child.number, Distinct()).update(others)
 
-    def note_cloud_step(self, step: CloudStep, offers: list[Offers], leaves: Sequence[Server]) -> None:
-        """Take in a cloud step and the bytes that it moves: a model up per leaf, at most two down.
+    def note_cloud_step(
+        self, minutes: Minutes, step: CloudStep, offers: list[Offers], children: Sequence[Server]
+    ) -> None:
+        """Take in a server's step and the bytes that it moves: a model up per child, at most two down.
 
-        Down go the cluster's model, unless the leaf has it from a question, and, where offers are mixed with
-        it, that of all leaves. For a trial of new groups a fork goes down before it and up after it. One leaf
-        alone has no cloud above it.
+        Down go the cluster's model, unless the child has it from a question, and, where offers are mixed with
+        it, that of all children. For a trial of new groups a fork goes down before it and up after it. One
+        leaf alone has no cloud above it.
         """
-        self.step, self.offers = step, offers
-        if len(leaves) > 1:
-            for leaf, cluster, mine, trial in zip(leaves, step.offers, offers, step.trials, strict=True):
-                if not leaf.clients:  # nothing comes of it, nor goes to it
+        minutes.step, minutes.offers = step, offers
+        if len(children) > 1 or minutes.path:
+            for child, cluster, mine, trial in zip(children, step.offers, offers, step.trials, strict=True):
+                if not child.clients:  # nothing comes of it, nor goes to it
                     continue
                 is_mixed = any(offer.blend < 1 for offer in mine.values())
-                is_new = cluster is not None and cluster not in self.received.get(leaf.index, ())
-                forks = [each for each in (leaf.models.trial, *leaf.models.folds) if each]
-                starts = [each for each in (trial, *step.folds.get(leaf.index, ())) if each]
+                is_new = cluster is not None and cluster not in minutes.received.get(child.number, ())
+                forks = [each for each in (child.models.trial, *child.models.folds) if each]
+                starts = [each for each in (trial, *step.folds.get(child.number, ())) if each]
                 self.note_sent(
-                    leaf,
-                    up=bytes_up(leaf) + sum(map(state_bytes, forks)),
-                    down=state_bytes(leaf.model) * (is_new + is_mixed) + sum(map(state_bytes, starts)),
+                    child,
+                    up=bytes_up(child) + sum(map(state_bytes, forks)),
+                    down=state_bytes(child.model) * (is_new + is_mixed) + sum(map(state_bytes, starts)),
                 )
 
     def note_correction(self, leaf: Server) -> None:
@@ -263,7 +254,6 @@ class RoundBook:
     def result(
         self,
         leaves: Sequence[Leaf],
-        labels: np.ndarray,
         truth: Sequence[int] | None = None,
         learned: Task = CLASSIFICATION,
     ) -> RoundResult:
@@ -271,11 +261,10 @@ class RoundBook:
 
         Args:
             leaves: in order.
-            labels: (S,) the cluster that each child of the cloud is in after the round.
             truth: per leaf the group that it is truly in, or None where nobody knows.
             learned: the task of the run.
         """
-        both = (False, True)
+        both, root = (False, True), self.root
         tests = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who).items()}
         vals = {c: t for leaf in leaves for who in both for c, t in self.validated(leaf, who).items()}
         members = sorted(
@@ -288,20 +277,22 @@ class RoundBook:
                 for client, leaf in members
             ],
             leaves=[
-                self._leaf_row(
-                    leaf, int(labels[self.branch(leaf)]), None if truth is None else truth[leaf.index]
-                )
-                for leaf in leaves
+                self._leaf_row(leaf, cluster, None if truth is None else truth[leaf.index])
+                for leaf, cluster in zip(leaves, clusters_of(leaves, self.minutes_above), strict=True)
             ],
-            cloud=self.step
-            and replace(self.step, offers=[], trials=[], folds={}),  # a record keeps no models alive
+            cloud=root.step and _recorded(root.step),
+            inner_steps=[
+                InnerStep(minutes.path, minutes.number, _recorded(minutes.step))
+                for minutes in self.inner
+                if minutes.step is not None
+            ],
             clients_ok=len(members) - len(self.failures),
             failures=dict(sorted(self.failures.items())),
             uplink_bytes=self.uplink_bytes,
             downlink_bytes=self.downlink_bytes,
             cloud_uplink_bytes=self.cloud_uplink_bytes,
             cloud_downlink_bytes=self.cloud_downlink_bytes,
-            churn=None if self.labels_before is None else churn(self.labels_before, labels),
+            churn=None if root.labels_before is None else churn(root.labels_before, root.labels),
             truth=truth,
             began=self.began,
             exchanges=self.exchanges,
@@ -344,7 +335,7 @@ class RoundBook:
         return LeafResult(
             leaf=leaf.index,
             cluster=cluster,
-            gate=self.gate(leaf),
+            gate=shown_gate(leaf, self.minutes_above(leaf.path)),
             test_score=test.score if test else None,
             test_loss=test.loss if test else None,
             further=test.further if test else {},
@@ -361,3 +352,8 @@ class RoundBook:
             val_score=val.score if val else None,
             val_loss=val.loss if val else None,
         )
+
+
+def _recorded(step: CloudStep) -> CloudStep:
+    """A step without its models, which a record keeps no longer alive."""
+    return replace(step, offers=[], trials=[], folds={})

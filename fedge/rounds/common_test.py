@@ -16,6 +16,7 @@ from fedge.exchange.evaluate import Evaluation, pooled
 from fedge.leaf.leaf import Leaf
 from fedge.process.watchdog import note_progress
 from fedge.rounds.book import RoundBook
+from fedge.rounds.minutes import clusters_of
 from fedge.rounds.results import CLUSTER, GLOBAL, LEAF, CommonResult
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.distinct import Once
@@ -53,9 +54,10 @@ class CommonTest:
         self._parts = parts
         self._frozen = frozen
 
-    def note(self, leaves: Sequence[Leaf], labels: np.ndarray, book: RoundBook) -> None:
-        """Take results into the book of a round; `labels` (S,) are clusters of the cloud's children."""
-        of_leaf = {leaf.index: int(labels[book.branch(leaf)]) for leaf in leaves}
+    def note(self, leaves: Sequence[Leaf], book: RoundBook) -> None:
+        """Take results into the book of a round, with the clusters of leaves as their rows have them."""
+        clusters = clusters_of(leaves, book.minutes_above)
+        of_leaf = {leaf.index: cluster for leaf, cluster in zip(leaves, clusters, strict=True)}
         book.common = self.evaluated(leaves, of_leaf, book.global_round)
 
     def evaluated(

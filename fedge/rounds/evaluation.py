@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from flwr.app import Message
 
-from fedge.cloud.region import leaves_below
+from fedge.cloud.region import Region, leaves_below
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.evaluate import (
     EvaluateReply,
@@ -50,17 +50,28 @@ class Asked:
         return by_leaf[leaf.index]
 
     def of_leaves(self, servers: Sequence[Server]) -> "Asked":
-        """Evaluations by leaves, where servers above them, or they themselves, are asked."""
+        """Evaluations by leaves, where children of one server are asked: they, or regions above them."""
 
-        def spread(by_server: Mapping[int, Mapping[str, State]]) -> dict[int, Mapping[str, State]]:
+        def spread(
+            by_server: Mapping[int, Mapping[str, State]], unseen: bool
+        ) -> dict[int, Mapping[str, State]]:
             return {
-                leaf.index: by_server[server.index]
+                leaf.index: _as_seen_from(leaf, server, by_server[server.number], unseen)
                 for server in servers
-                if server.index in by_server
+                if server.number in by_server
                 for leaf in leaves_below(server)
             }
 
-        return Asked(spread(self.models), self.splits, spread(self.unseen_clients))
+        return Asked(spread(self.models, False), self.splits, spread(self.unseen_clients, True))
+
+
+def _as_seen_from(
+    leaf: Leaf, server: Server, models: Mapping[str, State], unseen: bool
+) -> Mapping[str, State]:
+    """Role → model that clients of a leaf evaluate, where it, or a region above it, is asked."""
+    if not isinstance(server, Region):
+        return models
+    return {role: server.as_seen_from(leaf, role, model, unseen) for role, model in models.items()}
 
 
 class Evaluating:

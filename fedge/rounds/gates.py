@@ -1,107 +1,87 @@
-"""The gates of all leaves in a global round: their clients' evaluations, and the decisions.
+"""The gates of a server's children in a round of it: their clients' evaluations, and the decisions.
 
-The rules stand in `fedge.serving.gate`, a leaf's next model in `fedge.serving.decision`.
+The rules stand in `fedge.serving.gate`, a child's next model in `fedge.serving.decision`.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fedge.cloud.offers import Offer
-from fedge.config.config import Config
+from fedge.config.sections.serving import GateConfig, PersonalConfig
+from fedge.exchange.evaluate import OWN, EvaluateReply
 from fedge.leaf.server import Server
-from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import Asked
+from fedge.rounds.minutes import Minutes
 from fedge.serving import decision as choosing
-from fedge.serving import personal
 from fedge.serving import roles as serving
 from fedge.serving.gate import GateResult
 from fedge.states.averaging import State
 
+Evaluated = Mapping[int, EvaluateReply]  # by client
 
-def asked_for_gates(config: Config, leaves: Sequence[Server], book: RoundBook) -> Asked:
-    """The models that gates choose from, and those that unseen clients are served.
 
-    Args:
-        config: its sections on gate and personal models are read.
-        leaves: before their gates decide.
-        book: of the round, with the leaves' offers.
+@dataclass(frozen=True)
+class Gates:
+    """Gates of the children of one server.
+
+    Attributes:
+        children: in order; they change as their gates decide.
+        gate: the rule.
+        personal: says what unseen clients are served.
     """
-    models: dict[int, dict[str, State]] = {}
-    unseen_clients: dict[int, dict[str, State]] = {}
-    for leaf in leaves:
-        models[leaf.index] = choosing.candidates(leaf, book.offers_to(leaf), config.gate)
-        unseen_clients[leaf.index] = serving.unseen_clients_evaluate(
-            config.personal, leaf, models[leaf.index]
+
+    children: Sequence[Server]
+    gate: GateConfig
+    personal: PersonalConfig
+
+    def asked(self, minutes: Minutes) -> Asked:
+        """The models that gates choose from, and those that unseen clients are served, by child."""
+        models: dict[int, dict[str, State]] = {}
+        unseen_clients: dict[int, dict[str, State]] = {}
+        for child in self.children:
+            models[child.number] = choosing.candidates(child, minutes.offers_to(child), self.gate)
+            unseen_clients[child.number] = serving.unseen_clients_evaluate(
+                self.personal, child, models[child.number]
+            )
+        return Asked(models, ("val", "test"), unseen_clients)
+
+    def is_foreseen(self, minutes: Minutes) -> bool:
+        """Whether every child will go on with the same model under any evaluations of its clients."""
+        return all(
+            choosing.is_foreseen(self.gate, minutes.offers_to(child), child.models.own_line is not None)
+            for child in self.children
         )
-    return Asked(models, ("val", "test"), unseen_clients)
 
+    def decide(self, minutes: Minutes, asked: Asked, evaluated: Evaluated) -> None:
+        """Let every gate decide on its clients' evaluations, and its child go on accordingly.
 
-def is_foreseen(config: Config, leaves: Sequence[Server], book: RoundBook) -> bool:
-    """Whether every leaf will go on with the same model under any evaluations of its clients.
+        Where all is foreseen, this may come before anybody has evaluated (`decide_again`).
 
-    Args:
-        config: its section on the gate is read.
-        leaves: before their gates decide.
-        book: of the round, with the leaves' offers.
-    """
-    return all(
-        choosing.is_foreseen(config.gate, book.offers_to(leaf), leaf.models.own_line is not None)
-        for leaf in leaves
-    )
+        Args:
+            minutes: with the offers; take in the decisions.
+            asked: models that the clients evaluate.
+            evaluated: client → its evaluations.
+        """
+        for child in self.children:
+            offer, decision = self._decided(child, minutes, evaluated)
+            models, tentatively = asked.models[child.number], choosing.is_tentative(self.gate)
+            choosing.settle(child, decision, offer and offer[1], models, tentatively)
+            role = serving.unseen_role(self.personal, child) if child.unseen_clients else None
+            if not (role == OWN and child.is_apart):  # then those below serve theirs already
+                child.models.serve_unseen(asked.unseen_clients[child.number][role] if role else None)
+            minutes.gates.append(replace(decision, unseen_role=role))
 
+    def decide_again(self, minutes: Minutes, evaluated: Evaluated) -> None:
+        """Put clients' evaluations into decisions that were foreseen; children have gone on already."""
+        for number, child in enumerate(self.children):
+            before, (_, decision) = minutes.gates[number], self._decided(child, minutes, evaluated)
+            assert decision.role == before.role
+            minutes.gates[number] = replace(decision, unseen_role=before.unseen_role)
 
-def clients_evaluate(config: Config, leaves: Sequence[Server], book: RoundBook, num_rounds: int) -> bool:
-    """Whether clients evaluate their served models in a round: it is due, or a decision needs it.
-
-    Args:
-        config: its sections on evaluation, gate and personal models are read.
-        leaves: before their gates decide.
-        book: of the round, with the leaves' offers.
-        num_rounds: global rounds in all.
-    """
-    return (
-        config.evaluate.is_due(book.global_round, num_rounds)
-        or personal.is_due(config.personal, book.global_round, num_rounds)
-        or not is_foreseen(config, leaves, book)
-    )
-
-
-def decide_gates(config: Config, leaves: Sequence[Server], book: RoundBook, asked: Asked) -> None:
-    """Let every leaf's gate decide on its clients' evaluations, and the leaf go on accordingly.
-
-    Where all is foreseen, this may come before anybody has evaluated (`decide_again`).
-
-    Args:
-        config: its sections on gate and personal models are read.
-        leaves: change.
-        book: of the round, with the evaluations; takes in the decisions.
-        asked: models that the clients evaluate.
-    """
-    for leaf in leaves:
-        offer, decision = _decided(config, leaf, book)
-        models, tentatively = asked.models[leaf.index], choosing.is_tentative(config.gate)
-        choosing.settle(leaf, decision, offer and offer[1], models, tentatively)
-        role = serving.unseen_role(config.personal, leaf) if leaf.unseen_clients else None
-        leaf.models.serve_unseen(asked.unseen_clients[leaf.index][role] if role else None)
-        book.gates.append(replace(decision, unseen_role=role))
-
-
-def decide_again(config: Config, leaves: Sequence[Server], book: RoundBook) -> None:
-    """Put clients' evaluations into decisions that were foreseen; leaves have gone on already.
-
-    Args:
-        config: as of `decide_gates`.
-        leaves: after it.
-        book: of the round, with the evaluations and the decisions.
-    """
-    for number, leaf in enumerate(leaves):
-        before, (_, decision) = book.gates[number], _decided(config, leaf, book)
-        assert decision.role == before.role
-        book.gates[number] = replace(decision, unseen_role=before.unseen_role)
-
-
-def _decided(config: Config, leaf: Server, book: RoundBook) -> tuple[tuple[str, Offer] | None, GateResult]:
-    """The offer that a leaf considers, if any, and its gate's decision."""
-    evaluated = book.evaluations_at(leaf)
-    offer = choosing.best_offer(book.offers_to(leaf), evaluated)
-    return offer, choosing.decide(config.gate, offer, leaf.models.own_line is not None, evaluated)
+    def _decided(
+        self, child: Server, minutes: Minutes, evaluated: Evaluated
+    ) -> tuple[tuple[str, Offer] | None, GateResult]:
+        """The offer that a child considers, if any, and its gate's decision."""
+        replies = [evaluated[client] for client in child.clients if client in evaluated]
+        offer = choosing.best_offer(minutes.offers_to(child), replies)
+        return offer, choosing.decide(self.gate, offer, child.models.own_line is not None, replies)

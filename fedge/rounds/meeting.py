@@ -1,144 +1,308 @@
-"""Meeting of the cloud and its children around a cloud step: probes, questions, offers.
+"""Meetings of one server with its children: probes, questions, offers, gates, corrections.
 
-Children are leaves, or in a deeper tree regions; a region's questions go to the clients of all its leaves.
+The server is the cloud, or a region that groups its children, combines their models by a rule or leaves
+them a choice. Children are leaves, or regions; a region's questions go to the clients of all its leaves.
+All servers of a tree that meet their children do it here, each once per round of its own.
 
-The cloud's part stands in `fedge.cloud.step`, the mixing of offers in `fedge.cloud.offers`.
+The server's part stands in `fedge.cloud.step`, the mixing of offers in `fedge.cloud.offers`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedge.cloud import control as cloud_control
+from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import Offers, blends_of, make_offers
-from fedge.cloud.region import leaves_below
+from fedge.cloud.region import Region, leaves_below
 from fedge.cloud.step import CloudRound, CloudStep, Probe
 from fedge.clustering.evidence import Answers, Questions, collect_answers
 from fedge.config.config import Config
+from fedge.config.sections.serving import GateConfig, PersonalConfig
+from fedge.config.tree import Path, dotted
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.folds import by_client
 from fedge.leaf.server import Server
 from fedge.rounds.evaluation import Asked
+from fedge.rounds.gates import Gates
+from fedge.rounds.minutes import Minutes
 from fedge.rounds.port import LeafPort
 from fedge.rounds.transport import Transport
+from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
 
+_CLOUD = "cloud/"  # before the name of a state that a server keeps of its meetings
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A server that meets its children, and what is in force there.
+
+    Attributes:
+        path: from the root down.
+        children: in order.
+        every: leaf rounds in a round of it.
+        cloud: groups the children's models, and combines them.
+        gate: whether, and how, children may refuse what they are offered.
+        personal: says what unseen clients are served.
+        own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
+        region: as which it stands to the server above; None for the root.
+    """
+
+    path: Path
+    children: Sequence[Server]
+    every: int
+    cloud: CloudAggregator
+    gate: GateConfig
+    personal: PersonalConfig
+    own_layers: Collection[str] = ()
+    region: Region | None = None
+
+
+def seat_of(
+    config: Config,
+    path: Path,
+    cloud: CloudAggregator,
+    branches: Sequence[Server],
+    regions: Sequence[Region],
+    own_layers: Collection[str] = (),
+) -> Seat:
+    """Seat of a server at a path, where options put it.
+
+    Args:
+        config: of the run.
+        path: of the root, or of one of the regions.
+        cloud: groups and combines.
+        branches: children of the root, in order.
+        regions: of the tree.
+        own_layers: entries that leaves keep as their own.
+    """
+    region, tier = next((each for each in regions if each.path == path), None), len(path)
+    children, every = branches if region is None else region.below, config.hierarchy.leaf_rounds_of(tier)
+    return Seat(path, children, every, cloud, config.gate_at(tier), config.personal, own_layers, region)
+
 
 class Meetings:
-    """Brings the leaves to the cloud and its offers back."""
+    """Brings a server's children to it, and its offers back.
 
-    def __init__(
-        self,
-        config: Config,
-        leaves: Sequence[Server],
-        transport: Transport,
-        port: LeafPort,
-        own_layers: Collection[str],
-    ) -> None:
+    Attributes:
+        path: of the server.
+        prefix: of the names of states that it keeps.
+        labels: (S,) cluster of each child; until the first step each stands alone.
+        minutes: of the present round.
+    """
+
+    def __init__(self, seat: Seat, transport: Transport, port: LeafPort) -> None:
         """Keep the constants of the run.
 
         Args:
-            config: its sections on hierarchy and clustering are read.
-            leaves: children of the cloud, in order.
+            seat: of the server.
             transport: has the book of the round.
-            port: makes probes, and puts the cloud's questions to clients.
-            own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
+            port: makes probes, and puts questions to clients.
         """
-        self._config = config
-        self._leaves = leaves
+        self.path = seat.path
+        self.prefix = "/".join(filter(None, (dotted(seat.path), _CLOUD)))
+        self.labels = np.arange(len(seat.children))
+        self.minutes = Minutes(seat.path)
+        self._seat, self._children = seat, seat.children
+        self._cloud = seat.cloud
         self._transport = transport
         self._port = port
-        self._own_layers = own_layers
+        self._leaves = [leaf for child in self._children for leaf in leaves_below(child)]
+        self._child_of = {leaf.index: leaf.path[len(seat.path)] for leaf in self._leaves}
+        self.gates = Gates(self._children, seat.gate, seat.personal)
+        self._begun: CloudRound | None = None
 
-    def hold(self, begun: CloudRound) -> CloudStep:
-        """Let the cloud cluster the leaves, and give them its offers.
+    # --- a round --------------------------------------------------------------------------------------------
 
-        Args:
-            begun: the present global round.
-        """
-        leaves, book = self._leaves, self._transport.book
-        brought = [leaf.contribution(version=book.global_round) for leaf in leaves]
-        leaf_of = self._leaf_of()
-        losses = {client: (leaf_of[client], loss) for client, loss in book.train_loss.items()}
-        meeting = begun.meet(brought, book.global_round, losses, self._dispersion())
-        start = meeting.probe_start()
-        last_leaf_round = book.global_round * self._config.hierarchy.leaf_rounds_per_global
-        probe = None
-        if start is not None:
-            updates = begun.probed_updates(start, book.global_round)
-            as_first = start is begun.first  # then clients repeat the draws of the first leaf round
-            probe = self._of_children(
-                self._port.probe(start, 1, updates, PROBE, begun.setting.even_windows)
-                if as_first
-                else self._port.probe(start, last_leaf_round, updates)
+    def choose_first(self) -> None:
+        """Before the first round: where the server has several models, let every child choose one."""
+        choice = self._cloud.first_choice(len(self._children))
+        if choice is not None:
+            self.labels, models = choice.choose(self._ask(choice.questions))
+            for child, model in zip(self._children, models, strict=True):
+                child.begin(model, int(self.labels[child.number]))
+
+    def begin_if_due(self, leaf_round: int) -> None:
+        """Begin a round of the server with the leaf round that is its first; see the children's models."""
+        number, since = divmod(leaf_round - 1, self._seat.every)
+        if since:
+            return
+        book, root = self._transport.book, not self.path
+        has_gates, received = root or self._seat.gate.enabled, {} if number else self.minutes.received
+        self.minutes = Minutes(
+            self.path, number + 1, self.labels, self._cloud.groups, has_gates, received=received
+        )
+        self._begun = self._cloud.begin([child.model for child in self._children], number + 1)
+        if root:
+            book.root = self.minutes
+        else:
+            book.inner.append(self.minutes)
+        wanted, begun = book.wanted, self._begun
+        if begun.updates is not None:
+            wanted.receivers.append(Receiver(begun.updates, self._child_of))
+        wanted.alone |= self._indices(begun.alone)
+        wanted.dispersion |= begun.memory.needs("dispersion")
+
+    def _indices(self, children: Collection[int]) -> frozenset[int]:
+        """Leaves among children, by their numbers."""
+        return frozenset(leaf.index for leaf in self._leaves if self._child_of[leaf.index] in children)
+
+    def hold_if_due(self, leaf_round: int) -> None:
+        """After the leaf rounds of a round with a step: group the children and make them offers."""
+        if self._cloud.is_due(self.minutes.number):
+            step = self._held(leaf_round)
+            if self.minutes.number > self._cloud.start_round:
+                self.minutes.labels_before = self.labels
+            self.labels = self.minutes.labels = step.labels
+
+    def combine(self, leaf_round: int) -> None:
+        """Carry out the end of a region's round: the step, the children's gates, new drifts."""
+        region, book, keep = self._seat.region, self._transport.book, self._transport.shared.keep
+        assert region is not None
+        region.gather(book.global_round, keep)
+        self.hold_if_due(leaf_round)
+        self._transport.lap("cluster")
+        asked = self.gates.asked(self.minutes)
+        evaluated = (
+            {}
+            if self.gates.is_foreseen(self.minutes)
+            else self._port.evaluate(asked.of_leaves(self._children))
+        )
+        self.gates.decide(self.minutes, asked, evaluated)
+        if self._cloud.has_rule and (made := self._one_offer()) is not None:
+            region.stand_at(made)
+        self.begin_new_drifts()
+        for child in self._children:
+            if isinstance(child, Region):
+                child.depart()
+        region.keep_states(keep)
+        self._transport.lap("gate")
+
+    def _one_offer(self) -> State | None:
+        """The model that all children were offered, if it is one."""
+        models = {id(offer.model): offer.model for mine in self.minutes.offers for offer in mine.values()}
+        is_one = len(models) == 1 and all(self.minutes.offers)
+        return next(iter(models.values())) if is_one else None
+
+    def begin_new_drifts(self) -> None:
+        """After a step and its gates: correct each child towards those it stands together with."""
+        book, step, region = self._transport.book, self.minutes.step, self._seat.region
+        if step is None or self._children[0].drift is None:
+            return
+        groups = [
+            cloud_control.group_of(
+                int(label) if step.memberships is None else "family",
+                child.model,
+                self.minutes.offers_to(child),
             )
-        hearing = meeting.hear(probe, [leaf.models.trial for leaf in leaves], self._all_folds())
-        step = hearing.finish(self.ask(hearing.questions) if any(hearing.questions) else None)
-        cloud_control.arrive(leaves)
+            for label, child in zip(self.labels, self._children, strict=True)
+        ]
+        cloud_control.depart(self._children, groups, self._seat.own_layers, step.memberships)
+        if region is not None:
+            region.correct_below()
+        for child in self._children:
+            if region is None:
+                child.be_corrected(None)  # by nobody above the cloud: a region tells those below of its own
+            child.keep_states(self._transport.shared.keep)
+            book.note_correction(child)
+
+    # --- its step -------------------------------------------------------------------------------------------
+
+    def _held(self, leaf_round: int) -> CloudStep:
+        """Let the server group its children, and give them its offers."""
+        children, book, begun, minutes = self._children, self._transport.book, self._begun, self.minutes
+        assert begun is not None
+        brought = [child.contribution(version=book.global_round) for child in children]
+        child_of = self._child_of_client()
+        losses = {c: (child_of[c], loss) for c, loss in book.train_loss.items() if c in child_of}
+        meeting = begun.meet(brought, minutes.number, losses, self._dispersion())
+        start = meeting.probe_start()
+        probe = None if start is None else self._probe(begun, start, leaf_round)
+        hearing = meeting.hear(probe, [child.models.trial for child in children], self._all_folds())
+        step = hearing.finish(self._ask(hearing.questions) if any(hearing.questions) else None)
+        cloud_control.arrive(children)
         step = self._kept(step)
-        book.note_cloud_step(step, self._offers(step.offers), leaves)
-        for leaf, cluster, trial in zip(leaves, step.offers, step.trials, strict=True):
-            leaf.models.meet_cloud(
-                cluster if leaf.unseen_clients and leaf.clients else None,
+        book.note_cloud_step(minutes, step, self._offers(step.offers), children)
+        for child, cluster, trial in zip(children, step.offers, step.trials, strict=True):
+            child.models.meet_cloud(
+                cluster if child.unseen_clients and child.clients else None,
                 trial,
-                step.folds.get(leaf.index, ()),
+                step.folds.get(child.number, ()),
             )
         return step
 
-    def _leaf_of(self) -> dict[int, int]:
-        """Partition id → child of the cloud, of clients that train."""
-        return {client: leaf.index for leaf in self._leaves for client in leaf.clients}
+    def _child_of_client(self) -> dict[int, int]:
+        """Partition id → child above it, of clients that train: they may have moved."""
+        return {client: child.number for child in self._children for client in child.clients}
+
+    def _probe(self, begun: CloudRound, start: State, leaf_round: int) -> Probe:
+        """Probe of the children from a model."""
+        updates = begun.probed_updates(start, self.minutes.number)
+        receiver = None if updates is None else Receiver(updates, self._child_of)
+        if start is begun.first:  # then clients repeat the draws of the first leaf round
+            windows = begun.setting.even_windows
+            return self._of_children(self._port.probe(self._leaves, start, 1, receiver, PROBE, windows))
+        return self._of_children(self._port.probe(self._leaves, start, leaf_round, receiver))
 
     def _dispersion(self) -> np.ndarray | None:
         """How far clients' models lie apart at each child: of a region the mean over its leaves (S,)."""
         known = self._transport.book.dispersion
-        if not self._transport.book.needs_dispersion:
+        if not self._transport.book.wanted.dispersion:
             return None
-        found = [[known[leaf.index] for leaf in leaves_below(s) if leaf.index in known] for s in self._leaves]
+        found = [
+            [known[leaf.index] for leaf in leaves_below(s) if leaf.index in known] for s in self._children
+        ]
         return np.array([float(np.mean(values)) if values else np.nan for values in found])
 
     def _of_children(self, probe: Probe) -> Probe:
-        """Probe of the cloud's children, given one of all leaves: of a region the mean over its leaves."""
+        """Probe of the children, given one of all leaves: of a region the mean over its leaves."""
+        of_leaf = dict(zip((leaf.index for leaf in self._leaves), probe.models, strict=True))
         models: list[State] = []
-        for server in self._leaves:
+        for server in self._children:
             below = leaves_below(server)
-            brought = [Contribution(leaf.index, probe.models[leaf.index], leaf.weight, 0) for leaf in below]
+            brought = [Contribution(leaf.index, of_leaf[leaf.index], leaf.weight, 0) for leaf in below]
             models.append(mean_of(brought) if server.below else brought[0].state)
         return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
-        """Leaf → client → model trained without it: by forks where there are any."""
+        """Leaf among the children → client → model trained without it: by forks where there are any."""
+        assert self._begun is not None
+        wanted, known = self._indices(self._begun.alone), self._transport.book.folds
+        found = {self._child_of[leaf]: folds for leaf, folds in known.items() if leaf in wanted}
         forks = {
-            leaf.index: by_client(leaf.clients, leaf.models.folds)
-            for leaf in self._leaves
-            if leaf.models.folds
+            child.number: by_client(child.clients, child.models.folds)
+            for child in self._children
+            if child.models.folds
         }
-        return {**self._transport.book.folds, **forks}
+        return {**found, **forks}
 
-    def ask(self, questions: Questions) -> Answers:
-        """Let clients evaluate the models that the cloud asks about, on the windows that it asks for."""
-        split: SplitName = "train" if self._config.cluster.asks_training_losses else "val"
+    def _ask(self, questions: Questions) -> Answers:
+        """Let clients evaluate the models that the server asks about, on the windows that it asks for."""
+        split: SplitName = "train" if self._cloud.asks_training_losses else "val"
         book, once = self._transport.book, Once(self._transport.shared.keep)
         models = {
-            leaf: {role: once(model) for role, model in roles.items()} for leaf, roles in enumerate(questions)
+            child: {role: once(model) for role, model in roles.items()}
+            for child, roles in enumerate(questions)
         }
-        book.note_questions([models[leaf.index] for leaf in self._leaves], self._leaves)
+        book.note_questions(self.minutes, [models[child.number] for child in self._children], self._children)
         bytes_before = book.downlink_bytes
-        asked = Asked(models, (split,)).of_leaves(self._leaves)
+        asked = Asked(models, (split,)).of_leaves(self._children)
         evaluated = self._port.evaluate(asked, phase="cluster")
         return collect_answers(
             evaluated,
-            leaf_of=self._leaf_of(),
+            leaf_of=self._child_of_client(),
             windows=self._port.windows(split),
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
 
     def _kept(self, step: CloudStep) -> CloudStep:
-        """A cloud step whose models lie where large states do."""
+        """A step whose models lie where large states do."""
         once = Once(self._transport.shared.keep)
         offers, trials = (
             [None if model is None else once(model) for model in models]
@@ -148,34 +312,33 @@ class Meetings:
         return replace(step, offers=offers, trials=trials, folds=folds)
 
     def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
-        """Offer for every leaf: its cluster's model."""
-        models, weights = [leaf.model for leaf in self._leaves], [leaf.weight for leaf in self._leaves]
-        blends = blends_of(self._config.cluster.blend)
-        offers = make_offers(models, clusters, weights, blends, self._own_layers)
+        """Offer for every child: its cluster's model."""
+        models, weights = (
+            [child.model for child in self._children],
+            [child.weight for child in self._children],
+        )
+        # a region's leaves put their own entries in
+        kept = () if self._children[0].below else self._seat.own_layers
+        offers = make_offers(models, clusters, weights, blends_of(self._cloud.blend), kept)
         once = Once(self._transport.shared.keep)
         return [
             {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()}
-            if leaf.clients
+            if child.clients
             else {}  # all have gone to other leaves: it keeps its model
-            for leaf, mine in zip(self._leaves, offers, strict=True)
+            for child, mine in zip(self._children, offers, strict=True)
         ]
 
-    def begin_new_drifts(self, labels: np.ndarray) -> None:
-        """After a cloud step and its gates: correct each leaf towards those it stands together with.
+    # --- state that survives the process --------------------------------------------------------------------
 
-        Args:
-            labels: (S,) the cluster of each leaf.
-        """
-        book = self._transport.book
-        shares = None if book.step is None else book.step.memberships
-        groups = [
-            cloud_control.group_of(
-                int(label) if shares is None else "family", leaf.model, book.offers_to(leaf)
-            )
-            for label, leaf in zip(labels, self._leaves, strict=True)
-        ]
-        cloud_control.depart(self._leaves, groups, self._own_layers, shares)
-        for leaf in self._leaves:
-            leaf.be_corrected(None)  # by nobody above the cloud: a region tells those below of its own
-            leaf.keep_states(self._transport.shared.keep)
-            book.note_correction(leaf)
+    def states(self) -> dict[str, State]:
+        """States that its next round needs of those before."""
+        return self._cloud.states()
+
+    def facts(self) -> dict[str, Any]:
+        """Further state as JSON."""
+        return {"labels": self.labels.tolist(), "cloud": self._cloud.facts()}
+
+    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
+        """Restore the result of `states` and `facts`."""
+        self.labels = np.array(facts["labels"], dtype=np.int64)
+        self._cloud.restore(states, facts["cloud"])

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from fedge.cloud.step import Probe
-from fedge.clustering.updates import Updates
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Asked
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.transport import Transport
+from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 
 if TYPE_CHECKING:
@@ -45,18 +45,20 @@ class LeafPort(Protocol):
 
     def probe(
         self,
+        leaves: Sequence[Leaf],
         start: State,
         leaf_round: int,
-        updates: Updates | None,
+        receiver: Receiver | None,
         line: Literal["leaf", "probe"] = LEAF,
         most_windows: int = 0,
     ) -> Probe:
-        """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
+        """Let leaves train one model for a leaf round, which counts for nothing but comparison.
 
         Args:
+            leaves: that do.
             start: the model.
             leaf_round: of the random streams.
-            updates: takes in clients' updates of it; None where nobody needs them.
+            receiver: takes in clients' updates of it; None where nobody needs them.
             line: "probe" to train as in global round 1.
             most_windows: on which each client trains; 0 for all that it has.
         """

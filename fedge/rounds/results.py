@@ -156,8 +156,8 @@ class ServerResult:
 
     Attributes:
         path: from the root down; () is the root.
-        cluster: of the child of the cloud that it stands under, or is; None for the root.
-        gate: decision of a child of the cloud; None for other servers.
+        cluster: of the server above it, or as that server's; None for the root.
+        gate: its decision on what it was offered; None where it has no choice.
         uplink_bytes, downlink_bytes: arrays to and from the server above; None where nothing was sent.
         num_clients: below it, that train.
         train_samples: of those.
@@ -175,6 +175,20 @@ class ServerResult:
 
 
 @dataclass(frozen=True)
+class InnerStep:
+    """Step of a server below the cloud that groups its children, or offers them models.
+
+    Attributes:
+        path: of the server.
+        number: of its own round: 1, 2, …
+    """
+
+    path: Path
+    number: int
+    step: CloudStep
+
+
+@dataclass(frozen=True)
 class RoundResult:
     """One global round.
 
@@ -185,6 +199,7 @@ class RoundResult:
         uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
         cloud_uplink_bytes, cloud_downlink_bytes: arrays from servers to those above them and back.
         servers: from the root down; empty on the virtual clock.
+        inner_steps: of servers below the cloud, in the order of their rounds.
         tier_names: of the servers, from the root down.
         churn: of a cloud step, against the labels before it (`fedge.metrics.agreement.churn`); None for the
             first.
@@ -221,6 +236,7 @@ class RoundResult:
     models: Sequence[ModelResult] = ()
     common: Sequence[CommonResult] = ()
     servers: Sequence[ServerResult] = ()
+    inner_steps: Sequence[InnerStep] = ()
     tier_names: Sequence[str] = ()
     moment: VersionRow | None = None
     virtual_s: float | None = None

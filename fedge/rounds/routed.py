@@ -4,23 +4,24 @@ One queue over all leaves, largest clients first, so no worker waits for a leaf;
 the leaf of their client.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from flwr.app import Message
 
 from fedge.cloud.step import Probe
-from fedge.clustering.updates import Updates
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.joint import joint_question, parts_of
 from fedge.exchange.round_context import LEAF, is_of_version
+from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Asked, Evaluating
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
+from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.tasks.chosen import task_of
 
@@ -92,14 +93,15 @@ class RoutedLeaves:
 
     def probe(
         self,
+        leaves: Sequence[Leaf],
         start: State,
         leaf_round: int,
-        updates: Updates | None,
+        receiver: Receiver | None,
         line: Literal["leaf", "probe"] = LEAF,
         most_windows: int = 0,
     ) -> Probe:
-        """Run one exchange in which all leaves' clients train one model."""
-        return self._leaf_rounds.probe(start, leaf_round, updates, line, most_windows)
+        """Run one exchange in which the clients of leaves train one model."""
+        return self._leaf_rounds.probe(leaves, start, leaf_round, receiver, line, most_windows)
 
     def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
         """Run one exchange in which clients evaluate models."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from fedge.cloud.region import leaves_below
 from fedge.config.tree import Path
 from fedge.exchange.evaluate import pooled
@@ -14,26 +12,26 @@ from fedge.rounds.results import ServerResult
 from fedge.serving.gate import GateResult
 
 
-def server_rows(book: RoundBook, servers: Sequence[Server], labels: np.ndarray) -> list[ServerResult]:
+def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult]:
     """Rows of all servers, from the root down; a server is followed by those below it.
 
     Args:
         book: of the round, gates decided.
         servers: children of the cloud, in order.
-        labels: (S,) cluster of each of them.
     """
     leaves = [leaf for server in servers for leaf in leaves_below(server)]
-    gates = dict(enumerate(book.gates))
-    rows = [_row(book, (), leaves)]
-    for number, server in enumerate(servers):
-        rows += _rows_below(book, server, int(labels[number]), gates.get(number))
-    return rows
+    return [_row(book, (), leaves), *(row for server in servers for row in _rows_below(book, server, None))]
 
 
-def _rows_below(book: RoundBook, server: Server, cluster: int, gate: GateResult | None) -> list[ServerResult]:
-    """Row of a server, and of those below it; only a child of the cloud has a gate."""
+def _rows_below(book: RoundBook, server: Server, cluster: int | None) -> list[ServerResult]:
+    """Row of a server, and of those below; where nobody groups, a server is in the cluster of its parent."""
+    minutes = book.minutes_of(server.path[:-1])
+    gate = None
+    if minutes is not None:
+        gate = minutes.gates[server.number] if minutes.has_gates and minutes.gates else None
+        cluster = int(minutes.labels[server.number]) if minutes.groups or cluster is None else cluster
     row = _row(book, server.path, leaves_below(server), cluster, gate)
-    return [row, *(each for below in server.below for each in _rows_below(book, below, cluster, None))]
+    return [row, *(each for below in server.below for each in _rows_below(book, below, cluster))]
 
 
 def _row(

@@ -18,17 +18,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.region import Region, all_regions, leaves_below
-from fedge.cloud.step import CloudRound
 from fedge.config.config import Config
 from fedge.config.parts import RULES
-from fedge.config.tree import dotted
+from fedge.config.tree import Path, dotted
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
@@ -38,8 +34,7 @@ from fedge.leaf.server import Server, take_in_given
 from fedge.rounds import lines
 from fedge.rounds.common_test import CommonTest
 from fedge.rounds.evaluation import Asked
-from fedge.rounds.gates import asked_for_gates, clients_evaluate, decide_again, decide_gates, is_foreseen
-from fedge.rounds.meeting import Meetings
+from fedge.rounds.meeting import Meetings, seat_of
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.results import RoundResult
@@ -53,8 +48,6 @@ from fedge.states.memory import Kept
 from fedge.tasks.chosen import task_of
 
 logger = logging.getLogger(__name__)
-
-_CLOUD = "cloud/"  # before the name of a state that the cloud keeps
 
 RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 """(result, laps) of a global round → whether the run is to end after it."""
@@ -99,6 +92,7 @@ class HierarchicalStrategy:
         facilities: Facilities,
         on_round: RoundHook,
         make_port: PortMaker = RoutedLeaves,
+        inner: Mapping[Path, CloudAggregator] | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -110,6 +104,7 @@ class HierarchicalStrategy:
             facilities: shared by all rounds.
             on_round: called with every round's result and laps.
             make_port: gives the leaf servers; by default they are a part of this process.
+            inner: paths of regions that meet their children, too, with the parts by which they do.
         """
         config = task.config
         self.branches = list(branches)
@@ -117,14 +112,15 @@ class HierarchicalStrategy:
         self._regions = all_regions(self.branches)
         self._task = task
         self._config = config
-        self._cloud = cloud
         self._on_round = on_round
         samples = {c: count for leaf in self.leaves for c, count in leaf.train_samples.items()}
-        branch_of = {leaf.index: branch.index for branch in branches for leaf in leaves_below(branch)}
-        self._transport = Transport(facilities, samples, config.guard.retries, branch_of)
+        self._transport = Transport(facilities, samples, config.guard.retries)
         self._port = make_port(Around(task, self.leaves, self._transport))
-        self._meetings = Meetings(config, self.branches, self._transport, self._port, task.own_layers)
-        self._labels = np.arange(len(self.branches))  # until the first cloud step each stands alone
+        self._clouds = {(): cloud, **(inner or {})}
+        known = self.branches, self._regions, task.own_layers
+        seats = {path: seat_of(config, path, of, *known) for path, of in self._clouds.items()}
+        self._meetings = {path: Meetings(seat, self._transport, self._port) for path, seat in seats.items()}
+        self._root = self._meetings[()]
         self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
         self._releases = 0  # leaf rounds so far, of all lines
         self._mover = mover_of(config, task.seed, self.leaves)
@@ -153,7 +149,8 @@ class HierarchicalStrategy:
         self._transport.timeout_s = timeout_s
         keep = self._transport.shared.keep
         initial = keep(dict(initial))  # the cloud's own is another, as it is after a resume
-        self._cloud.know_first(initial)
+        for cloud in self._clouds.values():
+            cloud.know_first(initial)
         for branch in self.branches:
             if self._restored is None:
                 branch.begin(initial)
@@ -175,20 +172,20 @@ class HierarchicalStrategy:
         self._transport.begin_round(global_round)
         self._transport.hooks.begin_round(global_round)
         if self._mover is not None:
-            keep = self._transport.shared.keep
-            came_from = self._mover.let_go(global_round, self.leaves, self._cloud, keep)
-            self._transport.book.came_from = came_from
+            given = global_round, self.leaves, self._clouds[()], self._transport.shared.keep
+            self._transport.book.came_from = self._mover.let_go(*given)
         if global_round == 1:
-            self._choose_first()
-        begun = self._cloud.begin([branch.model for branch in self.branches], global_round)
-        self._transport.book.updates, self._transport.book.alone = begun.updates, begun.alone
-        self._transport.book.needs_dispersion = begun.memory.needs("dispersion")
+            for meetings in self._meetings.values():
+                meetings.choose_first()
         self._train(global_round)
         sent = deepcopy(self._transport.book.traffic)
-        if self._cloud.is_due(global_round):
-            self._meet_cloud(begun)
+        self._root.hold_if_due(global_round * self._config.hierarchy.leaf_rounds_per_global)
         self._transport.lap("cluster")
-        evaluates = clients_evaluate(self._config, self.branches, self._transport.book, num_rounds)
+        evaluates = (  # served models: it is due, or a decision needs it
+            self._config.evaluate.is_due(global_round, num_rounds)
+            or personal.is_due(self._config.personal, global_round, num_rounds)
+            or not self._root.gates.is_foreseen(self._root.minutes)
+        )
         self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
         if self._time is not None:
             self._time.meet(self.branches, moved(self._transport.book.traffic, sent))
@@ -197,25 +194,17 @@ class HierarchicalStrategy:
         if evaluates:
             self._evaluate_models()
             if self._task.common is not None:
-                self._task.common.note(self.leaves, self._labels, self._transport.book)
+                self._task.common.note(self.leaves, self._transport.book)
         truth = None if self._task.truth is None else self._task.truth(global_round)
         learned = task_of(self._config.train)
         book = self._transport.book
-        result = book.result(self.leaves, self._labels, truth, learned)
-        servers = server_rows(book, self.branches, self._labels)
+        result = book.result(self.leaves, truth, learned)
+        servers = server_rows(book, self.branches)
         names = self._config.hierarchy.tier_names
         result = replace(result, servers=servers, releases=self._releases, tier_names=names)
         if self._time is None:
             return result
         return replace(result, virtual_s=self._time.now_s, joules=self._time.joules)
-
-    def _choose_first(self) -> None:
-        """Before the first round: where the cloud has several models, let every child choose one."""
-        choice = self._cloud.first_choice(len(self.branches))
-        if choice is not None:
-            self._labels, models = choice.choose(self._meetings.ask(choice.questions))
-            for branch, model in zip(self.branches, models, strict=True):
-                branch.begin(model, int(self._labels[branch.index]))
 
     def _train(self, global_round: int) -> None:
         """Let leaves train: their models, and the lines beside them.
@@ -226,6 +215,8 @@ class HierarchicalStrategy:
         per_global = self._config.hierarchy.leaf_rounds_per_global
         hooks, book = self._transport.hooks, self._transport.book
         for leaf_round in range((global_round - 1) * per_global + 1, global_round * per_global + 1):
+            for meetings in self._meetings.values():
+                meetings.begin_if_due(leaf_round)
             hooks.begin_leaf_round(global_round, leaf_round)
             # first, so that all lines train with the same control variates
             for training in lines.beside(self.leaves):
@@ -237,25 +228,29 @@ class HierarchicalStrategy:
                 raise RunError(
                     f"no client could train in global round {global_round}; client {client}: {failure}"
                 )
-            book.updates = None  # later leaf rounds start from different models
+            book.wanted.receivers.clear()  # later leaf rounds start from different models
             hooks.end_leaf_round(global_round, leaf_round, counted, book.train_loss, book.failures)
             self._combine(leaf_round)
 
     def _combine(self, leaf_round: int) -> None:
-        """Let those regions take the mean of the servers below them whose round ends with a leaf round.
+        """Let those regions combine the servers below them whose round ends with a leaf round.
 
         Raises:
             FloatingPointError: a mean is not finite.
         """
-        rounds = self._config.hierarchy.rounds_of_tiers
         for region in self._regions:  # lowest tier first
-            if leaf_round % (self._config.hierarchy.leaf_rounds * prod(rounds[len(region.path) :])) == 0:
-                book = self._transport.book
-                sent = deepcopy(book.traffic)
+            meetings = self._meetings.get(region.path)
+            if leaf_round % self._config.hierarchy.leaf_rounds_of(len(region.path)):
+                continue
+            book = self._transport.book
+            sent = deepcopy(book.traffic)
+            if meetings is not None:
+                meetings.combine(leaf_round)
+            else:
                 region.combine(book.global_round, self._transport.shared.keep)
                 book.note_region(region)
-                if self._time is not None:
-                    self._time.meet(region.below, moved(book.traffic, sent))
+            if self._time is not None:
+                self._time.meet(region.below, moved(book.traffic, sent))
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
@@ -268,14 +263,6 @@ class HierarchicalStrategy:
         self._releases += 1
         return counted
 
-    def _meet_cloud(self, begun: CloudRound) -> None:
-        """Let the cloud cluster the leaves and make its offers."""
-        book = self._transport.book
-        step = self._meetings.hold(begun)
-        if book.global_round > self._config.cluster.start_round:
-            book.labels_before = self._labels
-        self._labels = step.labels
-
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
         """Whether clients may train for the next round as soon as they have evaluated this one's models.
 
@@ -283,7 +270,7 @@ class HierarchicalStrategy:
         round before it begins, and the row of the round does not wait long for it. Where a client has just
         failed, one thing is asked after the other.
         """
-        config, leaves, book = self._config, self.branches, self._transport.book
+        config, book = self._config, self._transport.book
         return (
             global_round < num_rounds
             and isinstance(self._port, TrainsAhead)
@@ -295,7 +282,7 @@ class HierarchicalStrategy:
             and self._mover is None  # who is where is known when the next round begins
             and not personal.is_due(config.personal, global_round, num_rounds)
             and not book.failures
-            and is_foreseen(config, leaves, book)
+            and self._root.gates.is_foreseen(self._root.minutes)
             and not lines.any_beside(self.leaves)
         )
 
@@ -306,23 +293,22 @@ class HierarchicalStrategy:
             evaluates: clients do; otherwise nothing hangs on it.
             trains_ahead: in the same exchange clients train for the next global round.
         """
-        book = self._transport.book
-        asked = asked_for_gates(self._config, self.branches, book)
+        book, root = self._transport.book, self._root
+        asked = root.gates.asked(root.minutes)
         of_leaves = asked.of_leaves(self.branches)
         if evaluates and not trains_ahead:
             book.evaluated = self._port.evaluate(of_leaves)
-        decide_gates(self._config, self.branches, book, asked)
-        if book.step and self.branches[0].drift is not None:
-            self._meetings.begin_new_drifts(self._labels)
+        root.gates.decide(root.minutes, asked, book.evaluated)
+        root.begin_new_drifts()
         for region in self._regions:
             region.depart()
-        if book.step:
+        if root.minutes.step:
             take_in_given(self.branches)
         if trains_ahead:
             assert isinstance(self._port, TrainsAhead)
             first = book.global_round * self._config.hierarchy.leaf_rounds_per_global + 1
             book.evaluated = self._port.evaluate_and_train(of_leaves, lines.own_models(self.leaves), first)
-            decide_again(self._config, self.branches, book)
+            root.gates.decide_again(root.minutes, book.evaluated)
         self._transport.lap("gate")
 
     def _personalise(self, global_round: int) -> None:
@@ -365,7 +351,9 @@ class HierarchicalStrategy:
         """States that the next global round starts from: ``<path>/<kind>``, ``cloud/<kind>``."""
         servers: list[Leaf | Region] = [*self.leaves, *self._regions]
         own = {f"{dotted(each.path)}/{kind}": s for each in servers for kind, s in each.states().items()}
-        return own | {_CLOUD + kind: state for kind, state in self._cloud.states().items()}
+        for meetings in self._meetings.values():
+            own |= {meetings.prefix + kind: state for kind, state in meetings.states().items()}
+        return own
 
     def client_controls(self) -> dict[int, State]:
         """Partition id → SCAFFOLD's c_i, of clients whose c_i is not zero, in order."""
@@ -382,10 +370,11 @@ class HierarchicalStrategy:
 
     def facts(self) -> dict[str, Any]:
         """Further state for the next global round, as JSON."""
+        inner = {dotted(path): meetings.facts() for path, meetings in self._meetings.items() if path}
         return {
-            "labels": self._labels.tolist(),
+            **self._root.facts(),
             "leaves": [leaf.facts() for leaf in self.leaves],
-            "cloud": self._cloud.facts(),
+            **({"inner": inner} if inner else {}),
             **({"regions": [region.facts() for region in self._regions]} if self._regions else {}),
             **({} if self._mover is None else {"places": [list(leaf.clients) for leaf in self.leaves]}),
             "releases": self._releases,
@@ -401,8 +390,9 @@ class HierarchicalStrategy:
             leaf.restore(_under(f"{dotted(leaf.path)}/", states), own_facts)
         for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):
             region.restore(_under(f"{dotted(region.path)}/", states), own_facts)
-        self._labels = np.array(facts["labels"], dtype=np.int64)
-        self._cloud.restore(_under(_CLOUD, states), facts["cloud"])
+        for path, meetings in self._meetings.items():
+            own_facts = facts["inner"][dotted(path)] if path else facts
+            meetings.restore(_under(meetings.prefix, states), own_facts)
         self._releases = int(facts.get("releases", 0))
         self._port.restore(facts.get("port", {}))
         if self._time is not None:

@@ -13,7 +13,6 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.cloud.step import Probe
-from fedge.clustering.updates import Updates
 from fedge.config.config import Config
 from fedge.exchange.content import ARRAYS, CONTROL
 from fedge.exchange.failure import MEMORY_LOST, Failure
@@ -32,6 +31,7 @@ from fedge.leaf.turns import Turns
 from fedge.process.threads import in_threads
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.transport import Transport
+from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.states.records import to_record
 from fedge.training.schedule import local_training
@@ -121,11 +121,12 @@ class LeafRounds:
                 counted = counted.without(refused)
             if training.line == LEAF:
                 self._note_turns(leaf, counted.replies, leaf_round)
-                self._note_updates(self._transport.book.updates, leaf, counted.replies)
-                if self._transport.book.needs_dispersion and counted.replies:
+                wanted = self._transport.book.wanted
+                _note_updates(wanted.receivers_of(leaf.index), leaf, counted.replies)
+                if wanted.dispersion and counted.replies:
                     states = [reply.state for reply in counted.replies.values()]
                     self._transport.book.dispersion[leaf.index] = dispersion(states, leaf.parameter_names)
-                if leaf.index in self._transport.book.alone:
+                if leaf.index in wanted.alone:
                     self._transport.book.folds[leaf.index] = _folds(counted.replies)
             self._note(training, leaf, checked, counted)
             total += len(counted.replies)
@@ -204,48 +205,55 @@ class LeafRounds:
 
     def probe(
         self,
+        leaves: Sequence[Leaf],
         start: State,
         leaf_round: int,
-        updates: Updates | None,
+        receiver: Receiver | None,
         line: Literal["leaf", "probe"] = LEAF,
         most_windows: int = 0,
     ) -> Probe:
-        """Let all leaves train one model for a leaf round, which counts for nothing but comparison.
+        """Let leaves train one model for a leaf round, which counts for nothing but comparison.
 
         Args:
+            leaves: that do.
             start: the model.
             leaf_round: of the random streams.
-            updates: takes in clients' updates of it; None where nobody needs them.
+            receiver: takes in clients' updates of it; None where nobody needs them.
             line: "probe" to train as in global round 1.
             most_windows: on which each client trains; 0 for all that it has.
         """
         transport, keep = self._transport, self._transport.shared.keep
         start = keep(start)
-        nodes = [transport.clients.node(client) for leaf in self._leaves for client in leaf.clients]
+        nodes = [transport.clients.node(client) for leaf in leaves for client in leaf.clients]
         context = replace(transport.context(leaf_round, line), most_windows=most_windows)
         messages = train_messages(nodes, to_record(start), context)
         transport.clients.send_tickets(messages, {ARRAYS: start})
         by_node = {message.metadata.dst_node_id: message for message in messages}
-        for leaf in self._leaves:
+        for leaf in leaves:
             if leaf.algorithm is not None:
                 of_clients = {client: transport.clients.node(client) for client in leaf.clients}
                 leaf.algorithm.tell([by_node[node] for node in of_clients.values()], of_clients)
         exchange = transport.train(messages, phase="cluster")
-        lines = own_models(self._leaves)
+        lines = own_models(leaves)
         per_leaf = self._checked_replies(lines, exchange.replies.values(), start, most_windows)
         means: list[State | None] = []
-        for leaf in self._leaves:
+        for leaf in leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}
             transport.book.uplink_bytes += sum(reply.uplink_bytes for reply in replies.values())
-            self._note_updates(updates, leaf, replies)
+            _note_updates([receiver] if receiver else [], leaf, replies)
             means.append(finite_mean(contributions(replies))[0])
-        return Probe(start, [start if mean is None else keep(mean) for mean in means], updates)
+        return Probe(
+            start,
+            [start if mean is None else keep(mean) for mean in means],
+            None if receiver is None else receiver.updates,
+        )
 
-    def _note_updates(self, updates: Updates | None, leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
-        """Take in the models that a leaf's clients have trained, where somebody needs them."""
-        if updates is not None:
-            for client, reply in replies.items():
-                updates.note(client, self._transport.book.branch(leaf), reply.state, reply.samples)
+
+def _note_updates(receivers: Sequence[Receiver], leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
+    """Give those who want them the models that a leaf's clients have trained."""
+    for receiver in receivers:
+        for client, reply in replies.items():
+            receiver.note(client, leaf.index, reply.state, reply.samples)
 
 
 def _folds(replies: Mapping[int, TrainReply]) -> dict[int, State]:

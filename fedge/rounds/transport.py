@@ -72,7 +72,6 @@ class Transport:
         facilities: Facilities,
         train_samples: Mapping[int, int],
         retries: int,
-        branch_of: Mapping[int, int] | None = None,
     ) -> None:
         """Stand ready.
 
@@ -80,13 +79,11 @@ class Transport:
             facilities: of the run.
             train_samples: partition id → training windows, by which the largest client is sent to work first.
             retries: how often a message is sent again to a client that failed.
-            branch_of: leaf → child of the cloud above it; each is its own by default.
         """
         self.clients = facilities.clients
         self.shared = facilities.shared
         self.hooks = facilities.hooks
-        self._branch_of = dict(branch_of or {})
-        self.book = RoundBook(0, branch_of=self._branch_of)
+        self.book = RoundBook(0)
         self.seconds_per_window = _NO_TIME
         self.train_s = 0.0
         self.timeout_s = _TIMEOUT_S
@@ -98,7 +95,7 @@ class Transport:
 
     def begin_round(self, global_round: int) -> None:
         """Open the book of a global round."""
-        self.book = RoundBook(global_round, began=self._clock.began, branch_of=self._branch_of)
+        self.book = RoundBook(global_round, began=self._clock.began)
         if global_round == 1:
             self.book.downlink_bytes += self._facilities.once_bytes * len(self.clients)
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fedge.cloud.region import leaves_below
 from fedge.config.tree import Path
+from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.rounds.results import Traffic
 
@@ -113,7 +114,7 @@ class VirtualTime:
     def _come_down(self, server: Server, when: float, traffic: Mapping[Path, Traffic]) -> None:
         """Let a model go down to a server at some time, and on to all leaves below it."""
         when += self._pace.link(traffic.get(server.path, Traffic()).down)
-        if not server.below:
+        if isinstance(server, Leaf):
             self._at[server.index] = when
         for below in server.below:
             self._come_down(below, when, traffic)

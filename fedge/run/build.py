@@ -10,7 +10,7 @@ from torch import nn
 from fedge.algorithm.making import leaf_part_of
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
-from fedge.cloud.region import Region
+from fedge.cloud.region import Region, all_regions
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.registry import own_models
@@ -24,6 +24,7 @@ from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.parts import CLIENT_SELECTIONS, OF_THE_TASK, SGD, TASKS
 from fedge.config.traits import NATIVE
+from fedge.config.tree import Path as TreePath
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
@@ -61,6 +62,7 @@ from fedge.training.models import layer_names, parameter_names, variance_names
 from fedge.training.start import drawn_network, first_state
 
 _NOBODY = Hooks()
+Truth = Callable[[int], Sequence[int]]
 AlgorithmMaker = Callable[[State, Sequence[str]], "LeafAlgorithm | None"]
 
 
@@ -133,26 +135,37 @@ def build_strategy(
     _prepare_sharing(plan, clients, leaves)
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
-    cloud = CloudAggregator(
-        config.cluster,
-        CloudSetting(
-            tuple(trainable), plan.seed, truth, plan.shared.keep, *evidence_asked(config, leaves),
-            rule=cloud_rule(config, trainable),
-        ),
-        lambda number: start_of(plan, network_of(plan, shape, number))[0] if number else state,
-    )  # fmt: skip
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
+    branches = make_branches(config, leaves, own_layers)
+
+    def cloud_at(path: TreePath, below: Sequence[Leaf]) -> CloudAggregator:
+        setting = CloudSetting(
+            tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
+            *evidence_asked(config, below), rule=cloud_rule(config, trainable, len(path)),
+        )  # fmt: skip
+        return CloudAggregator(
+            config.cluster_at(len(path)),
+            setting,
+            lambda number: start_of(plan, network_of(plan, shape, number))[0] if number else state,
+        )
+
+    inner = {
+        region.path: cloud_at(region.path, region.leaves)
+        for region in all_regions(branches)
+        if len(region.path) in config.meeting_tiers
+    }
     common = common_test(plan, shape, dealt, frozen)
     task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers, common)
     facilities = Facilities(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
         _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
-    branches = make_branches(config, leaves)
     uplink = uplink_of_servers(config.uplink, trainable)
     if uplink is not None and len(branches) > 1:  # one server alone has no cloud above it
         _let_send(branches, uplink, plan.seed)
-    strategy = HierarchicalStrategy(task, branches, cloud, facilities, on_round, make_port)
+    strategy = HierarchicalStrategy(
+        task, branches, cloud_at((), leaves), facilities, on_round, make_port, inner
+    )
     return strategy, state
 
 
@@ -192,14 +205,35 @@ def common_test(plan: Plan, shape: DataShape, dealt: Partition, frozen: State) -
     return CommonTest(config.train, network_of(plan, shape), parts, frozen)
 
 
-def cloud_rule(config: Config, trainable: Sequence[str]) -> RuleMaker | None:
-    """How the cloud's models are made of a group's; None for their mean.
+def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Sequence[Leaf]) -> Truth | None:
+    """Round of a server → the group that each of its leaves is truly in; None where nobody knows.
+
+    Args:
+        config: its section on the hierarchy is read.
+        truth: global round → the group of each leaf of the run.
+        path: of the server.
+        leaves: below it, in order.
+    """
+    if truth is None or not path:
+        return truth
+    rounds = config.hierarchy.leaf_rounds_per_global // config.hierarchy.leaf_rounds_of(len(path))
+
+    def below(number: int) -> Sequence[int]:
+        groups = truth((number - 1) // rounds + 1)
+        return [groups[leaf.index] for leaf in leaves]
+
+    return below
+
+
+def cloud_rule(config: Config, trainable: Sequence[str], tier: int = 0) -> RuleMaker | None:
+    """How the models of servers of a tier are made of a group's; None for their mean.
 
     Args:
         config: its section `cloud` is read.
         trainable: entries of a model that train.
+        tier: the root's is 0.
     """
-    if config.cloud.is_mean:
+    if not config.has_rule_at(tier):
         return None
     return RuleMaker(lambda: make_cloud_rule(config.cloud), needed_leaves(config.cloud), tuple(trainable))
 
@@ -313,8 +347,14 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
     return some or even > 0, even
 
 
-def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:
-    """Children of the cloud: the leaves, or regions over them, or regions over those."""
+def make_branches(config: Config, leaves: Sequence[Leaf], own_layers: Collection[str] = ()) -> list[Server]:
+    """Children of the cloud: the leaves, or regions over them, or regions over those.
+
+    Args:
+        config: of the run.
+        leaves: in order; they take their paths.
+        own_layers: entries that a leaf keeps as its own when it takes a model.
+    """
     hierarchy, levels = config.hierarchy, config.scaffold.levels if config.scaffold.enabled else 0
     servers: list[Server] = list(leaves)
     paths = hierarchy.shape.paths(hierarchy.tiers - 1) if hierarchy.tiers > 2 else []
@@ -322,7 +362,13 @@ def make_branches(config: Config, leaves: Sequence[Leaf]) -> list[Server]:
         leaf.path = path
     for tier in range(hierarchy.tiers - 2, 0, -1):
         servers = [
-            Region(path, [s for s in servers if s.path[:-1] == path], levels > hierarchy.tiers - tier)
+            Region(
+                path,
+                [s for s in servers if s.path[:-1] == path],
+                levels > hierarchy.tiers - tier,
+                tier in config.meeting_tiers,
+                own_layers,
+            )
             for path in hierarchy.shape.paths(tier)
         ]
     return servers

@@ -8,6 +8,7 @@ import numpy as np
 from fedge.clustering.membership import Event, words
 from fedge.clustering.reach import STRONG
 from fedge.config.option import shown
+from fedge.records.server_table import path_text
 from fedge.rounds.results import RoundResult
 
 _MOST_CHANGES = 6  # of clusters that are told
@@ -167,9 +168,14 @@ def _in_form(name: str, value: Any) -> Any:
 
 def changes_of(result: RoundResult) -> list[str]:
     """How the clusters changed in a round, a line per change."""
-    events = result.cloud.facts.get("events", ()) if result.cloud else ()
-    tests = result.cloud.facts.get("tests", ()) if result.cloud else ()
-    return [f"round {result.global_round}: {words(event)}{_worth_of_split(event, tests)}" for event in events]
+    steps = [("", result.cloud)] if result.cloud else []
+    steps += [(f", server {path_text(each.path)}", each.step) for each in result.inner_steps]
+    return [
+        f"round {result.global_round}{at}: {words(event)}{_worth_of_split(event, tests)}"
+        for at, step in steps
+        for tests in [step.facts.get("tests", ())]
+        for event in step.facts.get("events", ())
+    ]
 
 
 def _worth_of_split(event: Event, tests: Sequence[Mapping[str, Any]]) -> str:

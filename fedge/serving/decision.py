@@ -157,6 +157,9 @@ def settle(
         models: by role, those evaluated.
         tentatively: whether offers are trained for a round before the gate decides.
     """
-    leaf.models.go_on_with(models[decision.role])
+    if decision.role == OWN:
+        leaf.models.stay()
+    else:
+        leaf.models.go_on_with(models[decision.role])
     if tentatively and offer is not None:
         leaf.models.take_tentatively(offer.model)

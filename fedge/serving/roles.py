@@ -54,7 +54,7 @@ def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client
     """The role, in the evaluate exchange, of the model that a leaf serves.
 
     Every accuracy that a run reports is of this model, unless the name says "shared" or "tuned". A
-    role that is served only to some must have been sent to them (`fedge.rounds.gates.asked_for_gates`).
+    role that is served only to some must have been sent to them (`fedge.rounds.gates.Gates`).
 
     Args:
         gate: the leaf's decision in this round.

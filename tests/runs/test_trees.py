@@ -39,6 +39,18 @@ def test_regions_that_change_nothing_change_no_bit(tmp_path):
     assert moved["models"] != deep["models"]
 
 
+@pytest.mark.extended
+def test_on_hhar_s_clients_regions_that_change_nothing_change_no_bit(tmp_path, shared_data):
+    """27 clients of the nine users, on unequal numbers of windows; the network has BatchNorm."""
+    config = {
+        **small_config(tmp_path), **PLAIN, "train.model": "cnn", "clients": 27,
+        "data.path": str(shared_data / "hhar-9users" / "hhar-9users-128x3.npz"),
+    }  # fmt: skip
+    flat = carry_out({**config, "hierarchy.num-servers": 9}, "flat")
+    deep = carry_out({**config, "hierarchy.tree": "3x3x3"}, "deep")
+    assert [name for name in FLAT_TOO if flat[name] != deep[name]] == []
+
+
 def test_depth_four_by_configuration_alone(tmp_path):
     """Regions of two tiers, SCAFFOLD on four levels, clusters of the cloud's children, gates at those."""
     clusters = {"cluster.enabled": True, "gate.enabled": True, "cluster.tau": 0.5}
@@ -73,7 +85,18 @@ KILLS = (  # where a process kills itself once a global round is done: at a leaf
     ("leaf.leaf", "Leaf", "aggregate_train", (0, 1, 1), 4),
     ("cloud.region", "Region", "combine", (1, 0), 2),
     ("cloud.region", "Region", "combine", (1,), 2),
-    ("rounds.meeting", "Meetings", "hold", (), 1),
+    ("rounds.meeting", "Meetings", "hold_if_due", (), 1),
+)
+GROUPED = {  # servers over leaves group them, and have a rule and gates
+    **DEEP, "cluster.enabled": True, "cluster.method": "agglomerative", "cluster.count": "2",
+    "gate.enabled": True, "cluster.tiers": "2", "gate.tiers": "0,2", "cloud.rule": "fedavgm",
+    "cloud.rule-tiers": "0,1",
+    "scaffold.levels": 1,
+}  # fmt: skip
+KILLS_AT_GROUPS = (
+    ("rounds.meeting", "Meetings", "combine", (1, 0), 2),
+    ("rounds.meeting", "Meetings", "combine", (1,), 2),
+    ("rounds.gates", "Gates", "decide", (), 10),
 )
 KILL = """
 import os, signal
@@ -90,12 +113,15 @@ kind.{name} = killed
 
 
 @pytest.mark.extended
-def test_killed_at_every_tier_it_goes_on_exactly(tmp_path):
-    """A tree of depth 4 of whose processes four kill themselves, each at another tier."""
-    config = {**small_config(tmp_path), **DEEP, "num-server-rounds": 6, "run-name": "killed"}
+@pytest.mark.parametrize(
+    ("tree", "kills"), [(DEEP, KILLS), (GROUPED, KILLS_AT_GROUPS)], ids=["means", "groups"]
+)
+def test_killed_at_every_tier_it_goes_on_exactly(tmp_path, tree, kills):
+    """A tree of depth 4 of whose processes some kill themselves, each at another tier."""
+    config = {**small_config(tmp_path), **tree, "num-server-rounds": 6, "run-name": "killed"}
     words = ["run", ".", "-c", write_overrides(tmp_path, config)]
     folder = tmp_path / "runs" / "killed"
-    for module, kind, name, path, per_round in KILLS:
+    for module, kind, name, path, per_round in kills:
         code = KILL.format(module=module, kind=kind, name=name, path=path, per_round=per_round)
         process = start(code, *words)
         output, _ = process.communicate(timeout=300)
@@ -103,13 +129,22 @@ def test_killed_at_every_tier_it_goes_on_exactly(tmp_path):
         assert checkpoints(folder / "checkpoints")
         words = ["resume", str(folder)]
     assert main(["resume", str(folder)]) == 0
-    assert times_gone_on(folder) == len(KILLS)
+    assert times_gone_on(folder) == len(kills)
     assert comparable(folder) == comparable(uninterrupted(tmp_path, config))
 
 
-def test_a_tree_cut_into_processes_makes_the_same_bits(tmp_path, certificates, address):
+MEANS = {"hierarchy.tree": "((3,3),(3))", "hierarchy.region-rounds": "2", "scaffold.levels": 3}
+TRIALS = {
+    "hierarchy.tree": "1x3x3", "cluster.tiers": "1", "cluster.method": "agglomerative",
+    "cluster.count": "auto",
+    "cluster.signal": "affinity", "cluster.patience": 2, "cluster.level": 0.5, "cluster.min-gain": 0.0,
+    "num-server-rounds": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [MEANS, TRIALS], ids=["means", "trials of groups at a region"])
+def test_a_tree_cut_into_processes_makes_the_same_bits(tmp_path, certificates, address, shape):
     """Its three leaves are leaf servers of their own; regions are part of the cloud's process."""
-    shape = {"hierarchy.tree": "((3,3),(3))", "hierarchy.region-rounds": "2", "scaffold.levels": 3}
     config = {**small_config(tmp_path), "gate.enabled": False, **shape}
     wanted = carry_out(config, "here")
     with in_threads(address, certificates, tmp_path):

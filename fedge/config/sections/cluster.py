@@ -16,6 +16,11 @@ class ClusterConfig(Section):
 
     SECTION = "cluster"
     enabled: bool = option(True, "false: the cloud averages all leaves into one model")
+    tiers: str = option(
+        "0",
+        'tiers whose servers group their children, from the cloud\'s 0, or by their names: "1" for regions '
+        'under the cloud, "0,1" for both',
+    )
     start_round: int = option(1, "first global round with a cloud step", minimum=1)
     every: int = option(1, "global rounds from one cloud step to the next", minimum=1)
     regroup_every: int = option(

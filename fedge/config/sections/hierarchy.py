@@ -1,5 +1,6 @@
 """Options of the tree: its servers and clients, and a leaf's mean of its clients' models."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -8,7 +9,7 @@ from fedge.config import parts, traits
 from fedge.config.option import ConfigError, Section, option, shown
 from fedge.config.participation import Participation
 from fedge.config.participation import parsed as parsed_participation
-from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed
+from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed, tiers_said
 
 _SERVERS = 3  # leaf servers where nobody says otherwise
 
@@ -113,7 +114,13 @@ class HierarchyConfig(Section):
     @property
     def branches(self) -> int:
         """Children of the cloud: its leaves, or in a deeper tree its regions."""
-        return max(1, len(self.shape.children)) if self.tree else self.num_servers
+        return self.fewest_children([0])
+
+    def fewest_children(self, tiers: Collection[int]) -> int:
+        """Children of the server of some tiers that has the fewest."""
+        if not self.tree:
+            return self.num_servers
+        return min(max(1, len(server.children)) for tier in tiers for server in self.shape.servers(tier))
 
     @property
     def rounds_of_tiers(self) -> tuple[int, ...]:
@@ -124,6 +131,14 @@ class HierarchyConfig(Section):
     def leaf_rounds_per_global(self) -> int:
         """Leaf rounds in a global round."""
         return self.leaf_rounds * prod(self.rounds_of_tiers)
+
+    def leaf_rounds_of(self, tier: int) -> int:
+        """Leaf rounds in one round of a server of a tier; the root's is 0."""
+        return self.leaf_rounds * prod(self.rounds_of_tiers[tier:])
+
+    def tiers_said(self, text: str, key: str) -> frozenset[int]:
+        """Tiers that an option names, as `fedge.config.tree.tiers_said`."""
+        return tiers_said(text, self.tier_names, key)
 
     @property
     def tier_names(self) -> list[str]:
@@ -167,6 +182,9 @@ class CloudConfig(Section):
     )
     rule_args: str = option(
         "", "keyword arguments of the rule, as a table: rule-args.server-momentum=0.9", table=True
+    )
+    rule_tiers: str = option(
+        "0", "tiers whose servers combine by the rule, others by the mean; as cluster.tiers"
     )
 
     @property

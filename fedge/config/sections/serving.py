@@ -13,6 +13,9 @@ class GateConfig(Section):
 
     SECTION = "gate"
     enabled: bool = option(True, "false: every offer is taken")
+    tiers: str = option(
+        "0", "tiers whose servers leave their children a choice; others are obeyed; as cluster.tiers"
+    )
     min_gain: float = option(
         0.0, "validation score, in its unit, that an offer must add to be taken", minimum=-1.0, maximum=1.0
     )

@@ -23,6 +23,7 @@ from fedge.process.escape import on_page
 from fedge.report.html.points import Points
 from fedge.report.html.svg import to_svg
 from fedge.report.html.tables import Table
+from fedge.report.html.tree import Branch
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Panel:
         is_wide: whether the panel takes the width of the page.
         points: the figure's key below it, which shows values where one points; None for a figure that has
             its key drawn.
+        tree: servers, drawn as nested rows.
         views: (words, panel) of a panel that is nothing but a choice of others; one is shown at a time.
     """
 
@@ -48,6 +50,7 @@ class Panel:
     is_open: bool = False
     is_wide: bool = False
     points: Points | None = None
+    tree: Branch | None = None
     views: Sequence[tuple[str, "Panel"]] = ()
 
 

@@ -65,30 +65,22 @@ def test_probes_come_every_so_many_steps_from_different_starts(every, since, com
     assert known.is_probe_due(common_start) is due
 
 
-def test_a_trial_is_due_when_groups_wait_for_it():
-    """Patience 2: what the first step finds is trained until the second, which decides."""
-    known = memory(**AUTO)
-    assert not known.is_trial_next
-    known.membership.settle(np.array([0, 0, 1, 1]), 2, False, True, None)
-    assert known.decides
-    assert known.is_trial_next
-    assert not memory().is_trial_next
-
-
 def test_what_it_knows_survives():
     """Six comparisons of which four are kept, groups in force, and a pool with what was taken."""
     models = [{"w": np.array([value])} for value in (1.0, 2.0)]
     before, after = (CloudMemory(ClusterConfig(**AUTO), Pool(models[:])) for _ in range(2))
     for at in range(6):
-        before.recent.append(CrossLosses(np.full((2, 3), float(at)), np.arange(3), np.array([0, 0, 1])))
-    before.membership.settle(np.array([0, 1]), 1, False, False, None)
+        before.groups.recent.append(
+            CrossLosses(np.full((2, 3), float(at)), np.arange(3), np.array([0, 0, 1]))
+        )
+    before.groups.membership.settle(np.array([0, 1]), 1, False, False, None)
     before.since_probe = 7
     before.pool.models = models[::-1]
     before.pool.take(np.array([1, 0]))
     after.restore(before.states(), json.loads(json.dumps(before.facts())))
-    assert [cross.losses[0, 0] for cross in after.recent] == [2, 3, 4, 5]
-    assert after.recent[0].leaf_of.tolist() == [0, 0, 1]
-    assert after.membership.labels.tolist() == [0, 1]
+    assert [cross.losses[0, 0] for cross in after.groups.recent] == [2, 3, 4, 5]
+    assert after.groups.recent[0].leaf_of.tolist() == [0, 0, 1]
+    assert after.groups.labels.tolist() == [0, 1]
     assert after.since_probe == 7
     assert [model["w"][0] for model in after.pool.models] == [2, 1]
     assert after.pool.taken.tolist() == [1, 0]

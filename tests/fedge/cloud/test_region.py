@@ -6,7 +6,7 @@ import pytest
 from fedge.cloud import control
 from fedge.cloud.region import Region, all_regions, leaves_below
 from fedge.config.flat import from_run_config
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.round_context import LEAF, OWN_LINE, RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import mean_of
 from fedge.leaf.leaf import Leaf
@@ -182,6 +182,67 @@ def test_models_of_a_region_s_round_go_up_once_and_down_to_every_leaf():
         **dict.fromkeys([(0, 0), (0, 1), (1, 0), (1, 1)], (8, 8)),
     }
     assert (book.cloud_uplink_bytes, book.cloud_downlink_bytes) == (12 * 8, 8 * 16 + 4 * 8)
+
+
+def apart(kept=()):
+    """A region over two leaves that stand apart, at 1 and 5, with weights 1 and 3."""
+    leaves = [Leaf(j, {j: windows}, state(0.0), ["w"], None, 0) for j, windows in enumerate((1, 3))]
+    for leaf in leaves:
+        leaf.path = (0, leaf.index)
+    region = Region((0,), leaves, False, True, kept)  # they begin with one model
+    for leaf, value in zip(leaves, (1.0, 5.0), strict=True):
+        leaf.models.go_on_with(state(value))
+    return region, leaves
+
+
+def test_servers_that_stand_apart_go_on_with_their_own_and_bring_their_mean():
+    """(1 + 3 · 5) / 4 = 4. Refused by the region's gate, the cloud's offer leaves all as it is."""
+    region, leaves = apart()
+    region.gather(1, same)
+    assert float(region.contribution(1).state["w"][0]) == 4.0
+    assert models(leaves) == [1.0, 5.0]
+    region.models.stay()
+    assert models(leaves) == [1.0, 5.0]
+    seen = [float(region.as_seen_from(leaf, "own", region.model)["w"][0]) for leaf in leaves]
+    assert seen == [1.0, 5.0]
+    offer = state(9.0)
+    assert region.as_seen_from(leaves[0], "offered", offer) is offer
+    region.models.go_on_with(offer)
+    assert models(leaves) == [9.0, 9.0]
+
+
+def test_layers_of_a_leaf_s_own_stay_through_means_and_offers():
+    """Entry "h" is each leaf's own; "w" is averaged: (0 + 2) / 2 = 1, then 7 from above."""
+    leaves = [Leaf(j, {j: 1}, {"w": np.zeros(1), "h": np.zeros(1)}, ["w", "h"], None, 0) for j in range(2)]
+    for leaf in leaves:
+        leaf.path = (0, leaf.index)
+    region = Region((0,), leaves, False, False, ["h"])
+    for leaf in leaves:
+        leaf.models.go_on_with({"w": np.array([2.0 * leaf.index]), "h": np.array([10.0 + leaf.index])})
+    region.combine(1, same)
+    assert [(float(leaf.model["w"][0]), float(leaf.model["h"][0])) for leaf in leaves] == [(1, 10), (1, 11)]
+    offer = {"w": np.array([7.0]), "h": np.array([0.0])}
+    seen = [region.as_seen_from(leaf, "offered", offer) for leaf in leaves]
+    region.models.go_on_with(offer)
+    for leaf, model in zip(leaves, seen, strict=True):
+        assert (float(leaf.model["w"][0]), float(leaf.model["h"][0])) == (7, 10 + leaf.index)
+        assert all((leaf.models.served[name] == model[name]).all() for name in model)
+
+
+def test_an_offer_that_a_region_takes_tentatively_is_trained_beside_its_leaves_own():
+    """Own lines end at 2 and 4, offers at 6 and 8: means 3 and 7, which all leaves go on with."""
+    branches, leaves = tree_of([0.0] * 2, 1, "1x2x1")
+    branches[0].models.take_tentatively(state(5.0))
+    assert models(leaves) == [5.0, 5.0]
+    for leaf, own, offered in zip(leaves, (2.0, 4.0), (6.0, 8.0), strict=True):
+        leaf.models.trained(OWN_LINE, state(own))
+        leaf.models.trained(LEAF, state(offered))
+    branches[0].combine(1, same)
+    assert models(leaves) == [7.0, 7.0]
+    assert [float(leaf.models.own_line["w"][0]) for leaf in leaves] == [3.0, 3.0]
+    branches[0].models.go_on_with(branches[0].models.own_line)
+    assert models(leaves) == [3.0, 3.0]
+    assert all(leaf.models.own_line is None for leaf in leaves)
 
 
 def test_zero_controls_stand_still():

@@ -19,6 +19,7 @@ CFL = {"cluster.method": "cfl", "cluster.still-below": 1e6, "cluster.pull-above"
 IFCA = {**NO_SCAFFOLD, "cluster.method": "ifca", "cluster.count": "2", "gate.enabled": False}
 OFF = {"cluster.enabled": False}
 EXACT = {"cluster.enabled": False, "gate.enabled": False}
+TREE = {"hierarchy.tree": "1x3x3"}
 FIXED = {**NO_SCAFFOLD, "privacy.kind": "server-fixed"}
 ADAPTIVE = {**NO_SCAFFOLD, "privacy.kind": "server-adaptive", "privacy.noise-multiplier": 0.1}
 APART = {"cluster.tau": 1.01}  # every leaf stays alone
@@ -65,6 +66,13 @@ CASES = {
     "train.cuda-graph": ("off", {}, {"train.device": "cpu"}),
     "hierarchy.selection": ("round-robin", {"hierarchy.fraction-train": 0.4}, {}),
     "hierarchy.region-rounds": ("2", {"hierarchy.tree": "3x1x3"}, {}),
+    "cluster.tiers": ("1", TREE, {**TREE, "cluster.enabled": False}),
+    "gate.tiers": ("1", TREE, {**TREE, "gate.enabled": False}),
+    "cloud.rule-tiers": (
+        "1",
+        {**NO_SCAFFOLD, **OFF, "hierarchy.tree": "3x3x1", "cloud.rule": "fedavgm", "num-server-rounds": 3},
+        TREE,
+    ),
     "scaffold.levels": (2, {"num-server-rounds": 3, "gate.enabled": False}, NO_SCAFFOLD),
     "cluster.regroup-every": (3, {"num-server-rounds": 7}, OFF),
     "cluster.tau": (1.01, {}, {"cluster.method": "alone"}),

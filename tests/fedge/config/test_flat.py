@@ -49,6 +49,8 @@ def allowed(key):
         return st.sampled_from(["", "2x3x4", "((3,3),(2,2,2))"])
     if key == "hierarchy.participation":
         return st.sampled_from(["auto", "2", "1: all; 4: 0.5", "my:numbers"])
+    if key in ("cluster.tiers", "gate.tiers", "cloud.rule-tiers"):
+        return st.sampled_from(["0", "cloud", "0, cloud"])
     if key == "hierarchy.names":
         return st.sampled_from(["", "cloud,edge", "root,leaf"])
     if key == "hierarchy.region-rounds":

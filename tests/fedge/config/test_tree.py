@@ -103,8 +103,8 @@ DEEP = {"hierarchy.tree": "2x3x4"}
             "forks of leaves",
         ),
         ({"cluster.method": "oracle", "scenario": "rotate"}, "planted in leaves"),
-        ({"gate.rule": "after-round"}, "own line"),
-        ({"personal.layers": "head"}, "layers of its own"),
+        ({"gate.rule": "after-round", "personal.layers": "head"}, "own line"),
+        ({"gate.rule": "after-round", "cluster.tiers": "0,1"}, "must still be there"),
         ({"scaffold.levels": 4}, "scaffold.levels must be at most 3"),
     ],
 )  # fmt: skip

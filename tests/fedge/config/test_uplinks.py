@@ -28,6 +28,10 @@ REFUSED = {
     "layers": (
         {**SERVERS, "personal.layers": "head"}, 'needs personal.layers="none", because layers that a leaf',
     ),
+    "rule of a region": (
+        {**SERVERS, "hierarchy.tree": "2x2x*", "cloud.rule": "fedavgm", "cloud.rule-tiers": "1"},
+        "needs cloud.rule-tiers of the root alone, because a rule between regions",
+    ),
     "two levels": (
         {**SERVERS, "scaffold.enabled": True, "scaffold.levels": 2},
         "needs scaffold.levels=1, because corrections between servers",

@@ -38,39 +38,43 @@ def test_the_loss_of_a_fork_is_not_the_leaf_s():
 def test_models_that_a_leaf_does_not_have_come_down_once(leaves):
     """Leaf 0 is asked about its own model, another and the same again: 4 bytes. Leaf 1 about two: 8."""
     book, other = RoundBook(1), state(7)
-    book.note_questions([{"a": leaves[0].model, "b": other, "c": other}, {"b": other, "d": state(7)}], leaves)
+    book.note_questions(
+        book.root, [{"a": leaves[0].model, "b": other, "c": other}, {"b": other, "d": state(7)}], leaves
+    )
     assert book.cloud_downlink_bytes == 12
 
 
 def test_one_leaf_alone_has_no_cloud_above_it(leaves):
     book = RoundBook(1)
-    book.note_questions([{"a": state(1)}], leaves[:1])
-    book.note_cloud_step(step_of([None]), [{}], leaves[:1])
+    book.note_questions(book.root, [{"a": state(1)}], leaves[:1])
+    book.note_cloud_step(book.root, step_of([None]), [{}], leaves[:1])
     assert (book.cloud_downlink_bytes, book.cloud_uplink_bytes) == (0, 0)
 
 
 def test_a_cloud_step_moves_a_model_up_and_the_cluster_s_down(leaves):
     book, cluster = RoundBook(1), state(7)
-    book.note_cloud_step(step_of([cluster, cluster]), [{"offered": Offer(1.0, cluster)}] * 2, leaves)
+    book.note_cloud_step(
+        book.root, step_of([cluster, cluster]), [{"offered": Offer(1.0, cluster)}] * 2, leaves
+    )
     assert (book.cloud_uplink_bytes, book.cloud_downlink_bytes) == (8, 8)
 
 
 def test_a_cluster_s_model_that_came_with_a_question_does_not_come_again(leaves):
     book, cluster = RoundBook(1), state(7)
-    book.note_questions([{"pool-0": cluster}, {}], leaves)
-    book.note_cloud_step(step_of([cluster, cluster]), [{}, {}], leaves)
+    book.note_questions(book.root, [{"pool-0": cluster}, {}], leaves)
+    book.note_cloud_step(book.root, step_of([cluster, cluster]), [{}, {}], leaves)
     assert book.cloud_downlink_bytes == 4 + 4
 
 
 def test_a_mixed_offer_needs_the_mean_of_all_leaves_too(leaves):
     book, cluster = RoundBook(1), state(7)
     offers = [{"offered": Offer(0.5, state(3))}, {"offered": Offer(1.0, cluster)}]
-    book.note_cloud_step(step_of([cluster, cluster]), offers, leaves)
+    book.note_cloud_step(book.root, step_of([cluster, cluster]), offers, leaves)
     assert book.cloud_downlink_bytes == 4 + 4 + 4
 
 
 def test_a_trial_goes_down_before_it_and_up_after_it(leaves):
     leaves[1].models.meet_cloud(None, state(9))
     book = RoundBook(1)
-    book.note_cloud_step(step_of([None, None], [state(8), None]), [{}, {}], leaves)
+    book.note_cloud_step(book.root, step_of([None, None], [state(8), None]), [{}, {}], leaves)
     assert (book.cloud_uplink_bytes, book.cloud_downlink_bytes) == (8 + 4, 4)

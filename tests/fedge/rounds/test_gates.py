@@ -8,12 +8,17 @@ from flwr.serverapp.strategy import FedAvg
 from fedge.cloud.offers import Offer
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.book import RoundBook
-from fedge.rounds.gates import asked_for_gates, decide_again, decide_gates, is_foreseen
+from fedge.rounds.gates import Gates
+from fedge.rounds.minutes import Minutes
 
 
 def state(value):
     return {"w": np.array([value], np.float32)}
+
+
+def gates_of(leaves, **options):
+    config = from_run_config(options)
+    return Gates(leaves, config.gate, config.personal)
 
 
 def evaluation(right, beside_own=None):
@@ -28,17 +33,17 @@ def round_():
     ]
     cluster = state(5)
     leaves[0].models.meet_cloud(cluster, None)
-    book = RoundBook(1, offers=[{"offered": Offer(1.0, cluster)}, {}])
-    book.evaluated = {
+    minutes = Minutes(offers=[{"offered": Offer(1.0, cluster)}, {}])
+    evaluated = {
         0: {("own", "val"): evaluation(4), ("offered", "val"): evaluation(6, beside_own=(1, 3))},
         2: {("own", "val"): evaluation(7)},
     }
-    return leaves, book
+    return leaves, minutes, evaluated
 
 
 def test_who_evaluates_what(round_):
-    leaves, book = round_
-    asked = asked_for_gates(from_run_config({}), leaves, book)
+    leaves, minutes, _ = round_
+    asked = gates_of(leaves).asked(minutes)
     assert [list(asked.models[leaf.index]) for leaf in leaves] == [["own", "offered"], ["own"]]
     assert [list(asked.unseen_clients[leaf.index]) for leaf in leaves] == [["cluster"], ["own"]]
     assert asked.of(0, leaves[0])["own"] is leaves[0].model
@@ -47,10 +52,10 @@ def test_who_evaluates_what(round_):
 
 
 def test_leaves_go_on_with_what_their_gates_chose(round_):
-    leaves, book = round_
-    config = from_run_config({})
-    decide_gates(config, leaves, book, asked_for_gates(config, leaves, book))
-    assert [(g.decision, g.role, g.unseen_role) for g in book.gates] == [
+    leaves, minutes, evaluated = round_
+    gates = gates_of(leaves)
+    gates.decide(minutes, gates.asked(minutes), evaluated)
+    assert [(g.decision, g.role, g.unseen_role) for g in minutes.gates] == [
         ("accepted", "offered", "cluster"), ("off", "own", "own"),
     ]  # fmt: skip
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]
@@ -60,11 +65,11 @@ def test_leaves_go_on_with_what_their_gates_chose(round_):
 
 
 def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
-    leaves, book = round_
-    config = from_run_config({"gate.rule": "after-round"})
-    asked = asked_for_gates(config, leaves, book)
+    leaves, minutes, evaluated = round_
+    gates = gates_of(leaves, **{"gate.rule": "after-round"})
+    asked = gates.asked(minutes)
     assert list(asked.models[0]) == ["own"]
-    decide_gates(config, leaves, book, asked)
+    gates.decide(minutes, asked, evaluated)
     models = leaves[0].models
     assert [float(m["w"][0]) for m in (models.model, models.served, models.own_line)] == [5, 0, 0]
     assert leaves[1].models.own_line is None
@@ -72,16 +77,14 @@ def test_with_after_round_the_offer_is_trained_before_the_gate_decides(round_):
 
 def test_without_a_gate_leaves_go_on_before_anybody_has_evaluated(round_):
     """The decisions are those that come of the evaluations, once these are there."""
-    leaves, book = round_
-    config = from_run_config({"gate.enabled": False})
-    assert is_foreseen(config, leaves, book)
-    assert not is_foreseen(from_run_config({}), leaves, book)
-    evaluated, book.evaluated = book.evaluated, {}
-    decide_gates(config, leaves, book, asked_for_gates(config, leaves, book))
-    foreseen = [(g.role, g.unseen_role, g.serves_offer) for g in book.gates]
+    leaves, minutes, evaluated = round_
+    gates = gates_of(leaves, **{"gate.enabled": False})
+    assert gates.is_foreseen(minutes)
+    assert not gates_of(leaves).is_foreseen(minutes)
+    gates.decide(minutes, gates.asked(minutes), {})
+    foreseen = [(g.role, g.unseen_role, g.serves_offer) for g in minutes.gates]
     assert foreseen == [("offered", "cluster", True), ("own", "own", False)]
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [5, 1]
-    book.evaluated = evaluated
-    decide_again(config, leaves, book)
-    assert [(g.role, g.unseen_role, g.serves_offer) for g in book.gates] == foreseen
-    assert [(g.score_own, g.score_offered) for g in book.gates] == [(0.4, 0.6), (0.7, None)]
+    gates.decide_again(minutes, evaluated)
+    assert [(g.role, g.unseen_role, g.serves_offer) for g in minutes.gates] == foreseen
+    assert [(g.score_own, g.score_offered) for g in minutes.gates] == [(0.4, 0.6), (0.7, None)]

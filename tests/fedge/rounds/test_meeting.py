@@ -10,7 +10,7 @@ from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.meeting import Meetings
+from fedge.rounds.meeting import Meetings, Seat
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import Task
@@ -40,16 +40,19 @@ def met(tmp_path):
     transport.begin_round(1)
     port = RoutedLeaves(Around(Task(config, 7, {}, 2), leaves, transport))
     cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-    meetings = Meetings(config, leaves, transport, port, ())
-    return leaves, transport.book, meetings.hold(cloud.begin(models))
+    meetings = Meetings(Seat((), leaves, 1, cloud, config.gate, config.personal), transport, port)
+    meetings.begin_if_due(1)
+    meetings.hold_if_due(1)
+    return leaves, transport.book, meetings.minutes.step
 
 
 def test_leaves_of_a_cluster_are_offered_its_mean(met):
     """(10 · (1, 0) + 30 · (0.8, 0.6)) / 40 = (0.85, 0.45); leaf 1 is alone and offered nothing."""
     leaves, book, step = met
     assert step.labels.tolist() == [0, 1, 0]
-    assert [list(book.offers_to(leaf)) for leaf in leaves] == [["offered"], [], ["offered"]]
-    first, last = (book.offers_to(leaves[i])["offered"].model for i in (0, 2))
+    offers_to = book.root.offers_to
+    assert [list(offers_to(leaf)) for leaf in leaves] == [["offered"], [], ["offered"]]
+    first, last = (offers_to(leaves[i])["offered"].model for i in (0, 2))
     np.testing.assert_allclose(first["head"], [[0.85, 0.45]], rtol=1e-6)
     assert first is last
 

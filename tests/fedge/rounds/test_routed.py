@@ -110,7 +110,7 @@ def test_clients_evaluate_the_model_of_their_leaf(routed):
 
 def test_a_probe_moves_no_leaf(routed):
     leaves, _, port = routed
-    probe = port.probe(state(5), 1, None)
+    probe = port.probe(leaves, state(5), 1, None)
     assert [float(model["w"][0]) for model in probe.models] == [6.5, 8.5]
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [0, 1]
 

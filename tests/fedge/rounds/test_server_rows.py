@@ -8,6 +8,7 @@ from fedge.cloud.region import Region
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
+from fedge.rounds.minutes import Minutes
 from fedge.rounds.server_rows import server_rows
 from fedge.run.build import make_branches
 from fedge.serving.gate import GateResult
@@ -22,21 +23,16 @@ def measured(tree):
     config = from_run_config({"hierarchy.tree": tree, "scaffold.enabled": False})
     branches = make_branches(config, leaves)
     off = GateResult("off", 0.5, None, False)
-    book = RoundBook(1, gates=[off] * len(branches))
-    book.branch_of = {leaf.index: path[0] for leaf, path in zip(leaves, paths_of(branches), strict=True)}
+    book = RoundBook(1, root=Minutes(labels=np.arange(len(branches)), gates=[off] * len(branches)))
     for client, right in enumerate(RIGHT):
         book.evaluated[client] = {(off.role, "test"): classified([[right, 10 - right], [0, 0]], 0.1)}
     return book, branches
 
 
-def paths_of(branches):
-    return [leaf.path for branch in branches for leaf in (branch.below or (branch,))]
-
-
 def test_scores_and_windows_of_a_region_are_those_of_all_clients_below_it():
     book, branches = measured("((1,1),(1))")
     book.note_region(branches[0])  # two models of 4 bytes up, their mean down to both
-    rows = server_rows(book, branches, np.array([0, 1]))
+    rows = server_rows(book, branches)
     assert isinstance(branches[0], Region)
     assert [row.path for row in rows] == [(), (0,), (0, 0), (0, 1), (1,), (1, 0)]
     assert [row.test_score for row in rows] == [0.8, 0.7, 0.5, 0.9, 1.0, 1.0]

@@ -11,6 +11,7 @@ from fedge.exchange.evaluate import CLUSTER, OWN, Pooled
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
+from fedge.rounds.minutes import Minutes
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared, is_due
 
@@ -82,12 +83,16 @@ def book():
     leaf = Leaf(0, {0: 9, 1: 9, 2: 9}, {"w": np.zeros(1)}, ["w"], None, 0, unseen_clients=(3, 4))
     gate = GateResult("accepted", 0.25, 0.5, True, role="offered", unseen_role=CLUSTER)
     offers = {client: evaluated(OWN, 1, 0) | evaluated("offered", 2, 1 + client) for client in (0, 1, 2)}
-    return RoundBook(1, evaluated=offers | {3: evaluated(CLUSTER, 4, 4)}, gates=[gate]), leaf
+    return RoundBook(
+        1,
+        evaluated=offers | {3: evaluated(CLUSTER, 4, 4)},
+        root=Minutes(gates=[gate], labels=np.zeros(1, int)),
+    ), leaf
 
 
 def before_after_served(book, leaf):
     """Client → its accuracies before and after fine-tuning, and with the served model."""
-    rows = book.result([leaf], np.zeros(1, int)).clients
+    rows = book.result([leaf]).clients
     return {row.client: (row.shared_score, row.tuned_score, row.test_score) for row in rows}
 
 
@@ -116,7 +121,7 @@ def test_a_client_that_did_not_evaluate_both_has_neither(book):
     book.note_personal(leaf, {1: evaluated(PERSONAL, 4, 4), 2: evaluated(PERSONAL, 4, 4)})
     found = {client: row[:2] for client, row in before_after_served(book, leaf).items()}
     assert found == {0: (None, None), 1: (None, None), 2: (0.75, 1.0), 3: (None, None), 4: (None, None)}
-    result = book.result([leaf], np.zeros(1, int))
+    result = book.result([leaf])
     assert result.over_clients("shared_score").mean == 0.75
     assert result.over_clients("tuned_score").n == 1
 
@@ -124,11 +129,11 @@ def test_a_client_that_did_not_evaluate_both_has_neither(book):
 def test_unseen_clients_who_are_served_the_same_evaluate_both(book):
     """They count neither for what is served nor in the means over known clients."""
     book, leaf = book
-    book.gates = [GateResult("accepted", 0.25, 0.5, True, role="offered")]
+    book.root.gates = [GateResult("accepted", 0.25, 0.5, True, role="offered")]
     book.evaluated[3] = evaluated(OWN, 1, 0) | evaluated("offered", 0, 2)
     book.note_personal(leaf, {client: evaluated(PERSONAL, 3 * (client < 3), 3) for client in range(4)})
     assert book.personal == {0: PersonalResult(0.5, 0.75, serves=True)}
     assert before_after_served(book, leaf)[3] == (0.5, 0.75, 0.75)
-    result = book.result([leaf], np.zeros(1, int))
+    result = book.result([leaf])
     assert result.over_clients("shared_score").mean == 0.5  # (0.25 + 0.5 + 0.75) / 3
     assert result.over_clients("shared_score").n == 3

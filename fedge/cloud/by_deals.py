@@ -1,0 +1,133 @@
+"""Groups that the deal test tells from chance, in the steps of a server. Shape letter: S its children."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedge.cloud.dealt import DealtGroups
+from fedge.cloud.groups import Settled, Tried
+from fedge.clustering import reach
+from fedge.clustering.deals import leaf_similarity
+from fedge.clustering.evidence import Answers, CrossLosses, Questions
+from fedge.clustering.membership import events_between
+from fedge.clustering.registry import Grouping
+from fedge.clustering.updates import Likeness
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.states.averaging import State
+
+if TYPE_CHECKING:
+    from fedge.cloud.memory import CloudMemory
+    from fedge.cloud.step import Hearing, Meeting, Probe
+
+
+class GroupsByDeals:
+    """A `fedge.cloud.groups.Groups` of `fedge.cloud.dealt`.
+
+    Attributes:
+        dealt: groups in force, and proposed changes.
+    """
+
+    probes_first = True
+    fewest = reach.FEWEST_LEAVES
+    recent: Sequence[CrossLosses] = ()
+
+    def __init__(self, config: ClusterConfig) -> None:
+        """Begin a run."""
+        self.dealt = DealtGroups(config)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """(S,) in force; None before the first step."""
+        return self.dealt.docket.labels
+
+    @property
+    def alone(self) -> frozenset[int]:
+        """Children that are alone, or would be after a change on trial."""
+        return self.dealt.alone
+
+    @property
+    def has_jumped(self) -> bool:
+        """Whether clients of some child have other data than before, by their training losses."""
+        return self.dealt.has_jumped
+
+    @property
+    def decides(self) -> bool:
+        """Whether changes are on trial."""
+        return bool(self.dealt.docket.on_trial)
+
+    def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
+        """Take in client → its child and its training loss in a round."""
+        self.dealt.watch(
+            {client: loss for client, (_, loss) in losses.items()},
+            {client: child for client, (child, _) in losses.items()},
+        )
+
+    def forget_losses(self) -> None:
+        """It keeps none."""
+
+    def heard(self, likeness: Likeness, seed: int) -> Likeness | None:
+        """Take in updates from the run's first model; return those that the verdict rests on."""
+        self.dealt.hear_updates(likeness, seed)
+        return self.dealt.likeness
+
+    def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
+        """Questions of the changes on trial."""
+        where = (met.begun.setting.seed, met.global_round)
+        return self.dealt.ask(met.models, met.weights, tried.forks, tried.folds or {}, where)
+
+    def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
+        """The groups in force after the trials of the step."""
+        dealt, met, probe = self.dealt, hearing.met, hearing.probe
+        memory, begun, children = met.begun.memory, met.begun, len(met.models)
+        memory.since_probe = 0 if begun.common_start or probe is not None else memory.since_probe + 1
+        asked_anew = probe is not None or begun.updates is not None
+        facts: dict[str, Any] = dealt.verdict() if asked_anew or dealt.is_open else {}
+        if asked_anew and dealt.too_few:
+            facts["skipped"] = dealt.too_few
+        before = dealt.docket.labels
+        labels, told = dealt.settle(answers, children)
+        facts |= told | dealt.proposed()
+        if answers is not None:
+            facts["exchange_bytes"] = answers.downlink_bytes
+        if probe is not None:
+            facts["probe"] = True
+        if dealt.has_jumped:
+            facts["jumped"] = dealt.jumped
+        events = events_between(np.zeros_like(labels) if before is None else before, labels)
+        if events and before is not None:
+            facts["events"] = events
+        memory.pace.note_comparison(quiet=not events and not dealt.docket.is_unsettled)
+        similarity = None
+        if dealt.likeness is not None and "tests" in facts:
+            similarity = leaf_similarity(dealt.likeness.cosines, dealt.likeness.leaf_of, children)
+        given = zip(met.brought, *dealt.brought(met.models, met.weights), strict=True)
+        brought = [replace(each, state=state, weight=weight) for each, state, weight in given]
+        return Settled(Grouping(labels, similarity, facts), labels, facts, brought, begun.common_start)
+
+    def forks(
+        self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
+    ) -> list[State | None]:
+        """Per child the model with which a fork is to train until the next step; None for no fork."""
+        return self.dealt.forks(models, weights)
+
+    def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
+        """Child → the models with which its folds are to train until the next step."""
+        return self.dealt.fold_starts(models, weights)
+
+    # --- state that survives the process --------------------------------------------------------------------
+
+    def states(self) -> dict[str, State]:
+        """No arrays of its own: the server remembers the updates."""
+        return {}
+
+    def facts(self) -> dict[str, Any]:
+        """State as JSON."""
+        return {"dealt": self.dealt.facts()}
+
+    def restore(
+        self, likeness: Likeness | None, states: Mapping[str, State], facts: Mapping[str, Any]
+    ) -> None:
+        """Restore the result of `facts`."""
+        self.dealt.restore(likeness, facts["dealt"])

@@ -1,0 +1,216 @@
+"""Groups that a method finds: they must last, and may have to prove useful, before they are in force.
+
+Shape letter: S children of the server.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedge.cloud.groups import Settled, Tried
+from fedge.clustering import trial
+from fedge.clustering.affinity import FEWEST_LEAVES
+from fedge.clustering.evidence import Answers, CrossLosses, Evidence, NotComparable, Questions, all_to_all
+from fedge.clustering.hierarchical import skipped
+from fedge.clustering.membership import Membership, events_between
+from fedge.clustering.registry import Grouping
+from fedge.clustering.signals import loss_matrix
+from fedge.clustering.updates import Likeness
+from fedge.config.groupings import SIGNALS
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.config.traits import OWN_TEST
+from fedge.states.averaging import State, cluster_means
+from fedge.states.named import packed
+
+if TYPE_CHECKING:
+    from fedge.cloud.memory import CloudMemory
+    from fedge.cloud.step import Hearing, Meeting, Probe
+
+RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
+_RECENT = "recent-"  # before their numbers, among the states
+
+
+class GroupsByTrial:
+    """A `fedge.cloud.groups.Groups` with hysteresis, and trials of all new groups at once.
+
+    Attributes:
+        membership: groups in force, and those that are proposed.
+        is_tried: whether new groups must prove useful before they are in force.
+    """
+
+    probes_first = False
+    fewest = FEWEST_LEAVES
+    alone: frozenset[int] = frozenset()
+    has_jumped = False
+
+    def __init__(self, config: ClusterConfig, is_tried: bool) -> None:
+        """Begin a run."""
+        self._config = config
+        self.is_tried = is_tried
+        self.membership = Membership()
+        self.recent: deque[CrossLosses] = deque(maxlen=RECENT_STEPS)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """(S,) in force; None before the first step."""
+        return self.membership.labels
+
+    @property
+    def decides(self) -> bool:
+        """Whether the coming step decides on new groups after a trial."""
+        return self.is_tried and self.membership.is_ripe(self._config.patience)
+
+    def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
+        """Training losses say nothing here."""
+
+    def forget_losses(self) -> None:
+        """Forget losses of earlier steps: clients have moved to other children."""
+        self.recent.clear()
+
+    def heard(self, likeness: Likeness, seed: int) -> Likeness:
+        """The newest updates are remembered."""
+        return likeness
+
+    def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
+        """Questions to clients: all models to all clients where the method needs it, and those of a trial."""
+        models = met.models
+        compared = models if probe is None else probe.models
+        one_start = met.begun.common_start or probe is not None
+        asks = met.begun.memory.asks_losses(one_start)
+        asked = all_to_all(compared) if asks else [{} for _ in models]
+        candidate, present = self.membership.candidate, self.labels
+        if any(fork is not None for fork in tried.forks):
+            assert candidate is not None
+            assert present is not None
+            new = trial.questions(candidate, present, tried.forks, models, met.weights)
+            asked = [known | more for known, more in zip(asked, new, strict=True)]
+        return asked
+
+    def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
+        """The groups in force after what the method has found.
+
+        Raises:
+            ValueError: the signal is not finite in a leaf (the leaf is named).
+        """
+        memory = hearing.met.begun.memory
+        evidence = _evidence(hearing, answers)
+        found = self._grouped(memory, evidence)
+        memory.kept = memory.kept if found.kept is None else found.kept
+        own = packed(evidence.memory, "memory of the cloud")
+        memory.own = hearing.met.begun.setting.keep(own) if own else {}
+        labels, facts = self._settled(memory, found, evidence, hearing.probe is not None)
+        return Settled(found, labels, facts, hearing.met.brought, evidence.common_start)
+
+    def _grouped(self, memory: "CloudMemory", evidence: Evidence) -> Grouping:
+        """Grouping of the method, or the one in force and the reason where it must not compare."""
+        try:
+            return memory.method.group(evidence, memory.config, self.labels)
+        except NotComparable as reason:
+            return skipped(evidence, self.labels, str(reason))
+
+    def _settled(
+        self, memory: "CloudMemory", found: Grouping, evidence: Evidence, probed: bool
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """The labels in force from now on, and facts of the step."""
+        membership, config = self.membership, self._config
+        before, facts = membership.labels, {**found.facts, **_measured(evidence, probed)}
+        gain = trial.gain_of(evidence.answers) if evidence.answers is not None else None
+        useful = None if gain is None else gain.gain > config.min_gain
+        if gain is not None and membership.candidate is not None:
+            facts["trial"] = {"candidate": membership.candidate.tolist(), **asdict(gain), "useful": useful}
+        if "skipped" in found.facts:
+            return found.labels, facts
+        is_served = found.takes is not None or found.memberships is not None
+        labels = membership.settle(
+            found.labels, 1 if is_served else config.patience, probed, self.is_tried, useful
+        )
+        if membership.candidate is not None:
+            facts["candidate"] = membership.candidate.tolist()
+            facts["agreed"] = membership.agreed
+        events = events_between(np.zeros_like(labels) if before is None else before, labels)
+        if events and before is not None:
+            facts["events"] = events
+        if events:  # earlier measurements say nothing about the new groups
+            self.recent.clear()
+        elif evidence.has_cross_losses and SIGNALS.has(config.signal, OWN_TEST) and not probed:
+            self.recent.append(evidence.cross)
+        memory.pace.note_comparison(quiet=not events and not membership.is_unsettled)
+        return labels, facts
+
+    def forks(
+        self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
+    ) -> list[State | None]:
+        """Models with which forks train for a trial, if the next step decides on new groups."""
+        candidate = self.membership.candidate
+        if candidate is None or not self.is_trial_next(memory):
+            return [None] * len(models)
+        return cluster_means(candidate, models, weights)
+
+    def is_trial_next(self, memory: "CloudMemory") -> bool:
+        """Whether proposed groups are to be trained until the next step, which decides on them.
+
+        Whether a probe precedes that step must be known already: what the groups were found by must be what
+        they are tried by.
+        """
+        is_apart = self.labels is not None and bool(self.labels.any())
+        is_probe_next = is_apart and memory.is_probe_due(common_start=False)
+        return self.decides and self.membership.probed == is_probe_next
+
+    def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
+        """No folds."""
+        return {}
+
+    # --- state that survives the process --------------------------------------------------------------------
+
+    def states(self) -> dict[str, State]:
+        """Arrays that the next step needs, by name."""
+        return {
+            f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
+            for at, c in enumerate(self.recent)
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Further state as JSON."""
+        return {"membership": self.membership.facts()}
+
+    def restore(
+        self, likeness: Likeness | None, states: Mapping[str, State], facts: Mapping[str, Any]
+    ) -> None:
+        """Restore the result of `states` and `facts`."""
+        self.membership.restore(facts["membership"])
+        self.recent.extend(
+            CrossLosses(state["losses"], state["windows"], state["leaf_of"])
+            for name, state in states.items()
+            if name.startswith(_RECENT)
+        )
+
+
+def _evidence(hearing: "Hearing", answers: Answers | None) -> Evidence:
+    """Evidence that the method may use; after a probe that of the probe."""
+    memory, probe, evidence = hearing.met.begun.memory, hearing.probe, hearing.met.evidence(answers)
+    memory.since_probe = 0 if hearing.met.begun.common_start else memory.since_probe + 1
+    if probe is None:
+        return evidence
+    memory.since_probe = 0
+    starts = [probe.start] * len(hearing.met.models)
+    return replace(evidence, models=probe.models, starts=starts, common_start=True, recent=())
+
+
+def _measured(evidence: Evidence, probed: bool) -> dict[str, Any]:
+    """Facts of the step from clients' answers and a probe."""
+    facts: dict[str, Any] = {}
+    if evidence.has_cross_losses:
+        facts["cross_loss"] = _as_json(loss_matrix(evidence.cross))
+    if evidence.answers is not None:
+        facts["exchange_bytes"] = evidence.answers.downlink_bytes
+    if probed:
+        facts["probe"] = True
+    return facts
+
+
+def _as_json(matrix: np.ndarray) -> list[list[float | None]]:
+    """A matrix as JSON; None for unknown entries."""
+    return [[float(v) if np.isfinite(v) else None for v in row] for row in matrix]

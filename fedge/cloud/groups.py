@@ -1,0 +1,121 @@
+"""Life cycle of a server's groups, from one step to the next: what it asks, finds, tries and has in force.
+
+Two implementations: `fedge.cloud.by_trial`, where a method finds groups, which must last and may have to
+prove useful, and `fedge.cloud.by_deals`, where the deal test tells groups from chance, and each change of
+them is tried by itself. Shape letter: S children of the server.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fedge.clustering.evidence import Answers, CrossLosses, Questions
+from fedge.clustering.registry import Grouping
+from fedge.clustering.strangers import Folds
+from fedge.clustering.updates import Likeness
+from fedge.leaf.aggregation import Contribution
+from fedge.states.averaging import State
+
+if TYPE_CHECKING:
+    from fedge.cloud.memory import CloudMemory
+    from fedge.cloud.step import Hearing, Meeting, Probe
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Result of a step that has compared.
+
+    Attributes:
+        found: groups that were found, with their facts.
+        labels: (S,) in force from now on.
+        facts: of the step, as JSON.
+        brought: models and weights of which the groups in force are averaged.
+        common_start: whether the compared models were trained from one.
+    """
+
+    found: Grouping
+    labels: np.ndarray
+    facts: dict[str, Any]
+    brought: Sequence[Contribution]
+    common_start: bool
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Models that were trained beside the children's for a trial.
+
+    Attributes:
+        forks: per child its part of `CloudStep.trials`, as trained; empty or None for none.
+        folds: child → its clients' models without each other.
+    """
+
+    forks: Sequence[State | None] = ()
+    folds: Mapping[int, Folds] | None = None
+
+
+class Groups(Protocol):
+    """Groups of one server.
+
+    Attributes:
+        probes_first: whether a probe trains the run's first model, not the mean of the present ones.
+        fewest: children among which groups can be found.
+    """
+
+    probes_first: bool
+    fewest: int
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """(S,) in force; None before the first step."""
+
+    @property
+    def recent(self) -> Sequence[CrossLosses]:
+        """Losses at each other's clients of the steps before, oldest first, since the groups changed."""
+
+    @property
+    def alone(self) -> frozenset[int]:
+        """Children that are judged by folds."""
+
+    @property
+    def has_jumped(self) -> bool:
+        """Whether clients have other data than before, so that all are to be compared at once."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the coming step decides on new groups after a trial."""
+
+    def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
+        """Take in client → its child and its training loss in a round."""
+
+    def forget_losses(self) -> None:
+        """Forget losses of earlier steps: clients have moved to other children."""
+
+    def heard(self, likeness: Likeness, seed: int) -> Likeness | None:
+        """Take in updates from one start; return those that the server is to remember."""
+
+    def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
+        """Questions to clients: per child, role → model."""
+
+    def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
+        """The groups in force from now on."""
+
+    def forks(
+        self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
+    ) -> list[State | None]:
+        """Per child the model with which a fork is to train until the next step; None for no fork."""
+
+    def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
+        """Child → the models with which its folds are to train until the next step."""
+
+    def states(self) -> dict[str, State]:
+        """Arrays that the next step needs, by name."""
+
+    def facts(self) -> dict[str, Any]:
+        """Further state as JSON."""
+
+    def restore(
+        self, likeness: Likeness | None, states: Mapping[str, State], facts: Mapping[str, Any]
+    ) -> None:
+        """Restore the result of `states` and `facts`, with the updates that the server remembers."""

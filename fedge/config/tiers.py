@@ -1,0 +1,75 @@
+"""Contradictions in a tree of servers: what servers of a tier cannot have."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fedge.config import groupings, traits
+from fedge.config.choices import BY_TEST
+from fedge.config.option import ConfigError, shown
+
+if TYPE_CHECKING:
+    from fedge.config.config import Config
+
+
+def _groups_of_regions(config: "Config") -> bool:
+    """Whether servers group children that are no leaves."""
+    tiers = config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
+    return config.cluster.enabled and min(tiers) < config.hierarchy.tiers - 2
+
+
+def _is_judged_too_late(config: "Config") -> bool:
+    """Whether an offer taken tentatively would be replaced, or its taker regrouped, before its trial."""
+    hierarchy = config.hierarchy
+    tiers = hierarchy.tiers_said(config.gate.tiers, "gate.tiers")
+    groups = hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers") if config.cluster.enabled else {0}
+    at = max(tiers)
+    is_replaced = at > 0 and hierarchy.rounds_of_tiers[at - 1] < 2
+    return config.gate.is_tentative and (len(tiers) > 1 or max(groups) > at or is_replaced)
+
+
+def _models_are_replaced(config: "Config") -> bool:
+    """Whether servers above one with models of its own give its children others."""
+    hierarchy = config.hierarchy
+    above = range(max(hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")))
+    own = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.OFFERS)
+    return own and any(len(server.children) > 1 for tier in above for server in hierarchy.shape.servers(tier))
+
+
+_DEEP: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+    ('asynchrony.rule="off"', "the virtual clock knows leaves under one cloud",
+     lambda config: config.asynchrony.is_on),
+    ('cluster.tiers of the servers over leaves, or a cluster.count other than "auto"',
+     "a trial of new groups takes forks of leaves",
+     lambda config: config.cluster.count == BY_TEST and _groups_of_regions(config)),
+    ("cluster.tiers of the servers over leaves, or a cluster.method that finds groups",
+     "true groups are planted in leaves, not in regions",
+     lambda config: (groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)
+                     and _groups_of_regions(config))),
+    ('cluster.tiers="0" or a cluster.method without models of its own',
+     "servers above would replace the models that its children train", _models_are_replaced),
+    ("gate.tiers of one tier below which nobody groups, whose servers make two rounds or more in one of the "
+     'server above (hierarchy.region-rounds), or gate.rule="published"',
+     "an offer taken for a round of trial must still be there after it", _is_judged_too_late),
+    ('gate.rule="published" or personal.layers="none"', "a region's own line has no layers of a leaf's own",
+     lambda config: (config.gate.is_tentative and config.personal.layers != "none"
+                     and min(config.hierarchy.tiers_said(config.gate.tiers, "gate.tiers"))
+                     < config.hierarchy.tiers - 2)),
+)  # fmt: skip
+
+
+def refuse_what_tiers_cannot_have(config: "Config") -> None:
+    """Raise ConfigError for tiers that are not there, and for what regions cannot have."""
+    hierarchy, levels = config.hierarchy, config.scaffold.levels
+    for section, key in (("cluster", "tiers"), ("gate", "tiers"), ("cloud", "rule_tiers")):
+        hierarchy.tiers_said(getattr(getattr(config, section), key), f"{section}.{key.replace('_', '-')}")
+    if levels > hierarchy.tiers:
+        raise ConfigError(
+            f"scaffold.levels must be at most {hierarchy.tiers}, the tiers of servers, but is {levels}; "
+            f"lower it, or set a deeper hierarchy.tree"
+        )
+    for remedy, why, is_set in _DEEP if hierarchy.tiers > 2 else ():
+        if is_set(config):
+            raise ConfigError(
+                f"hierarchy.tree {shown(hierarchy.tree)} needs {remedy}, because {why}; set that, or a tree "
+                f"of leaves under one cloud"
+            )

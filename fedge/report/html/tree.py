@@ -1,0 +1,65 @@
+"""A tree of servers as a page draws it: nested rows with a score each, folded where there are many."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fedge.console.palette import colour, css_name
+
+MOST_SHOWN = 40  # rows that are open at first
+MOST_BELOW = 40  # servers below one that are drawn
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A server, with those below it.
+
+    Attributes:
+        name: its tier and path.
+        value: its score as text.
+        share: length of the score's bar, 0..1; None for no bar.
+        marks: short words beside it.
+        cluster: whose colour it has; None for none.
+        below: in order.
+        left_out: words on those below that are not drawn; empty where all are.
+        is_open: whether those below are shown without being asked for.
+    """
+
+    name: str
+    value: str
+    share: float | None = None
+    marks: Sequence[str] = ()
+    cluster: int | None = None
+    below: Sequence["Branch"] = ()
+    left_out: str = ""
+    is_open: bool = False
+
+    @property
+    def colour(self) -> str:
+        """CSS variable of its cluster's colour."""
+        return css_name(colour(self.cluster or 0)) or "--grey"
+
+    @property
+    def width(self) -> str:
+        """Width of the bar, for CSS."""
+        return f"{100 * (self.share or 0.0):.1f}%"
+
+
+def opened(root: Branch, most: int = MOST_SHOWN) -> Branch:
+    """The tree with as many whole tiers open, from the root down, as show `most` rows at most.
+
+    >>> leaves = [Branch(f"leaf {n}", "") for n in range(3)]
+    >>> tree = Branch("cloud", "", below=[Branch("region", "", below=leaves)] * 2)
+    >>> [(opened(tree, n).is_open, opened(tree, n).below[0].is_open) for n in (2, 3, 9)]
+    [(False, False), (True, False), (True, True)]
+    """
+    depth, rows, tier = 0, 1, [root]
+    while tier and rows + sum(len(branch.below) for branch in tier) <= most:
+        tier = [child for branch in tier for child in branch.below]
+        depth, rows = depth + 1, rows + len(tier)
+    return _opened(root, depth)
+
+
+def _opened(branch: Branch, tiers: int) -> Branch:
+    return replace(
+        branch, is_open=tiers > 0 and bool(branch.below), below=[_opened(b, tiers - 1) for b in branch.below]
+    )

@@ -1,0 +1,91 @@
+"""The section on servers: the tree, with the score of the clients below each server on it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from fedge.records.reader import RunData
+from fedge.report.html.page import Panel, Section
+from fedge.report.html.tables import bytes_text, counted, text_of
+from fedge.report.html.tree import MOST_BELOW, Branch, opened
+
+_DECISIONS = {"accepted": "took its offer", "rejected": "kept its own model"}
+Row = Mapping[str, Any]
+
+
+def tree_sections(run: RunData) -> list[Section]:
+    """The tree of servers in the newest round with scores; nothing for a single leaf."""
+    scored = run.servers.drop_nulls("test_score")
+    if scored.is_empty() or run.servers["path"].n_unique() < 3:
+        return []
+    newest = int(scored["global_round"][-1])
+    rows = run.servers.filter(pl.col("global_round") == newest).rows(named=True)
+    panel = Panel(
+        f"Round {newest}",
+        tree=opened(_Drawing(run, rows).branch(rows[0])),
+        caption=f"Test {run.score.said} of what is served, pooled over the clients below each server. "
+        "↑ and ↓: arrays to the server above and back in this round. metrics/servers.csv has all rounds.",
+        is_wide=True,
+    )
+    return [Section("Servers", [_sentence(rows)], [panel])]
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    """Say how many servers stand on which tier."""
+    names = dict.fromkeys(row["name"] for row in rows[1:])
+    counts = [counted(sum(row["name"] == name for row in rows), name) for name in names]
+    return f"{rows[0]['name'].capitalize()} over {' over '.join(counts)}."
+
+
+class _Drawing:
+    """The rows of one round as a tree."""
+
+    def __init__(self, run: RunData, rows: Sequence[Row]) -> None:
+        self._is_share = run.score.unit == "share"
+        self._sign = 1 if run.score.higher_is_better else -1
+        self._below: dict[str, list[Row]] = {}
+        for row in rows[1:]:
+            self._below.setdefault(row["path"].rpartition("/")[0] or "/", []).append(row)
+
+    def branch(self, row: Row) -> Branch:
+        """A server and those below it; of very many the worst."""
+        below = self._below.get(row["path"], [])
+        drawn, left_out = below, ""
+        if len(below) > MOST_BELOW:
+            worst = sorted(below, key=self._merit)[:MOST_BELOW]
+            drawn = [each for each in below if each in worst]
+            others = [each["test_score"] for each in below if each not in worst]
+            known = [score for score in others if score is not None]
+            ends = f", {text_of(min(known))} to {text_of(max(known))}" if known else ""
+            left_out = f"and {len(others)} others, which are no worse{ends}"
+        score = row["test_score"]
+        return Branch(
+            row["name"] if row["path"] == "/" else f"{row['name']} {row['path'][1:]}",
+            text_of(score),
+            score if self._is_share else None,
+            self._marks(row),
+            row["cluster"] if self._is_grouped(row) else None,
+            [self.branch(each) for each in drawn],
+            left_out,
+        )
+
+    def _merit(self, row: Row) -> float:
+        score = row["test_score"]
+        return float("-inf") if score is None else self._sign * score
+
+    def _is_grouped(self, row: Row) -> bool:
+        """Whether it stands in another cluster than some sibling."""
+        siblings = self._below.get(row["path"].rpartition("/")[0] or "/", []) if row["path"] != "/" else []
+        return len({each["cluster"] for each in siblings}) > 1
+
+    def _marks(self, row: Row) -> list[str]:
+        """Short words on a server."""
+        marks = [f"cluster {row['cluster']}"] if self._is_grouped(row) else []
+        marks += [_DECISIONS[row["gate"]]] if row["gate"] in _DECISIONS else []
+        marks.append(counted(row["num_clients"], "client"))
+        if row["unseen_score"] is not None:
+            marks.append(f"unseen clients {text_of(row['unseen_score'])}")
+        if row["uplink_bytes"] is not None:
+            marks.append(f"↑ {bytes_text(row['uplink_bytes'])} ↓ {bytes_text(row['downlink_bytes'])}")
+        return marks

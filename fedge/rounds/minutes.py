@@ -1,0 +1,76 @@
+"""Minutes of one server's round with its children: the cloud step, its offers, the gates' decisions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedge.cloud.offers import Offers
+from fedge.cloud.step import CloudStep
+from fedge.config.tree import Path
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
+from fedge.serving.gate import GateResult
+from fedge.states.distinct import Distinct
+
+
+@dataclass
+class Minutes:
+    """Minutes of one round of a server.
+
+    Attributes:
+        path: of the server.
+        number: of its round: 1, 2, …; of the root the global round's.
+        labels: (S,) cluster that each child is in at its end.
+        groups: whether the server groups its children.
+        has_gates: whether they may refuse its offers.
+        offers: per child, in order, its offers by role; empty without a cloud step.
+        gates: per child, in order, the decision of its gate.
+        step: the cloud step, if there was one.
+        labels_before: clusters that this round's are compared with; None before there are any.
+        received: child → the models that it got from here for its clients to evaluate.
+    """
+
+    path: Path = ()
+    number: int = 1
+    labels: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    groups: bool = True
+    has_gates: bool = True
+    offers: list[Offers] = field(default_factory=list)
+    gates: list[GateResult] = field(default_factory=list)
+    step: CloudStep | None = None
+    labels_before: np.ndarray | None = None
+    received: dict[int, Distinct] = field(default_factory=dict)
+
+    def offers_to(self, child: Server) -> Offers:
+        """Models offered to a child, by role."""
+        return self.offers[child.number] if self.offers else {}
+
+
+def shown_gate(leaf: Leaf, above: Sequence[Minutes]) -> GateResult:
+    """Decision of the lowest gate above a leaf's clients; without any that of the root's child.
+
+    Args:
+        leaf: of a tree.
+        above: newest minutes of the servers above it, from the root down.
+    """
+    minutes = next((each for each in reversed(above) if each.has_gates), above[0])
+    return minutes.gates[leaf.path[len(minutes.path)]]
+
+
+def clusters_of(leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence[Minutes]]) -> list[int]:
+    """Cluster of each leaf: the root's number; where servers below it group, of those that all of them join.
+
+    Args:
+        leaves: in order.
+        minutes_above: path → newest minutes of the servers above it, from the root down.
+    """
+    above = [minutes_above(leaf.path) for leaf in leaves]
+    if not any(minutes.groups and minutes.path for each in above for minutes in each):
+        return [int(each[0].labels[leaf.path[0]]) for leaf, each in zip(leaves, above, strict=True)]
+    known: dict[object, int] = {}
+    keys = [
+        tuple((m.path, int(m.labels[leaf.path[len(m.path)]])) for m in each if m.groups)
+        for leaf, each in zip(leaves, above, strict=True)
+    ]
+    return [known.setdefault(key, len(known)) for key in keys]

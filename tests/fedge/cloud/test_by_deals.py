@@ -1,0 +1,57 @@
+"""Groups by the deal test in the steps of a server: jumps, the first model, what survives."""
+
+import json
+
+import numpy as np
+
+from fedge.cloud.by_deals import GroupsByDeals
+from fedge.cloud.memory import CloudMemory
+from fedge.clustering.updates import Likeness
+from fedge.config.sections.cluster import ClusterConfig
+
+DEAL = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "deal", "patience": 2}
+
+
+def groups():
+    return GroupsByDeals(ClusterConfig(**DEAL))
+
+
+def likeness(leaves=2, per_leaf=5):
+    """Clients of one leaf made the same update, those of others the opposite."""
+    leaf_of = np.repeat(np.arange(leaves), per_leaf)
+    cosines = np.where(leaf_of[:, None] == leaf_of, 1.0, -1.0)[None]
+    return Likeness(cosines, leaf_of, 1)
+
+
+def test_a_jump_of_a_leaf_s_losses_makes_a_probe_due():
+    """From .1 to .5 the log rises by 1.6, more than .2; the other leaf's losses stay."""
+    known = CloudMemory(ClusterConfig(**DEAL))
+    known.groups.watch({0: (0, 0.1), 1: (1, 0.3)})
+    assert not known.groups.has_jumped
+    known.groups.watch({0: (0, 0.5), 1: (1, 0.3)})
+    assert known.groups.has_jumped
+    assert known.groups.dealt.jumped == [0]
+    assert known.is_probe_due(common_start=True)
+    assert known.compares
+
+
+def test_updates_that_say_nothing_new_leave_the_first_ones():
+    found = groups()
+    found.heard(likeness(), 3)
+    verdict = found.dealt.tests
+    assert verdict
+    again = likeness()
+    assert found.heard(again, 3) is again
+    assert found.dealt.tests is verdict
+    assert found.probes_first
+
+
+def test_what_survives_goes_on_alike():
+    before, after = groups(), groups()
+    kept = before.heard(likeness(), 3)
+    assert before.dealt.is_open
+    after.restore(kept, before.states(), json.loads(json.dumps(before.facts())))
+    assert after.dealt.is_open
+    assert [test.p for test in after.dealt.tests] == [test.p for test in before.dealt.tests]
+    assert after.labels is None
+    assert after.decides is before.decides is False
