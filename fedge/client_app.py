@@ -198,7 +198,8 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
         (round_context.seed, *round_context.stream_of(client)),
         secret_of(context) if config.privacy.noise_source == SYSTEM else b"",
     )  # fmt: skip
-    uplink, feedback = uplink_of_clients(config.uplink, parameter_names(model)), dict[str, np.ndarray]()
+    names = parameter_names(model) if config.uplink.is_on else ()
+    uplink, feedback = uplink_of_clients(config.uplink, names), dict[str, np.ndarray]()
     if uplink is not None:
         where, remembers = round_context.stream_of(client), place.keep
         upload = uplink.upload(sent_of, state, waiting, round_context.seed, *where, remembers=remembers)

@@ -27,6 +27,7 @@ Slot = Literal[
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 _FOLDS: tuple[Slot, ...] = tuple(slot for slot in SLOTS if slot.startswith("fold-"))
 assert len(_FOLDS) == MOST_LINES
+_ALWAYS: tuple[Slot, ...] = ("model", "served")  # the others are there at times
 
 _TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "trial", PERSONAL: "served"}
 
@@ -159,6 +160,13 @@ class LeafModels:
         return {slot: same for slot, same in first.items() if slot != same}
 
     def restore(self, states: Mapping[str, State], repeated: Mapping[str, str]) -> None:
-        """Restore the result of `states` and `repeated`."""
+        """Restore the result of `states` and `repeated`.
+
+        Raises:
+            ValueError: a model that there must be is missing.
+        """
         found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
+        missing = [slot for slot in _ALWAYS if found[slot] is None]
+        if missing:
+            raise ValueError(f"the models {', '.join(missing)} of a server must be there, but are not")
         self._held = {slot: model for slot, model in found.items() if model is not None}

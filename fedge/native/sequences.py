@@ -284,7 +284,7 @@ def moved_shape(recorder: Recorder, tensor: Any, out: Tensor) -> bool:
 
 
 def time_axis(recorder: Recorder, tensor: Tensor, over: Any) -> int | None:
-    """The axis of steps, where steps are no usual axis and all of them are taken together; else None."""
+    """Axis of steps of values (N, T, F) or (T, N, F), where all steps are taken together; else None."""
     axes = recorder.axes(tensor) if recorder.number_of_any(tensor) >= 0 else ()
     given = over if isinstance(over, (tuple, list)) else (over,)
     if axes in (_STEPS, _STEPS_FIRST) and len(given) == 1 and isinstance(given[0], int):

@@ -26,7 +26,7 @@ class Taps:
         }  # fmt: skip
 
     def need_lines(self, image: Tensor) -> bool:
-        """Whether they reach over more than the one line of a series."""
+        """Whether they reach over more than the one line of a series, (N, C, 1, T)."""
         alone = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
         return image.shape[2] > 1 or not alone
 

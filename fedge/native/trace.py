@@ -120,20 +120,20 @@ class Recorder:
         return self._numbers[id(tensor)]
 
     def axes(self, tensor: Tensor) -> tuple[str, ...]:
-        """Names of a value's axes."""
+        """Names of a value's axes, as ("N", "C", "T") for (N, C, T)."""
         if id(tensor) in self._axes:
             return self._axes[id(tensor)]
         return ("N", "CT") if self.is_flat(tensor) else _USUAL[tensor.dim()]
 
     def bind(self, tensor: Tensor, value: int, axes: tuple[str, ...]) -> None:
-        """Note that a tensor is a value, with axes of these names."""
+        """Note that a tensor is a value, with axes of these names, as ("N", "F") for (N, F)."""
         self._kept.append(tensor)
         self._numbers[id(tensor)] = value
         if axes != _USUAL.get(tensor.dim()) and axes != ("N", "CT"):
             self._axes[id(tensor)] = axes
 
     def bind_zeros(self, tensor: Tensor) -> None:
-        """Note that a tensor holds zeros."""
+        """Note that a tensor holds zeros, float32 (N, …)."""
         self._kept.append(tensor)
         self._zeros.add(id(tensor))
 
@@ -197,7 +197,7 @@ class Recorder:
         return len(self.values) - 1
 
     def same_axes(self, tensor: Tensor, like: Tensor) -> int:
-        """The number of a new value of the size of another tensor's, whose axes are named alike."""
+        """Number of a new value of the shape of another tensor, whose axes are named alike."""
         axes = self.axes(like)
         number = self.same_value(tensor, self.number_of_any(like))
         self.bind(tensor, number, axes)

@@ -26,7 +26,7 @@ class Receiver:
         self.updates.note(client, self.child_of[leaf], state, windows)
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
-        """Take in the summaries of a client's update from a leaf server (`Updates.take`)."""
+        """Take in summaries of a client's update, (D,) each, from a leaf server (`Updates.take`)."""
         self.updates.take(client, self.child_of[leaf], summaries)
 
 

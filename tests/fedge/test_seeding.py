@@ -47,6 +47,10 @@ def test_by_hand():
         ("DISTILLATION", 16),
         ("ALGORITHM", 17),
         ("DURATION", 18),
+        ("MOBILITY", 19),
+        ("ASSOCIATION", 20),
+        ("CLIENT_UPLINK", 21),
+        ("SERVER_UPLINK", 22),
     ]
 
 

@@ -289,7 +289,7 @@ def test_a_bomb_that_lies_about_its_size_stops_too(tmp_path):
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "C:\\evil"])
 def test_download_of_an_archive_that_climbs_out_is_one_line(tmp_path, capsys, name):
-    """`hhar download` with the archive already there: checked, refused, nothing written beside it."""
+    """`hhar download` with the archive already there: checked, refused, nothing written but a lock."""
     raw = tmp_path / "raw"
     raw.mkdir()
     archive = raw / "heterogeneity-activity-recognition.zip"
@@ -300,7 +300,7 @@ def test_download_of_an_archive_that_climbs_out_is_one_line(tmp_path, capsys, na
     assert "must stay inside the folder" in error
     assert error.count("\n") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["raw"]
-    assert sorted(p.name for p in raw.iterdir()) == [archive.name, f"{archive.name}.sha256"]
+    assert sorted(p.name for p in raw.iterdir()) == [".downloading", archive.name, f"{archive.name}.sha256"]
     archive.write_bytes(b"changed")
     assert main(["download", "--to", str(raw)]) == 2  # the recorded checksum
     assert "sha256 must be" in capsys.readouterr().err

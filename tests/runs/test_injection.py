@@ -210,14 +210,15 @@ def study(tmp_path_factory):
 
 
 def carried_out(study, shifts):
-    """All pages of runs with payloads, after the parser has seen them."""
-    paths = []
+    """All pages of runs with payloads, after the parser has seen them; each kind has some that would act."""
+    paths, reached = [], set()
     for shift in shifts:
         for kind, path in study.pages(shift).items():
             html = path.read_text()
-            assert "pwned" in html or kind in ("clock", "compare"), kind
+            reached |= {kind} if "pwned" in html else set()
             check(html, study.harmless[kind])
             paths.append(path)
+    assert {"run", "sweep", "parts"} <= reached  # the others show few words of a run
     return paths
 
 

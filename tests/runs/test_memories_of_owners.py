@@ -78,6 +78,17 @@ def test_a_run_that_goes_on_has_the_bits_of_one_in_process(method, tmp_path):
         assert 1 <= len(list(owners.memories(client).rglob("*.safetensors"))) <= 4
 
 
+def test_what_uplinks_could_not_send_stays_with_clients(tmp_path):
+    """Beside a method's memory; a run that goes on has the bits of one in process."""
+    config = config_of(tmp_path, "ditto", num_server_rounds=3, gate__enabled=False, cluster__enabled=False)
+    config["uplink.clients"] = "sign"
+    wanted, owners = plain(config), Owners(tmp_path, config)
+    begun = owners.carried_out("there", **{"num-server-rounds": 2})
+    again = owners.carried_out("", resume=str(begun.folder))
+    assert comparable(again.folder)["models"] == comparable(wanted.folder)["models"]
+    assert again.client_models.equals(wanted.client_models)
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_the_same_bits(method, tmp_path):

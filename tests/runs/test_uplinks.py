@@ -120,9 +120,8 @@ def test_a_client_that_lies_loses_only_itself(tmp_path):
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("leaf servers", "needs leaf servers that are a part of the run's process"),
+        ("leaf servers", "needs leaf servers that deal their own data to clients"),
         ("cluster", "which clients on other machines do not see"),
-        ("owners", "which clients on SuperNodes that own their data do not see"),
     ],
 )
 def test_memories_that_clients_cannot_keep_are_refused(place, words):

@@ -85,4 +85,6 @@ def test_the_wheel_takes_the_same_files():
         "pyproject.toml": "fedge/packaged/pyproject.toml",
         "configs": "fedge/packaged/configs",
         "examples": "fedge/packaged/examples",
+        "docs": "fedge/packaged/docs",
+        "README.md": "fedge/packaged/docs/index.md",
     }

@@ -134,3 +134,10 @@ def test_folds_last_from_one_cloud_step_to_the_next_and_survive(models):
     assert held(again) == held(models)
     models.meet_cloud(None, None, [state(8)])
     assert held(models) == {"model": 0, "served": 0, "fold-0": 8}
+
+
+@pytest.mark.parametrize("slot", ["model", "served"])
+def test_a_checkpoint_without_a_model_that_must_be_there_is_refused(slot):
+    states = {name: {"w": np.ones(1)} for name in ("model", "served") if name != slot}
+    with pytest.raises(ValueError, match=f"the models {slot} of a server must be there"):
+        LeafModels({"w": np.zeros(1)}).restore(states, {})
