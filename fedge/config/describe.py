@@ -18,15 +18,21 @@ MOST_USED = (
 )  # fmt: skip
 _CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_HEADER = ("| key | default | allowed | meaning |", "|---|---|---|---|")
 _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
 def option_table() -> str:
-    """A Markdown table of every option: key, default, allowed values, meaning."""
-    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    """Markdown tables of every option, a section each: key, default, allowed values, meaning."""
+    lines: list[str] = []
+    section = None
     for key, (default, rule) in options().items():
+        if (before := key.rpartition(".")[0]) != section:
+            section = before
+            about = _first_line(SECTIONS[section]) if section else "Options of the run as a whole."
+            lines += ["", f"## {section or 'Run'}", "", about, "", *_HEADER]
         lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
-    return "\n".join(lines)
+    return "\n".join(lines).strip()
 
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ _NOT_TOML = (ValueError, RecursionError)
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
 # Shells take quotes away; a word that could be a number, true or false stays as it is.
-_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_./~][^\s'\"=\[\]{},]*")
+_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{},]*")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -98,9 +98,19 @@ def parse_override(text: str) -> dict[str, Scalar]:
 
 
 def _quoted(key: str, value: str) -> str:
-    """A value in TOML's quotes where its option takes text and it is a word without them."""
+    """A value in TOML's quotes where its option takes text and it is a word without them, as 2x3x4."""
     default = options().get(key, (None,))[0]
-    return json.dumps(value) if isinstance(default, str) and _WORD.fullmatch(value) else value
+    is_word = _WORD.fullmatch(value) and not _is_toml(value)
+    return json.dumps(value) if isinstance(default, str) and is_word else value
+
+
+def _is_toml(value: str) -> bool:
+    """Whether a value says something in TOML as it stands: a number, true, a date."""
+    try:
+        tomllib.loads(f"value = {value}")
+    except _NOT_TOML:
+        return False
+    return True
 
 
 _MOST_SUPERNODES = 100_000

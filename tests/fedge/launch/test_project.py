@@ -63,6 +63,7 @@ def test_later_overrides_win():
     ("text", "found"),
     [
         ("train.model=cnn", {"train.model": "cnn"}),
+        ("hierarchy.tree=2x3x4 run-name=3rd", {"hierarchy.tree": "2x3x4", "run-name": "3rd"}),
         (
             "train.model=my_model:Net data.path=data/mine.npz",
             {"train.model": "my_model:Net", "data.path": "data/mine.npz"},
