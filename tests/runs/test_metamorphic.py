@@ -189,8 +189,8 @@ def test_on_ray_a_break_and_any_order_of_replies_change_nothing(tmp_path, data, 
         assert process.returncode == 0, process.stdout + process.stderr
 
     folder = tmp_path / name
-    on_ray(**{"num-server-rounds": 2})
-    carry_out(name, tmp_path, data, resume=str(folder), **{"num-server-rounds": 3})
+    on_ray(**until(2, name))
+    carry_out(name, tmp_path, data, resume=str(folder), **until(3, name))
     on_ray(resume=str(folder))
     but = ("engine", "seed_source")
     expected = {k: v for k, v in alone[name]["manifest.json"].items() if k not in but}

@@ -7,8 +7,8 @@ import pytest
 from fedge import load_run
 from tools import shown
 
-# digits behind a point change with the processor's kernels, and so may gates
-_NUMBER = re.compile(r"−?\d+\.\d+|\b\d+(?= taken|\W+kept)")
+# digits behind a point change with the processor's kernels, signs of differences too, and so may gates
+_NUMBER = re.compile(r"(?:−|(?<=\s)-)?\d+\.\d+|\b\d+(?= taken|\W+kept)")
 
 
 def without_numbers(text):

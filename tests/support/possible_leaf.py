@@ -5,7 +5,7 @@ import math
 import numpy as np
 from possible import LARGEST, MOST_LOSS, array_fault, evaluate_fault, is_between, is_whole
 
-BOOK = ("train_loss", "train_seconds", "failures", "kept_model", "bytes", "calls")
+BOOK = ("train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "calls")
 MOST_STAMP = 2.0**53
 STRATEGY, SUMMARY = "strategy.", "summary."
 
@@ -26,6 +26,10 @@ def trained_fault(honest, schema, asked, global_round, told):
         return "counted"
     if set(trained) & {row[0] for row in book["failures"]}:
         return "trained and failed"
+    if {row[0] for row in book["asked"]} - set(leaf.clients) or (
+        losses and not set(trained) <= {row[0] for row in book["asked"]}
+    ):
+        return "trained without being asked"
     moved, has_model = facts["moved"], "model" in told.states
     if type(moved) is not bool or moved != has_model or (moved and not trained):
         return "moved"
@@ -178,7 +182,7 @@ def book_fault(told, clients, guard):
     """Look at a leaf server's book of one order."""
     if type(told) is not dict or told.keys() != set(BOOK):
         return "book"
-    for name, width in (("train_loss", 2), ("train_seconds", 2), ("failures", 3)):
+    for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
         if not are_rows(told[name], width) or len({str(row[0]) for row in told[name]}) != len(told[name]):
             return name
         if not all(is_number_of(row[0], clients) for row in told[name]):
@@ -187,6 +191,8 @@ def book_fault(told, clients, guard):
         return "train_loss"
     if not all(is_between(s, 0, guard.client_timeout + 30) for _, s in told["train_seconds"]):
         return "train_seconds"
+    if not all(is_whole(times, 1, 1) for _, times in told["asked"]):
+        return "asked"
     for _, *words in told["failures"]:
         if not all(isinstance(word, str) and word.isprintable() and len(word) <= 300 for word in words):
             return "failures"

@@ -96,10 +96,12 @@ def _of_folds(rng, facts, _):
 
 
 def _of_evaluated(rng, facts, _):
-    """A row twice, one that is missing, one of another client, role or split."""
+    """A row twice, also in place of another; one that is missing, of another client, role or split."""
     rows = facts["evaluated"] = [list(row) for row in facts["evaluated"]]
     how = rng.integers(4)
     if how == 0:
+        if rng.random() < 0.5 and len(rows) > 1:
+            rows.pop()
         rows.append(list(rows[0]))
     elif how == 1:
         client = rows[0][0]
