@@ -343,8 +343,7 @@ def write_rows() -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(_ROWS[0])
     after = rest.split(_ROWS[1])[1]
-    lines = ["| command | figures: median (quartiles), aim | distance to the machine's peak | measured on |"]
-    lines.append("|---|---|---|---|")
+    lines = ["| command | figures: median (quartiles), aim | measured on |", "|---|---|---|"]
     plots = []
     for name in (*QUICK, *LONG, *APART):
         path = MEASURED / f"{name}.json"
@@ -356,7 +355,7 @@ def write_rows() -> None:
 
 
 def _row(record: dict[str, Any]) -> str:
-    """One benchmark's line of the table."""
+    """One benchmark's line of the table: figures with an aim, or all where none has one."""
     box, peak = record["machine"], record["peak"]
     hardware = f"{box['processor']}, {box['cores']} cores, {box['memory_gib']} GiB"
     others = " and ".join(f"{cores:.1f}" for cores in record["busy_cores_before_and_after"])
@@ -366,11 +365,14 @@ def _row(record: dict[str, Any]) -> str:
     registers = peak.get("registers_gflop_per_s")  # not of records before it was measured
     multiplying = f"in registers {registers:.0f}, " if registers else ""
     limits = f"peak of one thread: {multiplying}matrix product {matmul:.0f} GFLOP/s, copy {copy:.1f} GB/s"
-    entries = "<br>".join(Figure(**entry).words() for entry in record["figures"])
+    figures = [Figure(**entry) for entry in record["figures"]]
+    shown = [entry for entry in figures if entry.aim is not None] or figures
+    rest = (
+        [f"[all {len(figures)}](benchmarks/{record['benchmark']}.json)"] if len(shown) < len(figures) else []
+    )
     cells = (
         f"`{record['command']}`",
-        entries,
-        f"{record['distance']}<br>{limits}",
-        f"{hardware}; {when}; {software}",
+        "<br>".join([*(entry.words() for entry in shown), *rest]),
+        f"{hardware}; {limits}; {when}; {software}",
     )
     return f"| {' | '.join(cells)} |"
