@@ -73,7 +73,7 @@ class AsynchronyConfig(Section):
         "",
         "on the virtual clock: a run on the real one, folder or log, whose jobs end here when they did there",
     )
-    concurrency: int = option(10, "devices at work at a time, over all leaves", minimum=1)
+    concurrency: int = option(9, "devices at work at a time, over all leaves", minimum=1)
     refill: int = option(
         1, "free places of a leaf at which it gives out work again; rounds begin anew as a whole", minimum=1
     )

@@ -37,6 +37,14 @@ def test_a_run_that_can_work_is_given_its_configuration(data):
     assert (deal.clients_per_leaf, len(deal.partition.clients)) == ([3, 3, 3], 9)
 
 
+def test_asynchrony_on_the_defaults_needs_no_more_than_its_one_line_says(data):
+    with pytest.raises(ConfigError) as refused:
+        check({**data, "asynchrony.rule": "fedbuff"}, Federation(9))
+    remedies = str(refused.value).split("add -c '")[1].rstrip("'").split()
+    more = {key: value == "true" for key, value in (each.split("=") for each in remedies)}
+    check({**data, "asynchrony.rule": "fedbuff", **more}, Federation(9))
+
+
 def test_a_federation_of_unknown_size_is_checked_as_far_as_possible():
     prepared = check({"data.path": "not looked for"}, Federation())
     assert (prepared.config.seed, prepared.seed, prepared.deal) == (42, 42, None)
