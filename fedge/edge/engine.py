@@ -1,12 +1,12 @@
 """Leaf servers as an engine of a run: the gate knows the present ones, and clients are never sent anything.
 
-To `fedge.exchange.clients.find_clients` every client of a leaf server that is attached has answered its first
+To `fedge.exchange.finding.find_clients` every client of a leaf server that is attached has answered its first
 call; where clients own their windows, once their leaf server has passed on their descriptions. All else that
 clients do is ordered of their leaf server (`fedge.edge.port`).
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -69,6 +69,10 @@ class EdgeEngine:
         """Factory of the port through which leaf servers get their orders."""
         self._port = EdgeLeaves(self._gate, facts, around)
         return self._port
+
+    def do_without(self, clients: Collection[int]) -> None:
+        """Wait no longer for leaf servers of clients that were waited for in vain; they may come any time."""
+        self._gate.do_without({self._leaf_of[client] for client in clients})
 
     def dismiss(self) -> None:
         """Tell all leaf servers that are there that the run is over, and let the threads go."""

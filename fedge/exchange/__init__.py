@@ -2,9 +2,9 @@
 
 `hello`, `train` and `evaluate` are the three things that are said, the only places that know the names of
 records, with `joint` for the latter two in one message, `round_context` for facts of a round and `content`
-for parts of messages. `clients` is the only place that knows node ids, `delivery` matches replies to
-questions, `ordering` orders clients for work; `engine` is the interface to the clients' engine,
-`failure` why a client does not count, `leaving` all that leaves a client, with marks.
+for parts of messages. `clients` and `finding` are the only places that know node ids, `delivery` matches
+replies to questions, `ordering` orders clients for work; `engine` is the interface to the clients'
+engine, `failure` why a client does not count, `leaving` all that leaves a client, with marks.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """
@@ -14,7 +14,8 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "clients": ["Clients", "Exchange", "find_clients"],
+        "clients": ["Clients", "Exchange"],
+        "finding": ["find_clients"],
         "engine": ["Engine", "RunError"],
         "evaluate": ["EvaluateReply", "Evaluation"],
         "failure": ["Failure"],

@@ -5,7 +5,6 @@ Node ids stay in this file: its results are by partition id, and in that order.
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from flwr.serverapp import Grid
 from fedge.data.own import Told
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
-from fedge.exchange.engine import Engine, RunError
+from fedge.exchange.engine import Engine
 from fedge.exchange.failure import (
     NO_REPLY,
     NODE_GONE,
@@ -29,16 +28,14 @@ from fedge.exchange.hello import expect_windows
 from fedge.exchange.joint import JOINT, is_joint
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
-from fedge.exchange.roll import Among, Question, Roll
+from fedge.exchange.roll import Question, Roll
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
-from fedge.states.challenge import answer_to
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
 
 logger = logging.getLogger(__name__)
 
-_WAIT_FOR_NODES_S = 0.05
 _QUESTION = Question()
 
 
@@ -83,7 +80,12 @@ LastWords = Callable[[int], str | None]
 
 
 class Clients:
-    """The clients of a run: which node holds which partition, and which see the server's state files."""
+    """The clients of a run: which node holds which partition, and which see the server's state files.
+
+    Attributes:
+        away: partitions whose nodes had not come when the run began.
+        devices, told: as given.
+    """
 
     def __init__(
         self,
@@ -111,8 +113,16 @@ class Clients:
         self._sharing = frozenset(sharing)
         for partition, node in node_of.items():
             self._roll.bind(partition, node)
+        self.away = self._roll.away()
         self._returning = Returning(engine, self._roll) if engine and engine.nodes_come_back else None
+        if self._returning is not None:
+            self._returning.wait_for_none_of(self.away)
         self._observer: Observer = lambda _: None
+
+    @property
+    def unknown(self) -> frozenset[int]:
+        """Partitions of whose windows, which are their owners', nobody has told anything."""
+        return frozenset() if self.told is None else frozenset(self._roll.node_of.keys() - self.told.keys())
 
     def wait_for_gone(self, seconds: float) -> None:
         """Keep an exchange open so many seconds for a node that went in it, where nodes come back."""
@@ -193,8 +203,8 @@ class Clients:
             RunError: the engine has stopped.
         """
         for message in messages:
-            if self.told is not None:
-                told = self.told[self.partition(message.metadata.dst_node_id)]
+            told = (self.told or {}).get(self.partition(message.metadata.dst_node_id))
+            if told is not None:
                 expect_windows(message, told.fingerprint)
         ongoing = _Ongoing(
             self._engine, {self.partition(m.metadata.dst_node_id): m for m in messages},
@@ -310,86 +320,3 @@ class _Ongoing:
         for partition in self.sent.keys() - self._replies.keys() - self._failures.keys():
             self._failures[partition] = no_reply_within(self._timeout_s)
         return dict(sorted(self._replies.items())), dict(sorted(self._failures.items()))
-
-
-def find_clients(
-    engine: Engine,
-    timeout_s: float,
-    question: Question = _QUESTION,
-    tick: Callable[[], None] = lambda: None,
-    among: Among | None = None,
-    expected: int = 0,
-) -> Clients:
-    """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
-
-    Args:
-        engine: reaches them.
-        timeout_s: seconds.
-        question: for each.
-        tick: called again and again meanwhile.
-        among: which clients are looked for; by default all that there are.
-        expected: how many there are; by default as many as the first one says.
-
-    Raises:
-        RunError: not all of them answered in time, or they do not fit together.
-    """
-    deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among, expected)
-    while time.monotonic() < deadline:
-        roll.ask(engine.get_node_ids())
-        for node, reply in roll.answers():
-            roll.enter(node, reply)
-        if roll.is_complete():
-            return _clients(engine, roll)
-        engine.refuse_stopped()
-        tick()
-        engine.wait(_WAIT_FOR_NODES_S)
-    raise RunError(
-        f"guard.start-timeout: {len(roll.hellos)} of {roll.expected or 'an unknown number of'} clients "
-        f"answered within {timeout_s:g} s{roll.missing()}; start fewer at once or raise guard.start-timeout"
-    )
-
-
-def find_again(
-    engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, Told]
-) -> Clients:
-    """The clients of a run that goes on, whose windows are known.
-
-    A node that does not come within `timeout_s` seconds is gone as any other, and may come back.
-
-    Args:
-        engine: reaches them.
-        timeout_s: seconds.
-        question: for each.
-        among: which clients these are.
-        told: partition id → the client's description of its windows.
-    """
-    deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among)
-    roll.expect(told)
-    while roll.away() and time.monotonic() < deadline:
-        there = set(engine.get_node_ids())
-        roll.ask(there)
-        for node, reply in roll.answers():
-            roll.come_back(node, reply)
-        roll.rebind(there, logger.info)
-        engine.refuse_stopped()
-        engine.wait(_WAIT_FOR_NODES_S)
-    return _clients(engine, roll)
-
-
-def _clients(engine: Engine, roll: Roll) -> Clients:
-    """All clients, or raise RunError where some own their data and others do not."""
-    hellos = dict(sorted(roll.hellos.items()))
-    told = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
-    if told and len(told) < len(hellos):
-        raise RunError(
-            f"either all SuperNodes name windows of their own or none does, but partition {min(told)} does "
-            f"and partition {min(hellos.keys() - told.keys())} does not; add data-folder, own-data or data "
-            f"to its --node-config"
-        )
-    sees = answer_to(roll.challenge)
-    sharing = {roll.node_of[partition] for partition, hello in hellos.items() if sees and hello.seen == sees}
-    known = () if engine.spans_machines() else sharing
-    devices = Counter(hello.device for hello in hellos.values() if hello.device)
-    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices)

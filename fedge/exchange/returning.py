@@ -7,8 +7,9 @@ the first.
 """
 
 import logging
+import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from flwr.app import Error, Message
 
@@ -43,6 +44,10 @@ class Returning:
         self._silent: dict[int, str] = {}  # node that was asked again → the question that it has not answered
         self._suspected: set[str] = set()
         self._took_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
+
+    def wait_for_none_of(self, partitions: Iterable[int]) -> None:
+        """Keep no exchange open for partitions whose nodes were waited for before: they may come any time."""
+        self._gone_at |= dict.fromkeys(partitions, -math.inf)
 
     def answered(self, answer: Answer) -> None:
         """Note how long an answer took."""

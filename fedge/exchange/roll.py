@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _LONGEST = 200  # characters of an answer's fault
 _MOST_NAMED = 10  # missing partitions that an error names
 _MOST_REASONS = 3  # nodes that stay out of which it says why
+_BEGUN_WITHOUT = "the run has begun without its windows (guard.start-clients); start a new run with them"
 _AWAY = 1 << 62  # ids of nodes that nobody has seen yet start here; Flower draws its own from 64 bits
 
 
@@ -42,6 +43,24 @@ class Question:
     challenge: str = ""
     seed: int = 0
     options: str = ""
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """Clients without which a run begins, once their time is over.
+
+    Attributes:
+        least: how many have to be there; 0 for all.
+        is_possible: it may begin without some, because they are elsewhere and may come later.
+        told: partition id → description of its windows, of a run that goes on; None where they are not known.
+    """
+
+    least: int = 0
+    is_possible: bool = False
+    told: Mapping[int, Told] | None = None
+
+
+ALL = Quorum()
 
 
 @dataclass(frozen=True)
@@ -67,7 +86,12 @@ class Roll:
     """
 
     def __init__(
-        self, engine: Engine, question: Question, among: Among | None = None, expected: int = 0
+        self,
+        engine: Engine,
+        question: Question,
+        among: Among | None = None,
+        expected: int = 0,
+        known: Mapping[int, Told] | None = None,
     ) -> None:
         """Ask nodes of an engine; all partitions have to be there, or those of `among`.
 
@@ -76,7 +100,9 @@ class Roll:
             question: for each.
             among: which clients are looked for.
             expected: their number; by default the first one's answer.
+            known: partition id → description of its windows, of a run that goes on: others stay out.
         """
+        self._known = known
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
         self.expected = among.total if among else expected
@@ -105,7 +131,8 @@ class Roll:
     @property
     def wanted(self) -> Collection[int]:
         """The partitions that have to be there; none while nobody has said how many there are."""
-        return self._among.partitions if self._among else range(self.expected)
+        wanted = self._among.partitions if self._among else range(self.expected)
+        return wanted if self._known is None else [one for one in wanted if one in self._known]
 
     def ask(self, nodes: Iterable[int]) -> None:
         """Say hello to nodes that have not been asked yet."""
@@ -165,6 +192,8 @@ class Roll:
             )
         if wrong := self._not_its_own(node, hello.partition_id):
             raise RunError(f"a node says that it holds partition {hello.partition_id}, but {wrong}")
+        if self._known is not None and hello.partition_id not in self._known:
+            raise RunError(f"partition {hello.partition_id} stays out: {_BEGUN_WITHOUT}")
         holder = self.node_of.get(hello.partition_id)
         if holder is not None and not self._is_rightful(node, holder):
             if not self._wrong(node, hello):
@@ -218,7 +247,21 @@ class Roll:
     def expect(self, told: Mapping[int, Told]) -> None:
         """Take partitions, with their clients' descriptions, for those of nodes that are away."""
         for partition, windows in told.items():
-            self.hellos[partition] = Hello(partition, self.expected, told=windows)
+            self.hellos[partition] = Hello(partition, self.expected, told=windows, device="")
+            self.bind(partition, _AWAY + partition)
+
+    def go_without(self) -> None:
+        """Take partitions that have no node for those of nodes that are away.
+
+        Where clients own windows, one of which nothing is known stays out for good.
+        """
+        own = self._known is not None or any(hello.told is not None for hello in self.hellos.values())
+        for partition in self._among.partitions if self._among else range(self.expected):
+            if partition in self.node_of:
+                continue
+            told = (self._known or {}).get(partition)
+            if told is not None or not own:
+                self.hellos[partition] = Hello(partition, self.expected, told=told, device="")
             self.bind(partition, _AWAY + partition)
 
     def away(self) -> list[int]:
@@ -251,6 +294,8 @@ class Roll:
         holder = self.node_of.get(hello.partition_id)
         if holder is not None and self._is_rightful(holder, node):
             return "that has a key, and this node has none of it"
+        if hello.num_partitions == self.expected and hello.partition_id in self.node_of.keys() - self.hellos:
+            return _BEGUN_WITHOUT
         if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
         told = self.hellos[hello.partition_id].told

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.option import ConfigError, Scalar, shown
 from fedge.data.prepared import load_source
 from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
@@ -27,6 +27,7 @@ from fedge.records.lock import RunLock
 from fedge.run.parts import refuse_parts_that_do_not_fit
 from fedge.run.prepare import Handover, Load, Prepared, deal_data, prepare
 from fedge.run.resume import Resumption, find_resumption
+from fedge.seeding import resolve_seed
 from fedge.trackers.tracker import refuse_missing_extra
 
 
@@ -135,6 +136,16 @@ def _prepare_superlink(
         print("\nfedge: the run goes on in the background: fedge status, or flwr run --stream", flush=True)
 
 
+def _refuse_seed_that_stays(address: str | None, configured: Scalar) -> None:
+    """Raise ConfigError where SEED is of this shell, and the run's server is elsewhere with another seed."""
+    if address is None or (seed := resolve_seed(int(configured))[0]) == int(configured):
+        return
+    raise ConfigError(
+        f"SEED must reach the run, but the SuperLink at {shown(address)} has an environment of its own, and "
+        f"the run would have seed {configured}; write -c seed={seed}, or use fedge run, which hands SEED on"
+    )
+
+
 def check_flwr_run(words: Sequence[str]) -> None:
     """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
 
@@ -172,6 +183,8 @@ def check_flwr_run(words: Sequence[str]) -> None:
         run_config = project.run_config(overrides)
         project.refuse_undeclared(overrides)
         check(run_config, federation, on_ray=True, is_sized=True)
+        if not moves_federations():
+            _refuse_seed_that_stays(project.address(options.federation), run_config.get("seed", 0))
         if uses_superlink():
             _prepare_superlink(options.federation, run_config, federation, options.stream)
     except ConfigError as error:

@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -218,6 +218,13 @@ class LeafGate:
         """Hello of each attached leaf server, in order."""
         with self._changed:
             return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
+
+    def do_without(self, leaves: Iterable[int]) -> None:
+        """Take leaf servers for absent: nobody waits for them any more, until they attach."""
+        with self._changed:
+            for leaf in leaves:
+                if not self._is_there(leaf):
+                    self._absent_since.setdefault(leaf, time.monotonic())
 
     def ask(
         self,

@@ -8,7 +8,7 @@ Replies are models of leaves and numbers of clients: no model of a client passes
 leaf servers that are a part of this process; `fedge.edge` has those that are processes of their own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -147,3 +147,6 @@ class LeafEngine(Protocol):
 
     def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
         """Factory of the port through which leaf servers get their orders."""
+
+    def do_without(self, clients: Collection[int]) -> None:
+        """Wait no longer for leaf servers of clients that were waited for in vain; they may come any time."""

@@ -80,7 +80,9 @@ class AsynchronousSteps(Steps):
     _shares: np.ndarray
     _expected: int | None = None  # jobs, if that can be told
 
-    def _take_told(self, told: Mapping[int, Told]) -> tuple[Partition, list[int], DataShape]:
+    def _take_told(
+        self, told: Mapping[int, Told], num_clients: int
+    ) -> tuple[Partition, list[int], DataShape]:
         """Use clients' descriptions of windows that they own: each is a device of its own user's.
 
         Raises:
@@ -92,7 +94,7 @@ class AsynchronousSteps(Steps):
                     f"{register.option} {name} needs the share of each class that clients have, which owners "
                     f"of their data do not tell; use another rule"
                 )
-        found = super()._take_told(told)
+        found = super()._take_told(told, num_clients)
         self._owners = np.arange(len(told))
         self._shares = np.full((len(told), found[2].classes), 1 / found[2].classes)
         return found

@@ -17,9 +17,10 @@ from fedge.data.own import Told
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
 from fedge.exchange.algorithm import ReplyForm
-from fedge.exchange.clients import Clients, find_clients
+from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
-from fedge.exchange.roll import Question
+from fedge.exchange.finding import find_clients
+from fedge.exchange.roll import Question, Quorum
 from fedge.inference.card import Card
 from fedge.process.reaper import remove_at_end
 from fedge.process.watchdog import note_progress
@@ -46,6 +47,8 @@ from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
 from fedge.training.schedule import local_steps
+
+_MOST_NAMED = 10  # clients that a line names
 
 
 class Steps:
@@ -86,6 +89,7 @@ class Steps:
         self._fingerprint = ""  # of the data
         self._card: Card | None = None  # the models' description of themselves
         self._frozen: Mapping[str, np.ndarray] = {}  # entries of all models that never travel
+        self._told: Mapping[int, Told] | None = None  # descriptions by clients that own their windows
         self._global_round = 0  # the last one that is done
 
     def carry_out(self) -> None:
@@ -102,7 +106,8 @@ class Steps:
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
-        train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in dealt.unseen_clients)
+        none = dealt.unseen_clients | clients.unknown
+        train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in none)
         self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
         self._announcer.devices(clients.devices)
         self._announcer.kernel(kernel_of_run(self._plan, shape, clients.devices))
@@ -224,11 +229,35 @@ class Steps:
         question = Question(self._plan.shared.challenge, self._plan.seed)
         given = self._plan.config.clients
         expected = given if isinstance(given, int) else 0
-        clients = find_clients(self._grid, limit_s, question, self._console.tick, expected=expected)
+        clients = find_clients(
+            self._grid, limit_s, question, self._console.tick, expected=expected, quorum=self._quorum()
+        )
+        self._go_without(clients)
         clients.watch(self._console.follow)
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()
         return clients
+
+    def _quorum(self) -> Quorum:
+        """Clients that have to be there; nodes of a simulation are all there, or it is broken."""
+        found = self._opened.resumption
+        apart = isinstance(self._grid, LeafEngine) or self._grid.nodes_come_back
+        least = self._plan.config.guard.start_clients
+        is_possible = apart and not self._plan.config.asynchrony.is_on
+        return Quorum(least, is_possible, None if found is None else found.told)
+
+    def _go_without(self, clients: Clients) -> None:
+        """Say which clients have not come, of a run that begins without them."""
+        if not clients.away:
+            return
+        if isinstance(self._grid, LeafEngine):
+            self._grid.do_without(clients.away)
+        some = ", ".join(map(str, clients.away[:_MOST_NAMED])) + ", …" * (len(clients.away) > _MOST_NAMED)
+        later = "never take part: nothing is known of their windows" if clients.unknown else "may come later"
+        self._announcer.note(
+            f"{len(clients.away)} of {len(clients)} clients are not there (partition {some}); the run begins "
+            f"without them, as guard.start-clients says; they {later}"
+        )
 
     def _deal(self, clients: Clients) -> tuple[Partition, list[int], DataShape]:
         """Write every client's windows, unless clients own them; those in memory are gone afterwards.
@@ -238,7 +267,8 @@ class Steps:
         """
         plan, num_clients = self._plan, len(clients)
         if clients.told is not None:
-            return self._take_told(clients.told)
+            self._told = clients.told
+            return self._take_told(clients.told, len(clients))
         self._console.phase("preparing data")
         held = self._prepared.deal
         deal = (
@@ -263,10 +293,12 @@ class Steps:
         self._announcer.data(facts, self._prepared.seed_source)
         return deal.partition, deal.clients_per_leaf, shape
 
-    def _take_told(self, told: Mapping[int, Told]) -> tuple[Partition, list[int], DataShape]:
+    def _take_told(
+        self, told: Mapping[int, Told], num_clients: int
+    ) -> tuple[Partition, list[int], DataShape]:
         """Use clients' descriptions of their own windows, by partition id; returns the same as `_deal`."""
         plan = self._plan
-        data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption)
+        data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
         refuse_where_it_cannot_be(
             plan.config, form, "leaf servers" if isinstance(self._grid, LeafEngine) else "owners"
@@ -307,6 +339,7 @@ class Steps:
             callbacks,
             plan.behind,
             memories,
+            self._told,
         )
         found = self._opened.take_resumption()
         if found is None:

@@ -5,7 +5,7 @@ them the same facts as of windows: weights of clients, the common scale, sizes o
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,26 +88,27 @@ class OwnersData:
 
 
 def data_of_owners(
-    config: Config, seed: int, told: Mapping[int, Told], resumption: Resumption | None
+    config: Config, seed: int, told: Mapping[int, Told], resumption: Resumption | None, clients: int
 ) -> OwnersData:
     """Facts of a run from its clients' descriptions of their windows.
 
     Args:
         config: of the run.
         seed: in force.
-        told: partition id → description by the client, of all clients.
+        told: partition id → description by the client, of all clients that the run begins with.
         resumption: the run that goes on, whose data these must be.
+        clients: how many the run has.
 
     Raises:
         ConfigError: clients, data and configuration do not fit.
     """
-    refuse_other_number(config, len(told))
+    refuse_other_number(config, clients)
     if config.hierarchy.associates:
         raise ConfigError(
             f"hierarchy.association {config.hierarchy.association} needs windows that the server deals, but "
             f'clients own theirs; set hierarchy.association="none"'
         )
-    sizes = clients_per_leaf(config.hierarchy, len(told))
+    sizes = clients_per_leaf(config.hierarchy, clients)
     refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
     first = _alike(told)
     source = _source(told)
@@ -115,6 +116,7 @@ def data_of_owners(
         refuse_other_data(resumption, source.fingerprint, sizes)
     unseen = unseen_ids(sizes, config.partition.unseen_clients)
     _refuse_without_windows(told)
+    _refuse_leaf_without_clients(told, sizes, unseen)
     known = [client for client in told if client not in unseen]
     scale, odd = _pooled({client: told[client].sums for client in known}, first.channels, config)
     shape = _shape(first, scale)
@@ -122,7 +124,7 @@ def data_of_owners(
     refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
-    dealt = Partition(_counted(told, len(told)), first.split_kind, frozenset(unseen), planted)
+    dealt = Partition(_counted(told, clients), first.split_kind, frozenset(unseen), planted)
     total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
@@ -160,13 +162,14 @@ def _shape(first: Told, scale: Scale) -> DataShape:
 
 def _alike(told: Mapping[int, Told]) -> Told:
     """The first client's, or raise ConfigError where another's windows are of another kind."""
-    first = told[0]
+    at = min(told)
+    first = told[at]
     for client, one in told.items():
         for name in ("classes", "channels", "input_shape", "dtype", "split_kind", "y_shape", "y_dtype"):
             if getattr(one, name) != getattr(first, name):
                 raise ConfigError(
                     f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
-                    f"{client} has {shown(getattr(one, name))} and partition 0 has "
+                    f"{client} has {shown(getattr(one, name))} and partition {at} has "
                     f"{shown(getattr(first, name))}; prepare them alike"
                 )
     return first
@@ -211,6 +214,19 @@ def _refuse_without_windows(told: Mapping[int, Told]) -> None:
                     f"every client must have windows of every split, but partition {client} has no {split} "
                     f"windows; give it more of them"
                 )
+
+
+def _refuse_leaf_without_clients(
+    told: Mapping[int, Told], sizes: Sequence[int], unseen: Collection[int]
+) -> None:
+    """Raise ConfigError for the first leaf of whose clients none is there that trains."""
+    for leaf in range(len(sizes)):
+        members = range(sum(sizes[:leaf]), sum(sizes[: leaf + 1]))
+        if not any(client in told and client not in unseen for client in members):
+            raise ConfigError(
+                f"guard.start-clients lets a run begin without clients, but leaf {leaf} has none left that "
+                f"trains (partition {members.start} to {members.stop - 1}); start one of them"
+            )
 
 
 def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

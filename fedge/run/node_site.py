@@ -17,8 +17,9 @@ from fedge.config.topology import clients_per_leaf
 from fedge.data.own import Told
 from fedge.data.scaling import Scale
 from fedge.edge.host import Site
-from fedge.exchange.clients import Clients, find_again, find_clients
+from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
+from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.roll import Among, Question
 from fedge.run.facts import part_of_owners
 from fedge.run.foreign_parts import refuse_code_of_cloud

@@ -13,6 +13,7 @@ from fedge.config.config import Config
 from fedge.config.flat import options, to_run_config
 from fedge.config.option import ConfigError, Scalar, shown
 from fedge.config.sections.guard import BEST, CheckpointConfig
+from fedge.data.own import Told
 from fedge.privacy.noise import SYSTEM
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
@@ -24,7 +25,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, 
 from fedge.records.private import places_of
 from fedge.run.starts import described_start
 from fedge.run.traces import described_traces
-from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good
+from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good, odd_content
 
 # Options that may differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
@@ -32,8 +33,8 @@ _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
 _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path", "train.start"})
 _TUNING = frozenset(
     {
-        "num-server-rounds", "guard.start-timeout", "guard.client-timeout", "guard.return-timeout",
-        "guard.stall-timeout", "transfer.share-above-mb", "transfer.spill-above-mb",
+        "num-server-rounds", "guard.start-timeout", "guard.start-clients", "guard.client-timeout",
+        "guard.return-timeout", "guard.stall-timeout", "transfer.share-above-mb", "transfer.spill-above-mb",
         "tracker", "callbacks", "callbacks-args", "checkpoint.every", "checkpoint.keep",
         "checkpoint.models",
     }
@@ -72,6 +73,19 @@ class Resumption:
     def kept(self) -> dict[str, str]:
         """File of kept models → its sha256, of those that are as they were at the checkpoint."""
         return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
+
+    @property
+    def told(self) -> dict[int, Told] | None:
+        """Partition id → its owner's description of its windows; None where the server dealt them.
+
+        Raises:
+            ConfigError: the checkpoint has others than were written.
+        """
+        texts = self.checkpoint.facts.get("told")
+        if texts is None:
+            return None
+        with odd_content(self.checkpoint.folder):
+            return {int(client): Told.of_text(text) for client, text in texts.items()}
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -219,7 +233,7 @@ def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
         table = facts.get(name, {})
         if not isinstance(table, dict) or not all(type(value) is kind for value in table.values()):
             found[name] = f"{name} are not what was written"
-    for name in ("strategy", "remarks", "callbacks"):
+    for name in ("strategy", "remarks", "callbacks", "told"):
         if not isinstance(facts.get(name, {}), dict):
             found[name] = f"{name} is not what was written"
     return found

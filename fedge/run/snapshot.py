@@ -20,6 +20,7 @@ import numpy as np
 
 from fedge.callbacks.calls import Callbacks
 from fedge.config.sections.guard import CheckpointConfig
+from fedge.data.own import Told
 from fedge.process.behind import Behind
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
@@ -44,6 +45,7 @@ class Snapshots:
         callbacks: Callbacks,
         behind: Behind,
         memories: MemoryKeeper | MemoriesElsewhere | None = None,
+        told: Mapping[int, Told] | None = None,
     ) -> None:
         """Watch the parts of a run.
 
@@ -53,6 +55,7 @@ class Snapshots:
             recorder, strategy, remarks: of the run.
             callbacks: of the run.
             memories: keeps the files of clients' memories; None where clients keep none.
+            told: partition id → its owner's description of its windows; None where the server has dealt them.
             behind: writes; its errors become a CheckpointError: the disk is full or gone.
         """
         self._config = config
@@ -63,6 +66,8 @@ class Snapshots:
         self._callbacks = callbacks
         self._behind = behind
         self._memories = memories
+        owners = {str(client): one.to_text() for client, one in (told or {}).items()}
+        self._told: dict[str, Any] = {"told": owners} if owners else {}
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
         """Begin to write the checkpoint of a global round if one is due, and to remove old ones.
@@ -85,6 +90,7 @@ class Snapshots:
             "remarks": self._remarks.facts(),
             "callbacks": self._callbacks.facts(),
             "table": list(table()),
+            **self._told,
         }
         pinned = [] if self._memories is None else self._memories.pin(self._strategy.kept_memories())
         groups = {

@@ -309,6 +309,25 @@ def test_the_superlink_is_killed_and_the_run_resumed(faults, run):
     assert is_as_if_nothing_had_been(faults, run.folder)
 
 
+def test_a_run_goes_on_without_a_node_that_is_gone_for_good(faults, run):
+    run.wait_for(CAME_FIRST)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == 130, run.said
+    wait_until(lambda: status(run.folder) == "failed", 60, "the run has ended")
+    gone = faults.deployment.nodes[2]
+    gone.kill()
+    gone.wait()
+    words = (str(run.folder), "--federation", "deployed", "-c", "guard.start-timeout=90")
+    refused = faults.run(*words, command="resume")
+    assert refused.wait() == 4, refused.said
+    assert "missing: partition 2; " in refused.said
+    assert "begin without it by guard.start-clients=2" in refused.said
+    without = faults.run(*words, "-c", "guard.start-clients=2", command="resume")
+    assert without.wait() == 3, without.said
+    assert "1 of 3 clients are not there (partition 2); the run begins without them" in without.said
+    assert status(run.folder) == "partial"
+
+
 def test_no_superlink_is_said_in_one_line(faults):
     faults.mend()
     faults.deployment.superlink.terminate()

@@ -271,3 +271,27 @@ def test_processes_serve_run_after_run_and_may_be_killed_in_between(
     assert np.isfinite(
         next(iter(load_file(outcome.folder / "checkpoints" / "final.safetensors").values()))
     ).all()
+
+
+def test_a_run_whose_leaf_server_is_gone_goes_on_without_it(tmp_path, certificates, address):
+    """Its leaf keeps its model; the line says how, once; who comes later is asked."""
+    config = small_config(
+        tmp_path, gate__enabled=False, cluster__enabled=False, scaffold__enabled=False,
+        guard__start_timeout=1.5,
+    )  # fmt: skip
+    with in_threads(address, certificates, tmp_path / "whole"):
+        before, _ = cloud({**config, "run-name": "there"}, address, certificates)
+    assert before.status == "completed", before.reason
+    further = {**config, "run-name": "there", "num-server-rounds": 3}
+    with in_threads(address, certificates, tmp_path / "two", leaves=2):
+        stopped, said = cloud(further, address, certificates, resume=str(before.folder))
+    assert "missing: partition 6, 7, 8; " in stopped.reason
+    assert stopped.reason.endswith("or begin without it by guard.start-clients=6")
+    with in_threads(address, certificates, tmp_path / "two", leaves=2):
+        less = {**further, "guard.start-clients": 6}
+        outcome, said = cloud(less, address, certificates, resume=str(before.folder))
+    assert (outcome.status, outcome.exit_code) == ("partial", 3)
+    assert "3 of 9 clients are not there (partition 6, 7, 8); the run begins without them" in said
+    rows = load_run(outcome.folder).clients
+    trained = rows.filter(rows["global_round"] == 3)["train_loss"].to_list()
+    assert [loss is None for loss in trained] == [False] * 6 + [True] * 3

@@ -13,6 +13,12 @@ class GuardConfig(Section):
     start_timeout: float = option(
         120.0, "seconds until every client must have answered the first call", above=0.0
     )
+    start_clients: int = option(
+        0,
+        "deployment: clients that must be there when guard.start-timeout is over, at a start and when a run "
+        "goes on; others may come later; 0 = all",
+        minimum=0,
+    )
     client_timeout: float = option(
         3600.0,
         "seconds a client may work on one call; then it is given up and its worker replaced",

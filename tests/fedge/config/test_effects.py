@@ -199,7 +199,7 @@ NO_RESULT = {
     "run-name", "runs-dir", "resume", "report", "tracker", "train.threads", "train.kernel", "train.device",
     "train.processes",  # the same batches; only the order of sums
     "guard.start-timeout", "guard.client-timeout", "guard.return-timeout", "guard.stall-timeout",
-    "guard.retries", "guard.min-clients",
+    "guard.retries", "guard.min-clients", "guard.start-clients",
     "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
     "callbacks", "checkpoint.models",
     "train.start", "train.exchange",  # a file, a model with frozen parts: tests/runs/test_exchange.py

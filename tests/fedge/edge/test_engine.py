@@ -4,8 +4,8 @@ import pytest
 from leaf_servers import Quiet, in_threads
 
 from fedge.edge.engine import EdgeEngine
-from fedge.exchange.clients import find_clients
 from fedge.exchange.engine import RunError
+from fedge.exchange.finding import find_clients
 from fedge.link.certificates import Wanted, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate

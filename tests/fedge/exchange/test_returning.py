@@ -8,7 +8,7 @@ from coming_nodes import deployment
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.exchange import returning
-from fedge.exchange.clients import find_clients
+from fedge.exchange.finding import find_clients
 from fedge.exchange.hello import HELLO, Hello
 from fedge.exchange.round_context import RoundContext
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.engine import federation
 from fedge.engine.federation import Federation, from_backend
+from fedge.flower import moves_federations
 from fedge.launch.preflight import REFUSED, check, check_flwr_run
 from hhar.windows.window_file import load_windows, save_windows
 
@@ -235,3 +237,19 @@ def test_what_is_not_understood_is_left_to_flower(words, capsys):
 def test_the_check_does_not_wait_for_torch():
     code = "import sys, fedge.launch.preflight; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.skipif(moves_federations(), reason="Flower of 1.26 and later names SuperLinks elsewhere")
+@pytest.mark.parametrize(("seed", "refused"), [("7", True), ("3", False), ("", False)])
+def test_a_seed_of_the_shell_that_does_not_reach_a_superlink_is_refused(tmp_path, monkeypatch, seed, refused):
+    """`flwr run` itself; nobody answers at the address, which Flower says where Fedge lets it try."""
+    app = tmp_path / "app"
+    assert main(["new", str(app)]) == 0
+    with (app / "pyproject.toml").open("a") as project:
+        project.write('[tool.flwr.federations.deployed]\naddress = "127.0.0.1:9"\ninsecure = true\n')
+    words = [Path(sys.executable).with_name("flwr"), "run", app, "deployed", "-c", "seed=3"]
+    environment = {**os.environ, "SEED": seed, "FLWR_HOME": str(tmp_path / "flwr")}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    said = "SEED must reach the run, but the SuperLink at '127.0.0.1:9' has an environment of its own"
+    assert (said in done.stderr, done.returncode == REFUSED) == (refused, refused)
+    assert ("write -c seed=7, or use fedge run" in done.stderr) == refused

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up import make_windows
 
-from fedge.config.flat import from_run_config
+from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.option import ConfigError
 from fedge.data.own import share_of
 from fedge.data.prepared import write_client_data
@@ -49,7 +49,7 @@ def both(tmp_path):
 def test_owners_and_the_server_agree(tmp_path, both, changes):
     config, deal, told = both(**changes)
     shape = write_client_data(tmp_path / "data", deal.windows, deal.partition, True)
-    data, known = data_of_owners(config, SEED, told, None), facts_of_deal(config, deal)
+    data, known = data_of_owners(config, SEED, told, None, len(told)), facts_of_deal(config, deal)
     assert data.shape == shape
     assert (data.scale.mean, data.scale.std) == (shape.mean, shape.std)
     facts = data.facts
@@ -69,10 +69,10 @@ def test_owners_and_the_server_agree(tmp_path, both, changes):
 
 def test_the_fingerprint_is_that_of_all_clients(both):
     config, _, told = both()
-    before = data_of_owners(config, SEED, told, None).facts.source.fingerprint
+    before = data_of_owners(config, SEED, told, None, len(told)).facts.source.fingerprint
     other = {**told, 3: replace(told[3], fingerprint="0" * 64)}
-    assert data_of_owners(config, SEED, told, None).facts.source.fingerprint == before
-    assert data_of_owners(config, SEED, other, None).facts.source.fingerprint != before
+    assert data_of_owners(config, SEED, told, None, len(told)).facts.source.fingerprint == before
+    assert data_of_owners(config, SEED, other, None, len(other)).facts.source.fingerprint != before
 
 
 def test_windows_of_another_kind_are_refused_by_name(both):
@@ -85,7 +85,7 @@ def test_windows_of_another_kind_are_refused_by_name(both):
         ("counts", {**told[4].counts, "val": (0, 0, 0)}, "partition 4 has no val windows"),
     ):
         with pytest.raises(ConfigError, match=words) as caught:
-            data_of_owners(config, SEED, {**told, 4: replace(told[4], **{name: value})}, None)
+            data_of_owners(config, SEED, {**told, 4: replace(told[4], **{name: value})}, None, len(told))
         assert "\n" not in str(caught.value)
 
 
@@ -101,6 +101,7 @@ def test_what_does_not_fit_the_configuration_is_refused(both):
                 SEED,
                 told,
                 None,
+                len(told),
             )
 
 
@@ -113,11 +114,11 @@ def test_a_lying_owner_scales_nobody_elses_windows(both):
         ChannelSums(told[4].sums.count, (1e17, 1e17), told[4].sums.spread),
         ChannelSums(told[4].sums.count, told[4].sums.mean, (told[4].sums.count * 1e30, 1.0)),
     ):
-        data = data_of_owners(config, SEED, {**told, 4: replace(told[4], sums=lie)}, None)
+        data = data_of_owners(config, SEED, {**told, 4: replace(told[4], sums=lie)}, None, len(told))
         assert data.scale == scale_of(rest)
         assert list(data.facts.left_out) == [4]
         assert "channel 'u'" in data.facts.left_out[4]
-    assert data_of_owners(config, SEED, told, None).facts.left_out == {}
+    assert data_of_owners(config, SEED, told, None, len(told)).facts.left_out == {}
     counts = {client: one.sums.count for client, one in told.items()}
     lies = {
         1: ChannelSums(counts[1], (1e9, 0.0), told[1].sums.spread),
@@ -126,4 +127,19 @@ def test_a_lying_owner_scales_nobody_elses_windows(both):
     }
     half = told | {client: replace(told[client], sums=lie) for client, lie in lies.items()}
     with pytest.raises(ConfigError, match="units that most clients share"):
-        data_of_owners(config, SEED, half, None)
+        data_of_owners(config, SEED, half, None, len(half))
+
+
+def test_a_run_may_begin_without_some_owners(both):
+    """Client 4 of 6 tells nothing: it has no windows, and the scale is that of the others."""
+    config, _, told = both()
+    rest = {client: one for client, one in told.items() if client != 4}
+    facts = data_of_owners(config, SEED, rest, None, 6).facts
+    assert [len(parts[0]) for parts in facts.partition.clients] == [
+        sum(told[client].counts["train"]) if client != 4 else 0 for client in range(6)
+    ]
+    assert data_of_owners(config, SEED, rest, None, 6).scale == scale_of([one.sums for one in rest.values()])
+    first = {0: told[0]}
+    two = from_run_config({**to_run_config(config), "hierarchy.num-servers": 2})
+    with pytest.raises(ConfigError, match=r"leaf 1 has none left that trains \(partition 3 to 5\)"):
+        data_of_owners(two, SEED, first, None, 6)

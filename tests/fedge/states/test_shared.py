@@ -17,7 +17,7 @@ from fedge.client_app import app as client_app
 from fedge.config.engines import IN_PROCESS
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange.clients import find_clients
+from fedge.exchange.finding import find_clients
 from fedge.exchange.hello import HELLO, Hello, challenge_of, hello_reply
 from fedge.exchange.roll import Question
 from fedge.exchange.train import TRAIN

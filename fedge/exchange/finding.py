@@ -1,0 +1,112 @@
+"""Clients of a run found: all nodes are waited for and asked once which partition they hold (contract C4).
+
+Where nodes are elsewhere, a run may begin without some of them (`guard.start-clients`).
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from fedge.data.own import Told
+from fedge.exchange.clients import Clients
+from fedge.exchange.engine import Engine, RunError
+from fedge.exchange.roll import ALL, Among, Question, Quorum, Roll
+from fedge.states.challenge import answer_to
+
+logger = logging.getLogger(__name__)
+
+_WAIT_FOR_NODES_S = 0.05
+_QUESTION = Question()
+
+
+def find_clients(
+    engine: Engine,
+    timeout_s: float,
+    question: Question = _QUESTION,
+    tick: Callable[[], None] = lambda: None,
+    among: Among | None = None,
+    expected: int = 0,
+    quorum: Quorum = ALL,
+) -> Clients:
+    """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
+
+    Args:
+        engine: reaches them.
+        timeout_s: seconds.
+        question: for each.
+        tick: called again and again meanwhile.
+        among: which clients are looked for; by default all that there are.
+        expected: how many there are; by default as many as the first one says.
+        quorum: how many of them do once the time is over; by default all.
+
+    Raises:
+        RunError: not all of them answered in time, or they do not fit together.
+    """
+    deadline = time.monotonic() + timeout_s
+    roll = Roll(engine, question, among, expected, quorum.told)
+    while time.monotonic() < deadline:
+        roll.ask(engine.get_node_ids())
+        for node, reply in roll.answers():
+            roll.enter(node, reply)
+        if roll.is_complete():
+            roll.go_without()
+            return _clients(engine, roll)
+        engine.refuse_stopped()
+        tick()
+        engine.wait(_WAIT_FOR_NODES_S)
+    there = len(roll.hellos)
+    if quorum.is_possible and roll.expected and 0 < quorum.least <= there:
+        roll.go_without()
+        return _clients(engine, roll)
+    without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
+    raise RunError(
+        f"guard.start-timeout: {there} of {roll.expected or 'an unknown number of'} clients "
+        f"answered within {timeout_s:g} s{roll.missing()}; start fewer at once or raise guard.start-timeout"
+        f"{without}"
+    )
+
+
+def find_again(
+    engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, Told]
+) -> Clients:
+    """The clients of a run that goes on, whose windows are known.
+
+    A node that does not come within `timeout_s` seconds is gone as any other, and may come back.
+
+    Args:
+        engine: reaches them.
+        timeout_s: seconds.
+        question: for each.
+        among: which clients these are.
+        told: partition id → the client's description of its windows.
+    """
+    deadline = time.monotonic() + timeout_s
+    roll = Roll(engine, question, among)
+    roll.expect(told)
+    while roll.away() and time.monotonic() < deadline:
+        there = set(engine.get_node_ids())
+        roll.ask(there)
+        for node, reply in roll.answers():
+            roll.come_back(node, reply)
+        roll.rebind(there, logger.info)
+        engine.refuse_stopped()
+        engine.wait(_WAIT_FOR_NODES_S)
+    return _clients(engine, roll)
+
+
+def _clients(engine: Engine, roll: Roll) -> Clients:
+    """All clients, or raise RunError where some own their data and others do not."""
+    hellos = dict(sorted(roll.hellos.items()))
+    told = {partition: hello.told for partition, hello in hellos.items() if hello.told is not None}
+    if told and len(told) < len(hellos):
+        raise RunError(
+            f"either all SuperNodes name windows of their own or none does, but partition {min(told)} does "
+            f"and partition {min(hellos.keys() - told.keys())} does not; add data-folder, own-data or data "
+            f"to its --node-config"
+        )
+    sees = answer_to(roll.challenge)
+    sharing = {roll.node_of[partition] for partition, hello in hellos.items() if sees and hello.seen == sees}
+    known = () if engine.spans_machines() else sharing
+    devices = Counter(hello.device for hello in hellos.values() if hello.device)
+    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices)

@@ -1,0 +1,150 @@
+"""Clients that are waited for, and runs that begin without some of them."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from coming_nodes import deployment
+from flwr.app import Message, MetricRecord, RecordDict
+
+from fedge.data.own import Told
+from fedge.data.scaling import ChannelSums
+from fedge.exchange import returning
+from fedge.exchange.engine import RunError
+from fedge.exchange.failure import NODE_GONE
+from fedge.exchange.finding import find_again, find_clients
+from fedge.exchange.hello import Hello
+from fedge.exchange.roll import Among, Question, Quorum
+from fedge.exchange.round_context import RoundContext
+
+CONTEXT = RoundContext(0, 1, 1, "", "", "elsewhere", 60.0)
+TOLD = Told(
+    "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
+    {"train": (1, 1), "val": (1, 0), "test": (0, 1)}, ChannelSums(16, (0.0,), (1.0,)),  # 2 × 8
+)  # fmt: skip
+TWO = Quorum(2, is_possible=True)
+
+
+@pytest.fixture
+def greeted():
+    """A function that makes a deployment whose nodes say hello by themselves."""
+    done, threads = threading.Event(), []
+
+    def begin(*partitions, total):
+        script, engine = deployment(*partitions, total=total)
+
+        def hellos():
+            while not done.wait(0.01):
+                script.say_hello(*list(script.nodes))
+
+        threads.append(threading.Thread(target=hellos))
+        threads[0].start()
+        return script, engine
+
+    yield begin
+    done.set()
+    for thread in threads:
+        thread.join()
+
+
+def own(script, **windows):
+    """Let nodes tell of windows of their own, of which some are others."""
+    for node, hello in script.nodes.items():
+        script.nodes[node] = replace(hello, told=windows.get(f"of_{hello.partition_id}", TOLD))
+
+
+def test_a_run_waits_for_all_by_default_and_says_how_to_begin_without(greeted):
+    _, engine = greeted(0, 2, total=3)
+    with pytest.raises(RunError, match=r"2 of 3 clients .* missing: partition 1; .* guard.start-clients=2$"):
+        find_clients(engine, 0.3, quorum=Quorum(0, is_possible=True))
+    with pytest.raises(RunError, match=r"missing: partition 1; .* raise guard.start-timeout$"):
+        find_clients(engine, 0.3, quorum=Quorum(2))  # a simulation's nodes are all there, or it is broken
+
+
+def test_enough_of_them_are_enough_when_the_time_is_over(greeted):
+    _, engine = greeted(0, 2, total=3)
+    clients = find_clients(engine, 0.3, quorum=TWO)
+    assert (len(clients), clients.away, clients.unknown) == (3, [1], frozenset())
+    with pytest.raises(RunError, match="2 of 3 clients"):
+        find_clients(engine, 0.3, quorum=Quorum(3, is_possible=True))
+
+
+def asked(clients, partitions):
+    messages = [
+        Message(RecordDict({"config": CONTEXT.to_record()}), clients.node(p), "train") for p in partitions
+    ]
+    return clients.exchange(messages, 20.0)
+
+
+def train(script, node):
+    """Let a node answer a training."""
+    for question in script.asked(node, "train"):
+        content = RecordDict({"metrics": MetricRecord({"version": 1})})
+        script.answer(question, Message(content, reply_to=question))
+
+
+def test_who_is_away_costs_no_time_and_is_asked_once_it_is_there(greeted, monkeypatch):
+    monkeypatch.setattr(returning, "_LOOK_S", 0.02)
+    script, engine = greeted(0, 2, total=3)
+    clients = find_clients(engine, 0.3, quorum=TWO)
+    clients.wait_for_gone(600.0)
+    done = threading.Event()
+
+    def work():
+        while not done.wait(0.01):
+            for node in list(script.nodes):
+                train(script, node)
+
+    at_work = threading.Thread(target=work)
+    at_work.start()
+    try:
+        first = asked(clients, (0, 1, 2))
+        assert list(first.replies) == [0, 2]
+        assert {client: failure.kind for client, failure in first.failures.items()} == {1: NODE_GONE}
+        script.nodes[15] = Hello(1, 3)
+        for _ in range(100):
+            if (later := asked(clients, (0, 1, 2))).replies.keys() == {0, 1, 2}:
+                break
+        assert list(later.replies) == [0, 1, 2]
+    finally:
+        done.set()
+        at_work.join()
+
+
+def test_owners_of_whom_nothing_is_known_stay_out(greeted, caplog):
+    script, engine = greeted(0, 2, total=3)
+    own(script)
+    clients = find_clients(engine, 0.3, quorum=TWO)
+    assert (clients.away, clients.unknown, sorted(clients.told)) == ([1], {1}, [0, 2])
+    roll = clients._roll
+    script.nodes[15] = Hello(1, 3, told=TOLD)
+    roll.ask([15])
+    script.say_hello(15)
+    for node, reply in roll.answers():
+        roll.come_back(node, reply)
+    assert "the run has begun without its windows" in caplog.text
+    assert not roll.rebind(script.nodes, str)
+
+
+def test_a_run_that_goes_on_knows_the_windows_of_those_that_are_away(greeted):
+    script, engine = greeted(0, 2, total=3)
+    own(script)
+    known = dict.fromkeys(range(3), TOLD)
+    clients = find_clients(engine, 0.3, quorum=Quorum(2, True, known))
+    assert (clients.away, clients.unknown, clients.told) == ([1], frozenset(), known)
+
+
+def test_a_run_that_goes_on_keeps_out_whom_it_began_without(greeted, caplog):
+    script, engine = greeted(0, 1, 2, total=3)
+    own(script)
+    clients = find_clients(engine, 5.0, quorum=Quorum(0, True, {0: TOLD, 2: TOLD}))
+    assert (clients.away, clients.unknown) == ([1], {1})
+    assert "partition 1 stays out: the run has begun without its windows" in caplog.text
+
+
+def test_clients_of_a_run_that_goes_on_are_found_again(greeted):
+    script, engine = greeted(0, 2, total=3)
+    own(script)
+    known = dict.fromkeys(range(3), TOLD)
+    clients = find_again(engine, 0.3, Question(), Among(range(3), 3), known)
+    assert (len(clients), clients.away, clients.told) == (3, [1], known)
