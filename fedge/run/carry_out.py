@@ -11,6 +11,7 @@ import numpy as np
 
 from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
+from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.console.lines import Console
 from fedge.data.own import Told
@@ -38,6 +39,7 @@ from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.kept_models import KeptModels
 from fedge.run.opening import Opened
 from fedge.run.prepare import Deal, Prepared, deal_data
+from fedge.run.resume import Resumption
 from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.run.starts import refuse_start_that_owners_do_not_have
@@ -230,21 +232,18 @@ class Steps:
         given = self._plan.config.clients
         expected = given if isinstance(given, int) else 0
         clients = find_clients(
-            self._grid, limit_s, question, self._console.tick, expected=expected, quorum=self._quorum()
+            self._grid,
+            limit_s,
+            question,
+            self._console.tick,
+            expected=expected,
+            quorum=_quorum(self._grid, self._plan.config, self._opened.resumption),
         )
         self._go_without(clients)
         clients.watch(self._console.follow)
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()
         return clients
-
-    def _quorum(self) -> Quorum:
-        """Clients that have to be there; nodes of a simulation are all there, or it is broken."""
-        found = self._opened.resumption
-        apart = isinstance(self._grid, LeafEngine) or self._grid.nodes_come_back
-        least = self._plan.config.guard.start_clients
-        is_possible = apart and not self._plan.config.asynchrony.is_on
-        return Quorum(least, is_possible, None if found is None else found.told)
 
     def _go_without(self, clients: Clients) -> None:
         """Say which clients have not come, of a run that begins without them."""
@@ -382,3 +381,10 @@ class Steps:
             self._plan.behind.finish()
         self._plan.clock.lap("checkpoint")
         return is_last
+
+
+def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
+    """Clients that have to be there; nodes of a simulation are all there, or it is broken."""
+    apart = isinstance(grid, LeafEngine) or grid.nodes_come_back
+    told = None if found is None else found.told
+    return Quorum(config.guard.start_clients, apart and not config.asynchrony.is_on, told)
