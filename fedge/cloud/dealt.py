@@ -1,4 +1,4 @@
-"""The cloud's groups where the deal test tells them from chance (`cluster.count = "auto"`, `cluster.test`).
+"""The cloud's groups where the deal test tells them from chance (`cluster.count = "auto"`).
 
     verdict    the deal test's result for the newest updates that all clients made of one model: round 1's, or
                a probe's, which trains the model that the run began with; it is the same model and the same

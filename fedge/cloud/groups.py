@@ -1,8 +1,8 @@
 """Life cycle of a server's groups, from one step to the next: what it asks, finds, tries and has in force.
 
-Two implementations: `fedge.cloud.by_trial`, where a method finds groups, which must last and may have to
-prove useful, and `fedge.cloud.by_deals`, where the deal test tells groups from chance, and each change of
-them is tried by itself. Shape letter: S children of the server.
+Two implementations: `fedge.cloud.by_method`, where a method finds groups, which must last, and
+`fedge.cloud.by_deals`, where the deal test tells groups from chance, and each change of them is tried by
+itself. Shape letter: S children of the server.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.cloud.by_deals import GroupsByDeals
-from fedge.cloud.by_trial import RECENT_STEPS, GroupsByTrial
+from fedge.cloud.by_method import RECENT_STEPS, GroupsByMethod
 from fedge.cloud.groups import Groups
 from fedge.cloud.rule import CloudRule
 from fedge.clustering.cadence import Pace
 from fedge.clustering.ifca import Pool
 from fedge.clustering.registry import Need, method_named
 from fedge.clustering.updates import Likeness
-from fedge.config.choices import BY_TEST
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 
@@ -40,8 +39,7 @@ class CloudMemory:
         """Begin a run."""
         self.config = config
         self.method = method_named(config)
-        is_tried = config.enabled and config.count == BY_TEST
-        self.groups: Groups = GroupsByDeals(config) if config.deals else GroupsByTrial(config, is_tried)
+        self.groups: Groups = GroupsByDeals(config) if config.deals else GroupsByMethod(config)
         self.pace = Pace(config.regroup_every, settled_after=RECENT_STEPS + 1)
         self.pool = pool
         self.since_probe = 0
@@ -65,21 +63,9 @@ class CloudMemory:
         always = always or self.groups.has_jumped
         return self.config.enabled and not self.rests and (always or self.pace.is_due or self.groups.decides)
 
-    @property
-    def is_tried(self) -> bool:
-        """Whether new groups must prove useful before they are in force."""
-        return self.config.enabled and self.config.count == BY_TEST
-
     def can_compare(self, leaves: int) -> bool:
         """Whether the coming step compares, and there are enough leaves to find groups in."""
-        return self.compares and not (self.is_tried and leaves < self.groups.fewest)
-
-    def asks_losses(self, common_start: bool) -> bool:
-        """Whether a comparison needs the losses of all leaves' models at each other's clients.
-
-        With updates from one start it does not.
-        """
-        return self.needs("cross-losses") and not (common_start and self.needs("updates"))
+        return self.compares and leaves >= self.groups.fewest
 
     def is_probe_due(self, common_start: bool) -> bool:
         """Whether leaves that began a round from one model, or not, are to make a probe after it."""

@@ -1,9 +1,9 @@
 """Clustering of leaves: evidence → labels (docs/clustering.md).
 
 `evidence` holds the cloud's knowledge and its questions, `signals` turn it into similarity, `registry` has
-the methods: `hierarchical`, `auto` (with the test in `significance`), `ifca` and `baselines`. `trial` says
-whether new groups serve better, `membership` has the groups from step to step, `cadence` says when leaves are
-compared. With the deal test, `proposals` and `strangers` decide each change by itself.
+the methods: `hierarchical`, `ifca`, `baselines` and others. `membership` has the groups from step to step,
+`cadence` says when leaves are compared. `auto` makes the deal test (`deals`, `closed`), of which `proposals`
+and `strangers` decide each change by itself.
 
 Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and rooms below them.
 """
@@ -21,8 +21,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "membership": ["Membership", "events_between"],
         "registry": ["Grouping", "method", "method_named"],
         "signals": ["signal", "similarity_of"],
-        "significance": ["CutTest", "cut_test"],
         "similarity": ["cosine_similarity", "threshold_components", "weight_clustering"],
-        "trial": ["Gain", "gain_of"],
     },
 )

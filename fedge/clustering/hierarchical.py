@@ -2,28 +2,24 @@
 
 `components` joins by a threshold, as published. `agglomerative` joins the two most similar clusters again and
 again (Briggs et al. 2020, FL+HC); `spectral` cuts where little similarity is lost (Ng, Jordan and Weiss
-2001). How many clusters there are is given by a threshold, a number, or a test (`fedge.clustering.auto`).
-Shape letter: S leaf servers.
+2001). How many clusters there are is given by a threshold or a number; where the deal test decides on it
+(`fedge.clustering.auto`), they are not asked. Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
-from fedge.clustering.auto import auto_grouping
 from fedge.clustering.evidence import Evidence, NotComparable
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.clustering.signals import needs_of, similarity_of
 from fedge.clustering.similarity import number_by_first_appearance, threshold_components
-from fedge.config.choices import BY_TEST
 from fedge.config.sections.cluster import ClusterConfig
 
 
 def _needs(config: ClusterConfig) -> frozenset[Need]:
-    """Needs of the signal, and those of the deal test."""
-    updates: frozenset[Need] = frozenset({"updates"} if config.deals else ())
-    return needs_of(config.signal) | updates
+    """Needs of the signal, or those of the deal test."""
+    return frozenset({"updates"}) if config.deals else needs_of(config.signal)
 
 
 @method(_needs)
@@ -35,8 +31,6 @@ def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | N
 @method(_needs)
 def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters bottom-up by their mean or worst pair, to `cluster.count` or above `cluster.tau`."""
-    if config.count == BY_TEST:
-        return auto_grouping(evidence, config, before, partial(joined, linkage_=config.linkage, count=2))
     return _grouped(
         evidence, config, before, lambda s: joined(s, config.linkage, config.fixed_count, config.tau)
     )
@@ -45,8 +39,6 @@ def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray 
 @method(_needs)
 def spectral(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Cut by the leading eigenvectors of the similarity into `cluster.count` clusters."""
-    if config.count == BY_TEST:
-        return auto_grouping(evidence, config, before, partial(cut, count=2))
     assert config.fixed_count is not None
     count = config.fixed_count
     return _grouped(evidence, config, before, lambda s: cut(s, count))

@@ -1,9 +1,7 @@
 """Clusters from one cloud step to the next: hysteresis, and changes as events.
 
 Labels change only when `cluster.patience` cloud steps in a row have found the same new groups, so that a
-leaf on the border does not flap. Where new groups are tried (`fedge.clustering.trial`), the last of these
-steps decides; groups that fail must be found twice as often in a row before they are tried again, and so on.
-Shape letter: S leaf servers.
+leaf on the border does not flap. Shape letter: S leaf servers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +10,6 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fedge.clustering.similarity import number_by_first_appearance
-
-MOST_DOUBLINGS = 6  # of the patience with groups that keep failing their trial
 
 
 class Event(TypedDict):
@@ -36,9 +32,8 @@ class Membership:
     Attributes:
         labels: (S,), or None before the first cloud step.
         candidate: (S,) other labels that the newest steps have found; None without.
-        agreed: steps in a row that have, since the candidate last failed a trial.
+        agreed: steps in a row that have.
         probed: whether these steps were probes; only steps of the same kind count.
-        failed: candidate → trials that it has failed since labels last changed.
     """
 
     def __init__(self) -> None:
@@ -47,25 +42,13 @@ class Membership:
         self.candidate: np.ndarray | None = None
         self.agreed = 0
         self.probed = False
-        self.failed: dict[tuple[int, ...], int] = {}
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a candidate waits that has not failed a trial yet."""
-        return self.candidate is not None and tuple(self.candidate.tolist()) not in self.failed
+        """Whether a candidate waits."""
+        return self.candidate is not None
 
-    def is_ripe(self, patience: int) -> bool:
-        """Whether the next step will decide on the candidate, if it finds the same groups again."""
-        return self.candidate is not None and self.agreed + 1 >= self._needed(patience)
-
-    def settle(
-        self,
-        found: np.ndarray,
-        patience: int,
-        probed: bool = False,
-        tried: bool = False,
-        useful: bool | None = None,
-    ) -> np.ndarray:
+    def settle(self, found: np.ndarray, patience: int, probed: bool = False) -> np.ndarray:
         """The labels in force after a step that has found `found` (S,).
 
         Before the first labels are in force, all leaves are one cluster.
@@ -74,8 +57,6 @@ class Membership:
             found: numbered by first appearance.
             patience: steps that must agree.
             probed: whether the step was a probe.
-            tried: whether groups must prove useful before they are in force.
-            useful: result of the candidate's trial; None without one.
         """
         present = self.labels if self.labels is not None else np.zeros_like(found)
         if np.array_equal(found, present):
@@ -85,28 +66,10 @@ class Membership:
         again = self.probed == probed and self.candidate is not None and np.array_equal(found, self.candidate)
         self.agreed = self.agreed + 1 if again else 1
         self.candidate, self.probed = found, probed
-        if self.agreed < self._needed(patience):
-            return self._adopt(present)
-        if tried and not (again and useful):
-            self._put_off(refused=again and useful is False)
+        if self.agreed < patience:
             return self._adopt(present)
         self._forget()
-        self.failed.clear()
         return self._adopt(found)
-
-    def _needed(self, patience: int) -> int:
-        """How many steps in a row must find the candidate."""
-        assert self.candidate is not None
-        return int(patience * 2 ** min(self.failed.get(tuple(self.candidate.tolist()), 0), MOST_DOUBLINGS))
-
-    def _put_off(self, refused: bool) -> None:
-        """Let the candidate wait: one more step if it was not tried, else twice as long as before."""
-        assert self.candidate is not None
-        self.agreed -= 1
-        if refused:
-            key = tuple(self.candidate.tolist())
-            self.failed[key] = self.failed.get(key, 0) + 1
-            self.agreed = 0
 
     def _forget(self) -> None:
         self.candidate, self.agreed = None, 0
@@ -122,7 +85,6 @@ class Membership:
             "candidate": None if self.candidate is None else self.candidate.tolist(),
             "agreed": self.agreed,
             "probed": self.probed,
-            "failed": [[list(labels), count] for labels, count in self.failed.items()],
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
@@ -132,7 +94,6 @@ class Membership:
             for name in ("labels", "candidate")
         )
         self.agreed, self.probed = facts["agreed"], facts["probed"]
-        self.failed = {tuple(labels): count for labels, count in facts.get("failed", [])}
 
 
 def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[Event]:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from fedge.clustering.deals import Deal
-from fedge.clustering.membership import MOST_DOUBLINGS, events_between
+from fedge.clustering.membership import events_between
 from fedge.clustering.similarity import number_by_first_appearance
 
 Leaves = tuple[int, ...]
+MOST_DOUBLINGS = 6  # of the patience with a change that keeps failing its trial
 _PROMPT_TRIALS = 3  # that follow each other, of forks that train on
 
 

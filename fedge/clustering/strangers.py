@@ -28,10 +28,9 @@ import numpy as np
 
 from fedge.clustering.evidence import Answers
 from fedge.clustering.proposals import Change
-from fedge.clustering.trial import PRESENT, PROPOSED, others
 from fedge.states.averaging import State, weighted_mean
 
-NEIGHBOUR = "trial-neighbour"
+PROPOSED, PRESENT, NEIGHBOUR = "trial-proposed", "trial-present", "trial-neighbour"  # roles
 MOST_MODELS = 16  # that a client is asked about in one exchange
 _CLEARLY = 4  # times min_gain, by which a leaf must do better on the other side of a cut
 _SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
@@ -142,6 +141,11 @@ class _Means:
                 states.append(asking.models[leaf] if fork is None else fork)
             self._known[key] = weighted_mean(states, [asking.weights[leaf] for leaf in leaves])
         return self._known[key]
+
+
+def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
+    """The other leaves in a leaf's cluster; `labels` is (S,) int64."""
+    return tuple(int(other) for other in np.flatnonzero(labels == labels[leaf]) if other != leaf)
 
 
 def is_simple_move(change: Change) -> bool:

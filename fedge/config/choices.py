@@ -1,6 +1,5 @@
 """Words that options can be set to and that no part stands behind; `fedge.config.parts` has the others."""
 
-CLUSTER_TESTS = ("deal", "sign-flip")  # for groups, where their number is not given
 CLUSTER_LINKAGES = ("average", "complete")
 BY_THRESHOLD, BY_TEST = "threshold", "auto"  # how clusters are counted where their number is not given
 PERSONAL_LAYERS = ("none", "head", "batch-norm", "both")

@@ -203,7 +203,6 @@ EFFECTS: dict[str, Effect] = {
     "cluster.tau": _tau(),
     "cluster.signal": _grouping_with(traits.BY_SIGNAL),
     "cluster.method": _cluster(""),
-    "cluster.test": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
     "cluster.level": _cluster('cluster.count "auto"', lambda cluster: cluster.count == BY_TEST),
     "cluster.patience": _cluster(
         f"a cluster.method other than {', '.join(GROUPINGS.having(traits.OFFERS))}",
@@ -214,7 +213,7 @@ EFFECTS: dict[str, Effect] = {
         "a cluster.method that compares leaves",
         lambda cluster: not GROUPINGS.has(cluster.method, traits.BLIND),
     ),
-    "cluster.watch": _cluster('cluster.count "auto" and cluster.test deal', lambda cluster: cluster.deals),
+    "cluster.watch": _cluster('cluster.count "auto"', lambda cluster: cluster.deals),
     "cluster.blend": _cluster(""),
     "gate.min-gain": _gate,
     "gate.rule": _gate,

@@ -32,11 +32,17 @@ def check_keys(keys: list[str]) -> None:
     """Raise ConfigError for the first key that no option has, and that lies in no table of arguments."""
     known = list(options())
     for key in keys:
+        if key in _GONE:
+            raise ConfigError(f"{key} is no configuration key any more, because {_GONE[key]}; leave it out")
         if key not in known and _table_of(key) is None:
             raise ConfigError(
                 f"{key} is not a configuration key"
                 f"{nearest(key, known) or '; pyproject.toml lists all of them'}"
             )
+
+
+_GONE = {"cluster.test": "the deal test alone tells groups from chance (docs/clustering.md)"}
+"""Key that was an option once → why it is none."""
 
 
 def _table_of(key: str) -> str | None:

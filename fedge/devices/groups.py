@@ -153,6 +153,6 @@ def refuse_needs_of_rounds(config: ClusterConfig) -> None:
         what = " and ".join(sorted(needs)) or "rounds of its own"
         raise ConfigError(
             f"cluster.method {config.method} (signal {config.signal}, count {config.count}) needs {what}, "
-            f'which is of whole rounds, on the virtual clock; set for example cluster.signal="affinity", '
-            f'cluster.method="agglomerative", cluster.count="auto" and cluster.patience=2'
+            f"which is of whole rounds, on the virtual clock; the deal test is made there: cluster.signal="
+            f'"affinity", cluster.method="agglomerative", cluster.count="auto", cluster.patience=2'
         )

@@ -57,7 +57,7 @@ class LeafModels:
 
     @property
     def trial(self) -> State | None:
-        """The model of the cluster that is proposed for it (`fedge.clustering.trial`), or None."""
+        """The model of the cluster that is proposed for it (`fedge.clustering.strangers`), or None."""
         return self._held.get("trial")
 
     @property

@@ -203,7 +203,7 @@ def test_probes_leave_no_trace_but_what_is_compared(tmp_path):
 
 
 AUTO = {
-    "cluster.signal": "affinity", "cluster.count": "auto", "cluster.test": "sign-flip", "cluster.patience": 2,
+    "cluster.signal": "affinity", "cluster.count": "auto", "cluster.level": 0.05, "cluster.patience": 2,
 }  # fmt: skip
 PLANTED = {"scenario": "label-permutation", "hierarchy.num-servers": 4, "num-server-rounds": 3}
 
@@ -259,7 +259,6 @@ def test_a_lone_leaf_is_found_without_asking_anybody(tmp_path):
     terminal = io.StringIO()
     dealt = {
         **AUTO,
-        "cluster.test": "deal",
         "cluster.level": 0.05,
         "cluster.min-gain": 0.0,
         "train.model": "cnn-pool",
@@ -279,7 +278,7 @@ def test_a_lone_leaf_is_found_without_asking_anybody(tmp_path):
 
 def test_where_half_of_the_clients_train_all_are_asked_once(tmp_path):
     """The lone leaf is found from a probe of all clients in round 1; the next round makes none."""
-    options = {**AUTO, "cluster.test": "deal", "cluster.level": 0.05, "train.model": "cnn-pool"}
+    options = {**AUTO, "train.model": "cnn-pool"}
     planted = {"scenario": "label-permutation", "hierarchy.num-servers": 3, "num-server-rounds": 2}
     half = {"hierarchy.fraction-train": 0.5, "cluster.watch": 0.0}
     lines = []
@@ -302,7 +301,7 @@ def test_where_half_of_the_clients_train_all_are_asked_once(tmp_path):
 
 def test_leaves_that_are_too_small_are_said_at_the_start(tmp_path):
     terminal = io.StringIO()
-    dealt = {**AUTO, "cluster.test": "deal", "cluster.level": "auto"}
+    dealt = {**AUTO, "cluster.level": "auto"}
     watched_run(tmp_path, clients=9, terminal=terminal, **dealt, **{"num-server-rounds": 1})
     line = "9 clients in 3 leaves cannot show that one leaf differs from all others below p = 0.036"
     assert terminal.getvalue().index(line) < terminal.getvalue().index("round 1/1")

@@ -33,7 +33,6 @@ train.local-epochs = 1
 partition.unseen-clients = 1
 personal.leaf-rounds = 1
 """
-SIGN_FLIP = 'cluster.test = "sign-flip"\ncluster.level = 0.01\n'
 CONFIGS = ("hierfl", "baselines/local", "baselines/oracle", "baselines/random", "fedge")
 BLIND = ("hierfl", "baselines/local", "fedge")
 
@@ -43,10 +42,7 @@ def make(studies, docs):
 
 
 def variants(names):
-    return "".join(
-        f'[[variants]]\nconfig = "configs/{name}.toml"\n{SIGN_FLIP if name == "fedge" else ""}'
-        for name in names
-    )
+    return "".join(f'[[variants]]\nconfig = "configs/{name}.toml"\n' for name in names)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fedge.config import groupings, traits
-from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES, CLUSTER_TESTS
+from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES
 from fedge.config.option import ConfigError, Section, option, shown
 
 _MOST_DIGITS = 10  # of a number of clusters
@@ -55,12 +55,6 @@ class ClusterConfig(Section):
         BY_THRESHOLD,
         'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
     )
-    test: str = option(
-        "deal",
-        "auto: what tells groups from chance: clients dealt anew between leaves, once for each common start; "
-        "or signs flipped, in every step",
-        choices=CLUSTER_TESTS,
-    )
     level: float | str = option(
         0.01,
         'auto: largest p-value at which leaves are parted; "auto" is 0.01 where one leaf that differs from '
@@ -83,7 +77,7 @@ class ClusterConfig(Section):
     )
     watch: float = option(
         0.2,
-        "auto by the deal test: by how much the log of a leaf's training loss must rise from one round to "
+        "auto: by how much the log of a leaf's training loss must rise from one round to "
         "the next for its data to count as changed, and leaves to be compared anew at once; 0 = never",
         minimum=0.0,
     )
@@ -142,7 +136,7 @@ class ClusterConfig(Section):
     @property
     def deals(self) -> bool:
         """Whether groups are told from chance by the deal test."""
-        return self.enabled and self.count == BY_TEST and self.test == "deal"
+        return self.enabled and self.count == BY_TEST
 
     def _refuse_contradictions(self) -> None:
         """Raise ConfigError when signal, method and number of clusters do not go together."""
@@ -181,9 +175,9 @@ class ClusterConfig(Section):
             )
         if self.deals and self.start_round > 1:
             raise ConfigError(
-                f"cluster.test deal needs cluster.start-round to be 1, because it looks at what clients make "
-                f"of the model that all begin with, but it is {self.start_round}; set cluster.start-round=1 "
-                'or cluster.test="sign-flip"'
+                f'cluster.count "auto" needs cluster.start-round to be 1, because it looks at what clients '
+                f"make of the model that all begin with, but it is {self.start_round}; set "
+                f"cluster.start-round=1"
             )
         if self.count == BY_TEST and self.patience < 2:
             raise ConfigError(

@@ -22,11 +22,10 @@ _AGREEMENT = {  # column → name, line: they often lie upon each other
     "completeness": ("completeness", "dashdot"),
 }
 _MANY_CHANGES = 12  # that are told in words; the table has all
-_TESTS = {
-    "deal": "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
-    "clearly. It is made once for each common start; later rounds repeat what it has found.",
-    "sign-flip": "Client sign-flip test: how often clients alone, without groups, part leaves so clearly.",
-}
+_DEAL_TEST = (
+    "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
+    "clearly. It is made once for each common start; later rounds repeat what it has found."
+)
 _MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
 
 
@@ -108,8 +107,8 @@ def _rule(run: RunData, compared: pl.DataFrame) -> str:
         "auto": "leaves are parted where a test finds groups and a trial finds them useful",
     }.get(str(count or "threshold"), f"there are to be {count} clusters")
     compared_by = SIGNALS.told(signal) or signal
-    if run.config.get("cluster.count") == "auto" and run.config.get("cluster.test") == "deal":
-        compared_by = f"clients' updates from one start, and from different models {compared_by}"
+    if run.config.get("cluster.count") == "auto":
+        compared_by = "clients' updates from one start, then losses of groups' models at each other's clients"
     return f"Compared are {compared_by}; {rule}"
 
 
@@ -285,8 +284,7 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
     whole_ticks(axes)
     legend_below(figure, axes)
     numbers = table(("round", "lowest p"), zip(rounds, p, strict=True))
-    caption = _TESTS.get(str(config.get("cluster.test", "sign-flip")), "")
-    return [Panel("Are there groups?", numbers, figure, caption)]
+    return [Panel("Are there groups?", numbers, figure, _DEAL_TEST)]
 
 
 def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel:

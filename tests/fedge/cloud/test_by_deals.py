@@ -9,7 +9,7 @@ from fedge.cloud.memory import CloudMemory
 from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 
-DEAL = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "deal", "patience": 2}
+DEAL = {"signal": "affinity", "method": "agglomerative", "count": "auto", "patience": 2}
 
 
 def groups():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedge.cloud.dealt import DealtGroups
 from fedge.clustering.evidence import Answers
-from fedge.clustering.trial import PRESENT, PROPOSED
+from fedge.clustering.strangers import PRESENT, PROPOSED
 from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 

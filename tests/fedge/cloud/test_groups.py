@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from fedge.cloud.by_deals import GroupsByDeals
-from fedge.cloud.by_trial import GroupsByTrial
+from fedge.cloud.by_method import GroupsByMethod
 from fedge.cloud.groups import Groups
 from fedge.cloud.memory import CloudMemory
 from fedge.config.sections.cluster import ClusterConfig
@@ -14,7 +14,7 @@ DEAL = {"signal": "affinity", "method": "agglomerative", "count": "auto", "patie
 ASKED = [name for name in vars(Groups) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("kind", [GroupsByDeals, GroupsByTrial])
+@pytest.mark.parametrize("kind", [GroupsByDeals, GroupsByMethod])
 def test_each_question_has_the_same_arguments(kind):
     assert len(ASKED) > 10
     for name in ASKED:
@@ -25,9 +25,9 @@ def test_each_question_has_the_same_arguments(kind):
             )
 
 
-def test_the_deal_test_has_its_own_and_all_else_goes_by_trials():
+def test_the_deal_test_has_its_own_and_all_else_goes_by_its_method():
     kinds = [
         type(CloudMemory(ClusterConfig(**options)).groups)
-        for options in ({**DEAL, "test": "deal"}, {**DEAL, "test": "sign-flip"}, {}, {"enabled": False})
+        for options in (DEAL, {**DEAL, "count": "2"}, {}, {**DEAL, "enabled": False})
     ]
-    assert kinds == [GroupsByDeals, GroupsByTrial, GroupsByTrial, GroupsByTrial]
+    assert kinds == [GroupsByDeals, GroupsByMethod, GroupsByMethod, GroupsByMethod]

@@ -11,9 +11,8 @@ from fedge.clustering.ifca import Pool
 from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 
-AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "sign-flip", "patience": 2}
-
-DEAL = {**AUTO, "test": "deal"}
+BY_LOSSES = {"signal": "affinity", "method": "agglomerative", "count": "2", "patience": 2}
+DEAL = {**BY_LOSSES, "count": "auto"}
 
 
 def memory(**settings):
@@ -28,17 +27,16 @@ def test_what_is_off_needs_and_compares_nothing():
     assert not off.can_compare(9)
 
 
-def test_a_test_for_groups_takes_four_leaves():
-    assert [memory(**AUTO).can_compare(leaves) for leaves in (3, 4)] == [False, True]
-    assert memory().can_compare(2)
+def test_a_test_for_groups_takes_two_leaves():
+    assert memory().can_compare(1)
     assert [memory(**DEAL).can_compare(leaves) for leaves in (1, 2)] == [False, True]
 
 
-def test_the_deal_test_asks_for_losses_only_from_different_starts():
-    assert [memory(**AUTO).asks_losses(start) for start in (True, False)] == [True, True]
-    assert [memory(**DEAL).asks_losses(start) for start in (True, False)] == [False, True]
-    assert not memory(**AUTO).needs("updates")
-    assert memory(**DEAL).needs("updates")
+def test_the_deal_test_needs_updates_and_no_losses_of_all_models():
+    needed = {
+        name: [memory(**of).needs(name) for of in (BY_LOSSES, DEAL)] for name in ("cross-losses", "updates")
+    }
+    assert needed == {"cross-losses": [True, False], "updates": [False, True]}
 
 
 def test_what_updates_were_like_survives():
@@ -60,7 +58,7 @@ def test_what_updates_were_like_survives():
     ],
 )
 def test_probes_come_every_so_many_steps_from_different_starts(every, since, common_start, due):
-    known = memory(**AUTO, probe_every=every)
+    known = memory(**BY_LOSSES, probe_every=every)
     known.since_probe = since
     assert known.is_probe_due(common_start) is due
 
@@ -68,12 +66,12 @@ def test_probes_come_every_so_many_steps_from_different_starts(every, since, com
 def test_what_it_knows_survives():
     """Six comparisons of which four are kept, groups in force, and a pool with what was taken."""
     models = [{"w": np.array([value])} for value in (1.0, 2.0)]
-    before, after = (CloudMemory(ClusterConfig(**AUTO), Pool(models[:])) for _ in range(2))
+    before, after = (CloudMemory(ClusterConfig(**BY_LOSSES), Pool(models[:])) for _ in range(2))
     for at in range(6):
         before.groups.recent.append(
             CrossLosses(np.full((2, 3), float(at)), np.arange(3), np.array([0, 0, 1]))
         )
-    before.groups.membership.settle(np.array([0, 1]), 1, False, False, None)
+    before.groups.membership.settle(np.array([0, 1]), 1)
     before.since_probe = 7
     before.pool.models = models[::-1]
     before.pool.take(np.array([1, 0]))

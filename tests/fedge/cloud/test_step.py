@@ -9,7 +9,6 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting, Probe
 from fedge.clustering.evidence import Answers, leaf_role
 from fedge.clustering.similarity import weight_clustering
-from fedge.clustering.trial import PRESENT, PROPOSED
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.aggregation import Contribution
 
@@ -158,18 +157,16 @@ def test_a_leaf_that_is_not_finite_is_named(signal):
 
 # --- steps that hang together -------------------------------------------------------------------------
 
-AUTO = {"signal": "affinity", "method": "agglomerative", "count": "auto", "test": "sign-flip", "patience": 2}
+BY_LOSSES = {"signal": "affinity", "method": "agglomerative", "count": "2", "patience": 2}
 LEAF_OF = np.repeat(np.arange(4), 4)
 
 
-def answered(groups, gain=None):
-    """Answers of clients at which models of other groups do three times as badly; a trial's gain."""
+def answered(groups):
+    """Answers of clients at which models of other groups do three times as badly."""
     groups = np.array(groups)
     noise = np.exp(np.random.default_rng(0).normal(0, 0.1, (4, 16)))
     losses = noise * np.where(groups[:, None] == groups[LEAF_OF], 1.0, 3.0)
     said = {leaf_role(leaf): row for leaf, row in enumerate(losses)}
-    if gain is not None:
-        said |= {PRESENT: np.full(16, np.exp(gain)), PROPOSED: np.ones(16)}
     return Answers(said, np.full(16, 9), LEAF_OF, downlink_bytes=1000)
 
 
@@ -183,55 +180,33 @@ def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
     return aggregator.begin([START] * 4 if start else four(2)).meet(brought(four(), weights), global_round)
 
 
-def next_step(aggregator, answers, start=True, probe=None, forks=()):
+def next_step(aggregator, answers, start=True, probe=None):
     """Carry out a step from one start or from different ones; returns what was asked and the step."""
-    hearing = met(aggregator, start).hear(probe, forks)
+    hearing = met(aggregator, start).hear(probe)
     return hearing.questions, hearing.finish(answers)
 
 
 def test_what_is_asked():
-    """Published: nothing. With cross-losses: every model of everybody. Of new groups: the trial, too."""
+    """Published: nothing. With cross-losses: every model of everybody."""
     assert not any(met(cloud()).hear().questions)
-    aggregator = cloud(**AUTO)
-    asked, step = next_step(aggregator, answered([0, 0, 1, 1]))
+    asked, step = next_step(cloud(**BY_LOSSES), answered([0, 0, 1, 1]))
     assert [sorted(roles) for roles in asked] == [["leaf-0", "leaf-1", "leaf-2", "leaf-3"]] * 4
     assert (step.facts["candidate"], step.facts["agreed"]) == ([0, 0, 1, 1], 1)
-    assert [float(fork["body"][0, 0]) for fork in step.trials] == [0.5, 0.5, 2.5, 2.5]  # of bodies 0 to 3
-    asked, step = next_step(aggregator, answered([0, 0, 1, 1], 0.1), forks=four(7))
-    np.testing.assert_array_equal(asked[0][PROPOSED]["head"], four(7)[1]["head"])
-    np.testing.assert_allclose(asked[0][PRESENT]["body"], [[2]])  # of leaves 1 to 3
     assert step.trials == [None] * 4
-    assert not any(met(cloud(enabled=False, **AUTO)).hear().questions)
+    assert not any(met(cloud(enabled=False, **BY_LOSSES)).hear().questions)
 
 
-@pytest.mark.slow
-def test_groups_that_are_found_twice_and_useful_are_in_force():
-    """Less than a twentieth is too little. The second trial comes when four more steps have found them."""
-    aggregator = cloud(**AUTO)
-    tried, labels = [], []
-    for gain in (None, 0.04, None, None, None, 0.06):
-        _, step = next_step(aggregator, answered([0, 0, 1, 1], gain))
-        tried.append(any(step.trials))
-        labels.append(step.labels.tolist())
-    assert tried == [True, False, False, False, True, False]
-    assert labels == [[0] * 4] * 5 + [[0, 0, 1, 1]]
-
-
-def test_a_trial_that_nobody_answered_is_made_again():
-    aggregator = cloud(**AUTO)
-    for _ in range(4):
-        _, step = next_step(aggregator, answered([0, 0, 1, 1]))
-        assert step.labels.tolist() == [0] * 4
-        assert all(step.trials)
+def test_groups_that_are_found_twice_are_in_force():
+    aggregator = cloud(**BY_LOSSES)
+    found = [[0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 1, 1]]
+    labels = [next_step(aggregator, answered(groups))[1].labels.tolist() for groups in found]
+    assert labels == [[0] * 4] * 3 + [[0, 0, 1, 1]]
 
 
 def test_a_step_tells_what_it_rests_on():
-    aggregator = cloud(**AUTO)
+    aggregator = cloud(**BY_LOSSES)
     next_step(aggregator, answered([0, 0, 1, 1]))
-    _, step = next_step(aggregator, answered([0, 0, 1, 1], 0.25))
-    assert step.facts["trial"] == {
-        "candidate": [0, 0, 1, 1], "gain": pytest.approx(0.25), "better": 1.0, "clients": 16, "useful": True,
-    }  # fmt: skip
+    _, step = next_step(aggregator, answered([0, 0, 1, 1]))
     assert step.facts["events"] == [{"kind": "split", "before": [[0, 1, 2, 3]], "after": [[0, 1], [2, 3]]}]
     assert step.facts["exchange_bytes"] == 1000
     assert np.array(step.facts["cross_loss"]).shape == (4, 4)
@@ -240,31 +215,19 @@ def test_a_step_tells_what_it_rests_on():
     json.dumps(step.facts, allow_nan=False)
 
 
-def test_three_leaves_are_not_asked_what_cannot_be_tested():
-    aggregator = cloud(**AUTO, probe_every=1)
-    meeting = aggregator.begin(four(2)[:3]).meet(brought(four()[:3], [1] * 3), 3)
-    assert meeting.probe_start() is None
-    hearing = meeting.hear()
-    assert hearing.questions == [{}, {}, {}]
-    step = hearing.finish()
-    assert step.labels.tolist() == [0, 0, 0]
-    assert "from 4 leaves on" in step.facts["skipped"]
-    assert "exchange_bytes" not in step.facts
-
-
 def test_unknown_losses_are_null():
     silent = answered([0, 0, 1, 1])
     for row in silent.losses.values():
         row[:4] = np.nan
-    _, step = next_step(cloud(**AUTO), silent)
+    _, step = next_step(cloud(**BY_LOSSES), silent)
     assert step.facts["cross_loss"][1][0] is None
-    assert step.facts["silent"] == [0]
+    assert step.facts["skipped"] == "no client of leaf 0 has evaluated the models"
 
 
 def split_cloud(**changes):
-    aggregator = cloud(**{**AUTO, **changes})
-    for gain in (None, 0.1):
-        next_step(aggregator, answered([0, 0, 1, 1], gain))
+    aggregator = cloud(**{**BY_LOSSES, **changes})
+    for _ in range(2):
+        next_step(aggregator, answered([0, 0, 1, 1]))
     return aggregator
 
 
@@ -283,65 +246,57 @@ def test_probes_come_only_when_leaves_have_gone_apart():
         met(aggregator, start=False).hear().finish(answered([0, 0, 1, 1]))
     common = met(aggregator, start=False, weights=[1, 1, 1, 5]).probe_start()
     np.testing.assert_allclose(common["body"], [[(0 + 1 + 2 + 15) / 8]], rtol=1e-6)
-    assert met(cloud(**AUTO)).probe_start() is None
+    assert met(cloud(**BY_LOSSES)).probe_start() is None
 
 
-def test_a_wrong_split_is_undone_by_probes():
-    """Two probes that find one group, with a useful trial; steps in between change nothing.
+def test_wrong_groups_are_put_right_by_probes():
+    """Two probes that find other groups; steps in between change nothing.
 
-    The forks of the trial begin with the mean of the leaves' own models, whose bodies are 0 to 3, not of the
-    probe's, and so does what is offered.
+    What is offered is a mean of the leaves' own models, whose bodies are 0 to 3, not of the probe's.
     """
     aggregator = split_cloud(probe_every=2)
-    labels, forks = [], []
-    for gain in (None, 0.1):
-        _, step = next_step(aggregator, answered([0, 0, 1, 1]), start=False)
-        forks.append(step.trials)
+    labels = []
+    for _ in range(2):
+        next_step(aggregator, answered([0, 0, 1, 1]), start=False)
         meeting = met(aggregator, start=False)
         probe = Probe(meeting.probe_start(), four(3))
-        hearing = meeting.hear(probe, step.trials)
+        hearing = meeting.hear(probe)
         assert hearing.questions[0]["leaf-1"] is probe.models[1]
-        assert (PROPOSED in hearing.questions[0]) == (gain is not None)
-        step = hearing.finish(answered([0] * 4, gain))
-        assert (step.common_start, step.facts["probe"], any(step.trials)) == (True, True, False)
+        step = hearing.finish(answered([0, 1, 0, 1]))
+        assert (step.common_start, step.facts["probe"]) == (True, True)
         labels.append(step.labels.tolist())
-    assert labels == [[0, 0, 1, 1], [0] * 4]
-    assert forks[0] == [None] * 4
-    assert [fork["body"].tolist() for fork in forks[1]] == [[[1.5]]] * 4
-    assert step.facts["events"][0]["kind"] == "merge"
-    np.testing.assert_array_equal(step.offers[0]["body"], [[1.5]])
+    assert labels == [[0, 0, 1, 1], [0, 1, 0, 1]]
+    assert step.facts["events"][0]["kind"] == "move"
+    np.testing.assert_array_equal(step.offers[0]["body"], [[1]])
 
 
-@pytest.mark.slow
 def test_what_was_measured_before_a_change_is_forgotten():
-    aggregator = cloud(**AUTO)
+    aggregator = cloud(**BY_LOSSES)
     kept = []
-    for gain in (None, -0.1, None, None, None, 0.1, None):
-        next_step(aggregator, answered([0, 0, 1, 1], gain))
+    for _ in range(7):
+        next_step(aggregator, answered([0, 0, 1, 1]))
         kept.append(len(aggregator.states()))
-    assert kept == [1, 2, 3, 4, 4, 0, 1]
+    assert kept == [1, 0, 1, 2, 3, 4, 4]
     assert step_of(cloud(), [START] * 2, [state([1, 0])] * 2, [1, 1])
     assert cloud().states() == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("after", range(5))
 def test_a_restored_cloud_goes_on_alike(after):
     """Facts survive JSON, states are copied, at any point of a run with a split and probes."""
-    gains = (None, 0.1, None, None, 0.2)
-    whole, parts = cloud(**AUTO, probe_every=2), cloud(**AUTO, probe_every=2)
-    for at, gain in enumerate(gains):
+    whole, parts = cloud(**BY_LOSSES, probe_every=2), cloud(**BY_LOSSES, probe_every=2)
+    for at in range(5):
         if at == after:
             facts = json.loads(json.dumps(parts.facts()))
             states = {name: {k: a.copy() for k, a in s.items()} for name, s in parts.states().items()}
-            parts = cloud(**AUTO, probe_every=2)
+            parts = cloud(**BY_LOSSES, probe_every=2)
             parts.restore(states, facts)
         steps = []
         for aggregator in (whole, parts):
             meeting = met(aggregator, start=at < 2, global_round=at)
             start = meeting.probe_start()
             probe = None if start is None else Probe(start, four(4))
-            steps.append(meeting.hear(probe).finish(answered([0, 0, 1, 1], gain)))
+            steps.append(meeting.hear(probe).finish(answered([0, 0, 1, 1])))
         assert steps[0].facts == steps[1].facts
         assert steps[0].labels.tolist() == steps[1].labels.tolist()
         assert steps[0].similarity.tobytes() == steps[1].similarity.tobytes()
@@ -426,11 +381,6 @@ def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
         asked.append(answers is not None)
         probed.append(probe is not None)
     assert asked == probed == [True] * 5 + [False, False, True, False]
-
-
-def test_a_trial_never_waits():
-    """Groups that the first step finds are asked about in the next, however rarely leaves are compared."""
-    assert split_cloud(regroup_every=100).facts()["membership"]["labels"] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("method", ["kmeans", "flhc", "cfl"])

@@ -16,10 +16,10 @@ LABELS = st.lists(st.integers(0, 3), min_size=5, max_size=5).map(
 )
 
 
-def settled(steps, patience, **kwargs):
+def settled(steps, patience):
     """The labels in force after each step."""
     membership = Membership()
-    return ["".join(map(str, membership.settle(found, patience, **kwargs))) for found in steps]
+    return ["".join(map(str, membership.settle(found, patience))) for found in steps]
 
 
 def test_without_patience_labels_are_what_was_found():
@@ -40,47 +40,6 @@ def test_a_single_odd_step_changes_nothing():
     assert settled([TWO, TWO, ONE, TWO, OTHER, TWO], 2) == ["0000", *["0011"] * 5]
 
 
-def walk(membership, verdicts, found=TWO, patience=2):
-    """Whether groups are in force after each step that has found them, given what trials said."""
-    return [
-        membership.settle(found, patience, tried=True, useful=useful).tolist() == found.tolist()
-        for useful in verdicts
-    ]
-
-
-def test_after_a_failed_trial_groups_must_be_found_twice_as_often():
-    """Patience 2: tried in step 2, then in step 2 + 4, then in step 6 + 8."""
-    membership = Membership()
-    ripe = []
-    for step in range(1, 15):
-        membership.settle(TWO, 2, tried=True, useful=False if step in (2, 6) else None)
-        ripe.append(membership.is_ripe(2))
-    assert [step for step, is_ripe in enumerate(ripe, start=1) if is_ripe] == [1, 5, 13, 14]
-    assert walk(membership, [True]) == [True]
-    assert membership.failed == {}
-
-
-def test_a_failure_is_remembered_while_other_groups_come_and_go():
-    membership = Membership()
-    walk(membership, [None, False])
-    assert not membership.is_unsettled
-    walk(membership, [None], OTHER)
-    assert membership.is_unsettled
-    assert walk(membership, [None] * 3) == [False] * 3
-    assert membership.is_ripe(2)
-
-
-def test_a_trial_of_other_groups_says_nothing():
-    membership = Membership()
-    walk(membership, [None])
-    assert walk(membership, [True], OTHER) == [False]
-    assert membership.agreed == 1
-
-
-def test_without_an_answer_the_trial_is_made_again():
-    assert walk(Membership(), [None, None, None, True]) == [False, False, False, True]
-
-
 def test_probes_and_other_steps_are_counted_apart():
     """A probe's groups wait for the next probe: steps in between neither confirm nor end them."""
     membership = Membership()
@@ -94,26 +53,30 @@ def test_probes_and_other_steps_are_counted_apart():
     assert (membership.agreed, membership.probed) == (1, False)
 
 
-VERDICTS = st.sampled_from([None, False, True])
-
-
 @given(
-    st.lists(st.tuples(st.sampled_from([ONE, TWO, OTHER]), st.booleans(), VERDICTS), max_size=16),
+    st.lists(st.tuples(st.sampled_from([ONE, TWO, OTHER]), st.booleans()), max_size=16),
     st.integers(1, 3),
-    st.booleans(),
     st.integers(0, 16),
 )
-def test_a_restored_one_goes_on_alike(steps, patience, tried, cut):
+def test_a_restored_one_goes_on_alike(steps, patience, cut):
     """Facts survive JSON at any point."""
     whole, parts = Membership(), Membership()
-    for at, (labels, probed, useful) in enumerate(steps):
+    for at, (labels, probed) in enumerate(steps):
         if at == cut:
             facts = json.loads(json.dumps(parts.facts()))
             parts = Membership()
             parts.restore(facts)
-        expected, found = (m.settle(labels, patience, probed, tried, useful) for m in (whole, parts))
+        expected, found = (m.settle(labels, patience, probed) for m in (whole, parts))
         assert found.tolist() == expected.tolist()
     assert parts.facts() == whole.facts()
+
+
+def test_a_change_that_waits_is_unsettled():
+    membership = Membership()
+    membership.settle(TWO, 2)
+    assert membership.is_unsettled
+    membership.settle(TWO, 2)
+    assert not membership.is_unsettled
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedge.clustering.evidence import Answers
 from fedge.clustering.proposals import Change
 from fedge.clustering.strangers import (
     MOST_MODELS,
     NEIGHBOUR,
+    PRESENT,
+    PROPOSED,
     Asking,
     Heard,
     heard,
@@ -16,10 +20,10 @@ from fedge.clustering.strangers import (
     merged,
     misplaced,
     moved,
+    others,
     questions,
     worth_of,
 )
-from fedge.clustering.trial import PRESENT, PROPOSED
 
 NAN = float("nan")
 SPLIT = Change("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
@@ -172,3 +176,11 @@ def test_merges_by_hand():
     assert merged(said, labels, [], 0.05) == [(0, 1)]
     assert merged(said, labels, [], 0.03) == []
     assert merged(said, labels, [0], 0.05) == []
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=7), st.data())
+def test_others_are_the_cluster_without_the_leaf(labels, data):
+    leaf = data.draw(st.integers(0, len(labels) - 1))
+    found = others(np.array(labels), leaf)
+    assert leaf not in found
+    assert {*found, leaf} == {at for at, label in enumerate(labels) if label == labels[leaf]}

@@ -80,7 +80,6 @@ CASES = {
     "cluster.method": ("alone", {}, OFF),
     "cluster.linkage": ("complete", {}, {}),
     "cluster.count": ("3", {"cluster.method": "agglomerative"}, {"cluster.method": "alone"}),
-    "cluster.test": ("sign-flip", AUTO, {}),
     "cluster.level": (0.5, {}, {}),
     "cluster.patience": (2, {**APART, "num-server-rounds": 1}, IFCA),
     "cluster.min-gain": (0.5, {}, {}),
@@ -88,7 +87,7 @@ CASES = {
     "cluster.watch": (
         0.0,
         {**AUTO, "scenario": "label-permutation", "scenario-from": 3, "num-server-rounds": 3},
-        {**AUTO, "cluster.test": "sign-flip"},
+        {},
     ),
     "cluster.losses-on": ("train", IFCA, {}),
     "cluster.split-round": (1, {"cluster.method": "flhc", "cluster.tau": 0.999}, {}),

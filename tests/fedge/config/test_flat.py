@@ -242,6 +242,15 @@ def test_a_key_without_its_section_and_one_that_resembles_nothing():
         from_run_config({"%%%%": 0.1})
 
 
+@pytest.mark.parametrize("value", ["deal", "sign-flip"])
+def test_an_option_that_is_gone_is_said_to_be(value):
+    """The nearest of today's keys would be no help."""
+    with pytest.raises(
+        ConfigError, match=r"^cluster\.test is no configuration key any more, .*leave it out$"
+    ):
+        from_run_config({"cluster.test": value})
+
+
 def test_scaffold_needs_fedavg():
     for strategy in ("fedmedian", "fedtrimmedavg", "krum", "fedadam"):
         with pytest.raises(ConfigError, match=f"but it is '{strategy}'; add scaffold.enabled=false"):

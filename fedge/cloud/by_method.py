@@ -1,18 +1,16 @@
-"""Groups that a method finds: they must last, and may have to prove useful, before they are in force.
+"""Groups that a method finds: they must last before they are in force.
 
 Shape letter: S children of the server.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedge.cloud.groups import Settled, Tried
-from fedge.clustering import trial
-from fedge.clustering.affinity import FEWEST_LEAVES
 from fedge.clustering.evidence import Answers, CrossLosses, Evidence, NotComparable, Questions, all_to_all
 from fedge.clustering.hierarchical import skipped
 from fedge.clustering.membership import Membership, events_between
@@ -22,7 +20,7 @@ from fedge.clustering.updates import Likeness
 from fedge.config.groupings import SIGNALS
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.traits import OWN_TEST
-from fedge.states.averaging import State, cluster_means
+from fedge.states.averaging import State
 from fedge.states.named import packed
 
 if TYPE_CHECKING:
@@ -33,23 +31,22 @@ RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step'
 _RECENT = "recent-"  # before their numbers, among the states
 
 
-class GroupsByTrial:
-    """A `fedge.cloud.groups.Groups` with hysteresis, and trials of all new groups at once.
+class GroupsByMethod:
+    """A `fedge.cloud.groups.Groups` with hysteresis and without trials.
 
     Attributes:
         membership: groups in force, and those that are proposed.
-        is_tried: whether new groups must prove useful before they are in force.
     """
 
     probes_first = False
-    fewest = FEWEST_LEAVES
+    fewest = 1
     alone: frozenset[int] = frozenset()
     has_jumped = False
+    decides = False
 
-    def __init__(self, config: ClusterConfig, is_tried: bool) -> None:
+    def __init__(self, config: ClusterConfig) -> None:
         """Begin a run."""
         self._config = config
-        self.is_tried = is_tried
         self.membership = Membership()
         self.recent: deque[CrossLosses] = deque(maxlen=RECENT_STEPS)
 
@@ -57,11 +54,6 @@ class GroupsByTrial:
     def labels(self) -> np.ndarray | None:
         """(S,) in force; None before the first step."""
         return self.membership.labels
-
-    @property
-    def decides(self) -> bool:
-        """Whether the coming step decides on new groups after a trial."""
-        return self.is_tried and self.membership.is_ripe(self._config.patience)
 
     def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
         """Training losses say nothing here."""
@@ -75,19 +67,10 @@ class GroupsByTrial:
         return likeness
 
     def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
-        """Questions to clients: all models to all clients where the method needs it, and those of a trial."""
-        models = met.models
-        compared = models if probe is None else probe.models
-        one_start = met.begun.common_start or probe is not None
-        asks = met.begun.memory.asks_losses(one_start)
-        asked = all_to_all(compared) if asks else [{} for _ in models]
-        candidate, present = self.membership.candidate, self.labels
-        if any(fork is not None for fork in tried.forks):
-            assert candidate is not None
-            assert present is not None
-            new = trial.questions(candidate, present, tried.forks, models, met.weights)
-            asked = [known | more for known, more in zip(asked, new, strict=True)]
-        return asked
+        """Questions to clients: all models to all clients where the method needs it."""
+        compared = met.models if probe is None else probe.models
+        asks = met.begun.memory.needs("cross-losses")
+        return all_to_all(compared) if asks else [{} for _ in compared]
 
     def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
         """The groups in force after what the method has found.
@@ -117,16 +100,10 @@ class GroupsByTrial:
         """The labels in force from now on, and facts of the step."""
         membership, config = self.membership, self._config
         before, facts = membership.labels, {**found.facts, **_measured(evidence, probed)}
-        gain = trial.gain_of(evidence.answers) if evidence.answers is not None else None
-        useful = None if gain is None else gain.gain > config.min_gain
-        if gain is not None and membership.candidate is not None:
-            facts["trial"] = {"candidate": membership.candidate.tolist(), **asdict(gain), "useful": useful}
         if "skipped" in found.facts:
             return found.labels, facts
         is_served = found.takes is not None or found.memberships is not None
-        labels = membership.settle(
-            found.labels, 1 if is_served else config.patience, probed, self.is_tried, useful
-        )
+        labels = membership.settle(found.labels, 1 if is_served else config.patience, probed)
         if membership.candidate is not None:
             facts["candidate"] = membership.candidate.tolist()
             facts["agreed"] = membership.agreed
@@ -143,21 +120,8 @@ class GroupsByTrial:
     def forks(
         self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
     ) -> list[State | None]:
-        """Models with which forks train for a trial, if the next step decides on new groups."""
-        candidate = self.membership.candidate
-        if candidate is None or not self.is_trial_next(memory):
-            return [None] * len(models)
-        return cluster_means(candidate, models, weights)
-
-    def is_trial_next(self, memory: "CloudMemory") -> bool:
-        """Whether proposed groups are to be trained until the next step, which decides on them.
-
-        Whether a probe precedes that step must be known already: what the groups were found by must be what
-        they are tried by.
-        """
-        is_apart = self.labels is not None and bool(self.labels.any())
-        is_probe_next = is_apart and memory.is_probe_due(common_start=False)
-        return self.decides and self.membership.probed == is_probe_next
+        """No forks."""
+        return [None] * len(models)
 
     def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:
         """No folds."""
