@@ -211,7 +211,7 @@ PLANTED = {"scenario": "label-permutation", "hierarchy.num-servers": 4, "num-ser
 def test_a_trial_leaves_no_trace_but_what_it_says(tmp_path):
     """In round 2 all twelve clients train twice: their leaf's model and the mean of its proposed cluster.
 
-    A trial that fails changes no bit of the models.
+    Forks of a split that fails train on in round 3, for a second look. It changes no bit of the models.
     """
     lines = []
 
@@ -224,9 +224,9 @@ def test_a_trial_leaves_no_trace_but_what_it_says(tmp_path):
     tried = watched_run(tmp_path / "a", watch, clients=12, **changes, **{"cluster.min-gain": 9.0})
     plain = watched_run(tmp_path / "b", clients=12, **{**changes, "cluster.patience": 9})
     assert {line: lines.count(line) for line in set(lines)} == {
-        (1, "leaf"): 12, (2, "leaf"): 12, (2, "trial"): 12, (3, "leaf"): 12,
+        (1, "leaf"): 12, (2, "leaf"): 12, (2, "trial"): 12, (3, "leaf"): 12, (3, "trial"): 12,
     }  # fmt: skip
-    assert ["trial" in step for step in clusters(tried)] == [False, True, False]
+    assert ["trial" in step for step in clusters(tried)] == [False, True, True]
     final = "checkpoints/final.safetensors"
     assert (tried / final).read_bytes() == (plain / final).read_bytes()
     up, down = (
@@ -248,7 +248,8 @@ def test_planted_groups_are_found_and_said(tmp_path):
     assert clusters(folder)[1]["trial"]["gain"] > 0
     line = "round 2: leaves {0 1 2 3} split into {0 1} and {2 3}"
     assert f"note: {line}" in terminal.getvalue()
-    assert line in json.loads((folder / "manifest.json").read_text())["remarks"]
+    remarks = json.loads((folder / "manifest.json").read_text())["remarks"]
+    assert any(remark.startswith(line) for remark in remarks)
 
 
 def test_a_lone_leaf_is_found_without_asking_anybody(tmp_path):
