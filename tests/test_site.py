@@ -1,5 +1,7 @@
 """The site as `make docs` builds it: strictly, nothing from elsewhere, with what is made from the code."""
 
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -7,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import fedge
 from fedge.config.flat import options
+from tools.site import PUBLIC
 
 pytestmark = pytest.mark.whole_runs
 
@@ -48,6 +52,20 @@ def test_what_is_made_from_the_code_is_there(site):
     for page, name in (("model", "Gru"), ("method", "largest_gap"), ("gate", "probably_better")):
         assert f'class="n{"c" if name == "Gru" else "f"}">{name}<' in (site / f"own-{page}.html").read_text()
     assert "Two commands" in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_every_public_name_has_its_entry(site):
+    """Those of `import fedge`, and the parts that a user's code is made of, with arguments and errors."""
+    page = (site / "api/index.html").read_text(encoding="utf-8")
+    listed = [name for names in PUBLIC.values() for name in names]
+    assert {name.rpartition(".")[2] for name in listed} >= set(fedge.__all__)
+    for name in listed:
+        module, _, last = name.rpartition(".")
+        thing = getattr(importlib.import_module(module), last)
+        assert f'id="{name}"' in page, name
+        assert inspect.getdoc(thing), name
+    assert page.count("Parameters:") + page.count("Attributes:") >= len(listed) * 2 // 3
+    assert 'id="fedge.algorithm.algorithm.Algorithm.train"' in page  # methods, too
 
 
 def test_examples_of_docstrings_are_code(site):

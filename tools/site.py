@@ -20,13 +20,32 @@ _AT_ROOT = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
-_TOP = (
-    "fedge.launch.simulate.simulate",
-    "fedge.records.reader.load_run",
-    "fedge.records.reader.RunData",
-    "fedge.report.compare.compare",
-    "fedge.config.option.ConfigError",
-)
+PUBLIC = {
+    "Runs": (
+        "fedge.launch.simulate.simulate", "fedge.records.reader.load_run", "fedge.records.reader.RunData",
+        "fedge.report.compare.compare", "fedge.config.option.ConfigError",
+    ),
+    "Data": (
+        "fedge.datasets.frames.from_pandas", "fedge.datasets.images.from_images",
+        "fedge.datasets.images.from_partitions", "hhar.windows.window_file.Windows",
+    ),
+    "Methods of clients and leaves": (
+        "fedge.algorithm.algorithm.Algorithm", "fedge.algorithm.client.Client", "fedge.algorithm.descent.Fit",
+        "fedge.algorithm.algorithm.Sent", "fedge.algorithm.leaf_part.LeafPart",
+    ),
+    "Groups of leaves": (
+        "fedge.clustering.cloud_part.CloudPart", "fedge.clustering.cloud_part.Family",
+        "fedge.clustering.evidence.Evidence", "fedge.clustering.registry.Grouping",
+        "fedge.clustering.registry.method", "fedge.clustering.signals.signal",
+    ),
+    "Tasks": ("fedge.tasks.task.Task", "fedge.tasks.task.Score"),
+    "Other parts": (
+        "fedge.callbacks.callback.Callback", "fedge.compression.compressor.Compressor",
+        "fedge.devices.fleet.Fleet", "fedge.devices.rules.Arrival", "fedge.serving.gate.Paired",
+        "fedge.trackers.tracker.Tracker",
+    ),
+}  # fmt: skip
+_TOP = frozenset(name for names in PUBLIC.values() for name in names)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _EXAMPLE = re.compile(r"^\[`(examples/\w+\.py)`\]\(\.\./\1\)$", re.MULTILINE)  # a line that is a link alone
 _COMMANDS = "<!-- made from the code: commands -->"
@@ -176,15 +195,16 @@ def _public(init: Path) -> dict[str, list[str]]:
 
 
 def _api_index() -> str:
-    """The page of what `import fedge` and `import hhar` give."""
-    names = [
-        "fedge.launch.simulate.simulate",
-        "fedge.records.reader.load_run",
-        "fedge.report.compare.compare",
+    """The page of the public names: those of `import fedge`, and the parts that a user's code is made of."""
+    own = [
+        "# Python",
+        "The public names, and the parts that your own code is made of ([extend.md](../extend.md), "
+        "[own-method.md](../own-method.md)). The packages behind them have a page each; anything that is not in a "
+        "package's list may change at any time.",
     ]
-    names += ["fedge.records.reader.RunData", "fedge.config.option.ConfigError"]
-    own = "\n\n".join(f"::: {name}" for name in names)
-    return f"# fedge\n\nWhat most people need. The packages behind it have a page each.\n\n{own}\n"
+    for title, names in PUBLIC.items():
+        own += [f"## {title}", *(f"::: {name}\n    options: {{heading_level: 3}}" for name in names)]
+    return "\n\n".join(own) + "\n"
 
 
 def _api_page(room: str) -> str:
@@ -199,6 +219,6 @@ def _entries(room: str, init: Path) -> Iterator[str]:
     for module, names in _public(init).items():
         for name in names:
             if (whole := f"fedge.{room}.{module}.{name}") in _TOP:
-                yield f"[`{name}`][{whole}] is described on the [page of `fedge`](index.md)."
+                yield f"[`{name}`][{whole}] is described among the [public names](index.md)."
             else:
                 yield f"::: {whole}"
