@@ -199,8 +199,8 @@ def _api_index() -> str:
     own = [
         "# Python",
         "The public names, and the parts that your own code is made of ([extend.md](../extend.md), "
-        "[own-method.md](../own-method.md)). The packages behind them have a page each; anything that is not in a "
-        "package's list may change at any time.",
+        "[own-method.md](../own-method.md)). The packages behind them have a page each; what is not in "
+        "a package's list may change at any time.",
     ]
     for title, names in PUBLIC.items():
         own += [f"## {title}", *(f"::: {name}\n    options: {{heading_level: 3}}" for name in names)]
