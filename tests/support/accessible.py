@@ -1,4 +1,4 @@
-"""What keyboard and screen reader need of a page, looked for in its HTML (WCAG 2.2, after axe's rules)."""
+"""Needs of keyboard and screen reader, looked for in the HTML of a page (WCAG 2.2, after rules of axe)."""
 
 import re
 from html.parser import HTMLParser
