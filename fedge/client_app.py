@@ -18,6 +18,7 @@ from fedge.algorithm.taking_part import own_models, plain_training, take_part
 from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.memory import keep_memory, memory_in, memory_or_lost
+from fedge.client.own_code import refuse_code_that_is_not_here
 from fedge.client.privacy import private_state
 from fedge.client.secret import secret_of
 from fedge.client.together import train_together
@@ -60,6 +61,7 @@ from fedge.exchange.hello import (
     CPU,
     Hello,
     challenge_of,
+    code_of,
     end_capture_reply,
     hello_reply,
     refuse_other_windows,
@@ -112,6 +114,7 @@ def hello(message: Message, context: Context) -> Message:
     """
     node = context.node_config
     partition, partitions = place_of(node)
+    refuse_code_that_is_not_here(_options(message, context), code_of(message), partition)
     told = None
     if names_own_data(node):
         config = _config_of(message, context)

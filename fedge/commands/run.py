@@ -41,6 +41,9 @@ def add_run(commands: Any) -> None:
     resume.add_argument(
         "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
     )
+    resume.add_argument(
+        "--address", metavar="HOST:PORT", help="flower: a Ray cluster to go on on (default: RAY_ADDRESS)"
+    )
     resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
     resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
     resume.add_argument(
@@ -106,6 +109,7 @@ def _resume(options: argparse.Namespace) -> int:
 
     refuse_code_of_others(named, run_config, options.trust_code)
     options.engine = options.engine or engine
+    _use_cluster(options)
     if engine_kind(options.engine).on_ray:
         project = project_of(options)
         if (address := project.address(options.federation)) is not None:

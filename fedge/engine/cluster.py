@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.engine.federation import Federation
+from fedge.engine.loopback import attaches
 
 _ASK_S = 60.0
 _ASK = """
@@ -22,6 +24,15 @@ def address_of(init_args: Mapping[str, Any]) -> str:
     """The address of the cluster that a federation, or RAY_ADDRESS, names."""
     named = init_args.get("address")
     return str(named) if named not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
+
+
+def words_of_cluster(init_args: Mapping[str, Any]) -> str:
+    """The argument of a command that names the cluster of a run; empty where its Ray is its own.
+
+    >>> words_of_cluster({"address": "10.0.0.1:6379"})
+    ' --address 10.0.0.1:6379'
+    """
+    return f" --address {shlex.quote(address_of(init_args))}" if attaches(init_args) else ""
 
 
 def refuse_missing_on_cluster(federation: Federation) -> None:

@@ -1,5 +1,6 @@
 """Hello: a node's first answer. And, when a profile is taken, the last words of a worker."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -20,6 +21,7 @@ LEAVING: Leaving = {
     "partition_id": PLACES, "num_partitions": PLACES, "seen": MACHINES, "told": SCALES, "device": MACHINES,
     "pid": MACHINES,
 }  # fmt: skip
+_CODE = "code"  # entry of a hello's config
 _TOLD = "told-windows"  # entry of a question's config: the client's description at the start of the run
 
 
@@ -43,18 +45,27 @@ class Hello:
     device: str = CPU
 
 
-def hello_message(node_id: int, challenge: str = "", seed: int = 0, options: str = "") -> Message:
+def hello_message(
+    node_id: int, challenge: str = "", seed: int = 0, options: str = "", code: Sequence[str] = ()
+) -> Message:
     """Ask a node for its partition, its answer to a challenge, and its windows in a run with a seed.
 
-    `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`).
+    `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`); `code`
+    names folders of code of the user's, where nodes are workers of this run's.
     """
-    asked = ConfigRecord({"challenge": challenge, "seed": seed, OPTIONS: options})
+    asked = ConfigRecord({"challenge": challenge, "seed": seed, OPTIONS: options, _CODE: list(code)})
     return Message(RecordDict({CONFIG: asked}), node_id, HELLO)
 
 
 def challenge_of(message: Message) -> str:
     """Challenge that a hello puts (`fedge.states.challenge`); empty for none."""
     return str(config_of(message)["challenge"])
+
+
+def code_of(message: Message) -> list[str]:
+    """Folders in which code of the user's may lie, as a hello names them."""
+    folders = config_of(message).get(_CODE, [])
+    return [str(folder) for folder in folders] if isinstance(folders, list) else []
 
 
 def seed_of(message: Message) -> int:

@@ -9,7 +9,7 @@ first, and the first to claim one has it. A later claimant stays out, and the ru
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import Message
@@ -38,11 +38,13 @@ class Question:
         challenge: that every reader of the server's state files can answer.
         seed: of the run.
         options: of the run, as JSON, where nodes have others.
+        code: folders with code of the user's, where nodes are workers of this run's.
     """
 
     challenge: str = ""
     seed: int = 0
     options: str = ""
+    code: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,9 @@ class Roll:
         if new:
             self._asked.update(new)
             asked = self._question
-            messages = [hello_message(node, asked.challenge, asked.seed, asked.options) for node in new]
+            messages = [
+                hello_message(node, asked.challenge, asked.seed, asked.options, asked.code) for node in new
+            ]
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:

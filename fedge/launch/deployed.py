@@ -15,6 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from fedge.config.option import ConfigError, Scalar
 from fedge.engine.federation import TOLD, Federation
 from fedge.flower import moves_federations
@@ -28,12 +30,42 @@ from fedge.process import exits
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
 _HERE = ("127.0.0.1", "localhost", "[::1]")
+_SUPERLINK = "flower-superlink"
+_MOST_BEFORE = 6  # words of a command before the name of its program
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def is_here(address: str) -> bool:
-    """Whether an address, host:port, is of the loopback interface."""
-    return address.rpartition(":")[0] in _HERE
+    """Whether the SuperLink at an address, host:port, works on this machine's files.
+
+    Behind the loopback interface may be a tunnel, as of ssh, kubectl port-forward or a container: then what
+    listens is no SuperLink of this account. Where the system does not tell who listens, it counts as one.
+    """
+    host, _, port = address.rpartition(":")
+    if host not in _HERE:
+        return False
+    listening = _listeners(int(port)) if port.isdecimal() else None
+    return not listening or any(map(_is_superlink, listening))
+
+
+def _listeners(port: int) -> list[int | None] | None:
+    """Processes that listen on a port of this machine, None for one of another account; None if untold."""
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.Error, OSError, RuntimeError):  # macOS tells root alone
+        return None
+    return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+
+
+def _is_superlink(pid: int | None) -> bool:
+    """Whether a process is a SuperLink."""
+    if pid is None:
+        return False
+    try:
+        words = psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+    return any(Path(word).name == _SUPERLINK for word in words[:_MOST_BEFORE])
 
 
 @dataclass(frozen=True)
@@ -61,15 +93,15 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     Raises:
         ConfigError: the run cannot work.
     """
-    looked_at = dict(run_config)
-    if not is_here(address):
+    looked_at, here = dict(run_config), is_here(address)
+    if not here:
         looked_at["resume"] = ""  # that run's folder is where the SuperLink is
     prepared = check(looked_at, Federation())
     _refuse_unreachable(project, federation, address)
     config = prepared.config
     told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is of this process
     told["run-name"] = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
-    if is_here(address):
+    if here:
         told["runs-dir"] = str(Path(config.runs_dir).absolute())
     app = [str(project.folder), federation]
     with tempfile.TemporaryDirectory(prefix="fedge-") as place, keeping_federations(project.path):
@@ -79,11 +111,11 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
         try:
             said = _follow(["flwr", "run", *app, "--stream", "-c", str(overrides)], _at(app), home)
         except KeyboardInterrupt:
-            if not is_here(address) or _folder(told).is_dir():
-                print(f"fedge: run stopped; go on with: {_go_on(app, address, told)}", flush=True)
+            if not here or _folder(told).is_dir():
+                print(f"fedge: run stopped; go on with: {_go_on(app, here, told)}", flush=True)
             raise
     if said.exit_code is None:
-        print(f"fedge: {_without_a_word(said, app, address, told)}", file=sys.stderr, flush=True)
+        print(f"fedge: {_without_a_word(said, app, address, told, here)}", file=sys.stderr, flush=True)
         return exits.FAILED
     return said.exit_code
 
@@ -114,7 +146,9 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
     return {"FLWR_HOME": str(home)}
 
 
-def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
+def _without_a_word(
+    said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any], here: bool
+) -> str:
     """Words on a run whose server has said none: killed, or its SuperLink is."""
     if not said.run_id:
         return "the SuperLink did not take the run; the lines above say why"
@@ -124,7 +158,7 @@ def _without_a_word(said: _Said, app: Sequence[str], address: str, told: Mapping
         else f"nobody answers at {address} any more; start fedge superlink there again"
     )
     log = f"flwr log {said.run_id} {' '.join(_at(app))}"
-    return f"{what}; go on with: {_go_on(app, address, told)}; what it said: {log}"
+    return f"{what}; go on with: {_go_on(app, here, told)}; what it said: {log}"
 
 
 def _folder(told: Mapping[str, Any]) -> Path:
@@ -132,9 +166,9 @@ def _folder(told: Mapping[str, Any]) -> Path:
     return Path(told["resume"] or Path(told["runs-dir"], told["run-name"]))
 
 
-def _go_on(app: Sequence[str], address: str, told: Mapping[str, Any]) -> str:
+def _go_on(app: Sequence[str], here: bool, told: Mapping[str, Any]) -> str:
     """The command by which a run goes on."""
-    if is_here(address):
+    if here:
         return f"fedge resume {_folder(told)} --app {app[0]} --federation {app[1]}"
     run = told["resume"] or told["run-name"]
     return f"fedge run {' '.join(app)} -c 'resume=\"{run}\"' with the options of the run"

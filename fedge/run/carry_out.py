@@ -13,6 +13,7 @@ from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
+from fedge.config.register import looked_in
 from fedge.console.lines import Console
 from fedge.data.own import Told
 from fedge.data.partition import Partition
@@ -228,7 +229,8 @@ class Steps:
         """Wait until all clients are there."""
         self._console.phase("waiting for clients")
         limit_s = self._plan.config.guard.start_timeout
-        question = Question(self._plan.shared.challenge, self._plan.seed)
+        code = () if self._grid.nodes_come_back else tuple(looked_in())
+        question = Question(self._plan.shared.challenge, self._plan.seed, code=code)
         given = self._plan.config.clients
         expected = given if isinstance(given, int) else 0
         clients = find_clients(

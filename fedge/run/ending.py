@@ -52,9 +52,15 @@ class Ending:
     """Writes how the run ended, into the manifest and on the terminal; the first end counts."""
 
     def __init__(
-        self, recorder: Recorder, console: Console, clean_up: Callable[[], None], owns_process: bool
+        self,
+        recorder: Recorder,
+        console: Console,
+        clean_up: Callable[[], None],
+        owns_process: bool,
+        resume_words: str = "",
     ) -> None:
         self._recorder = recorder
+        self._resume_words = resume_words  # further ones of the command by which the run goes on
         self._console = console
         self._clean_up = clean_up
         self._owns_process = owns_process
@@ -105,7 +111,7 @@ class Ending:
         lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
         if "fedge resume" not in reason and checkpoints(folder / FOLDER):
             when = "go on with" if exit_code > 128 else "once the cause is mended, go on with"
-            lines.append(f"{when}: fedge resume {shlex.quote(short(folder))}")
+            lines.append(f"{when}: fedge resume {shlex.quote(short(folder))}{self._resume_words}")
         return lines
 
     def succeed(self, remarks: Remarks) -> Outcome:

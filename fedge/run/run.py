@@ -12,6 +12,8 @@ from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
 from fedge.console.lines import Console
 from fedge.console.terminal import open_console
+from fedge.engine.cluster import words_of_cluster
+from fedge.engine.federation import federation_of_this_process
 from fedge.exchange.engine import Engine, LookAheadEngine
 from fedge.process import exits
 from fedge.process.logs import log_to, stop_logging_to
@@ -176,7 +178,8 @@ def _carry_out(
         )
     )
     with recorder:
-        ending = Ending(recorder, around.console, around.clean_up, owns_process)
+        cluster = _cluster_of(engine, federation)
+        ending = Ending(recorder, around.console, around.clean_up, owns_process, cluster)
         try:
             recorder.begin(to_run_config(config))
         except RecordError as error:  # the manifest may be there, and would say that the run goes on
@@ -189,6 +192,12 @@ def _carry_out(
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
             steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
             return ending.around(steps.carry_out, announcer.remarks)
+
+
+def _cluster_of(engine: str, federation: Mapping[str, Any]) -> str:
+    """The words by which a command names the run's Ray cluster; empty without one."""
+    simulated = engine_kind(engine).on_ray and federation.get("num-supernodes")
+    return words_of_cluster(federation_of_this_process().init_args) if simulated else ""
 
 
 def _further_tables(config: Config) -> tuple[Table, ...]:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from small_runs import carry_out, small_config
 
 from fedge.cli import main
 from fedge.config.describe import json_schema, option_table
@@ -133,6 +134,18 @@ def test_resume_without_any_run_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["resume"]) == 4
     assert "there is no run yet in runs; begin one with `fedge run`" in capsys.readouterr().err
+
+
+def test_resume_takes_the_address_of_a_cluster(tmp_path, monkeypatch, capsys):
+    """It is asked before anything starts; threads use no Ray."""
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    assert carry_out(small_config(tmp_path), "x")
+    run, address = str(tmp_path / "runs" / "x"), ["--address", "127.0.0.1:9"]
+    assert main(["resume", run, *address]) == 4
+    assert "--address needs --engine flower" in capsys.readouterr().err
+    further = ["--engine", "flower", "-c", "num-server-rounds=3", "--app", str(ROOT)]
+    assert main(["resume", run, *address, *further]) == 4
+    assert "RAY_ADDRESS must name a Ray cluster that answers, but '127.0.0.1:9'" in capsys.readouterr().err
 
 
 def test_the_version(capsys):

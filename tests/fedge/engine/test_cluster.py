@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.engine.cluster import address_of, refuse_what_fits_nowhere
+from fedge.engine.cluster import address_of, refuse_what_fits_nowhere, words_of_cluster
 from fedge.engine.federation import Federation
 
 NODES = [{"CPU": 2.0, "memory": 1e9}, {"CPU": 8.0, "GPU": 1.0}]
@@ -27,3 +27,11 @@ def test_a_federation_names_its_cluster_before_the_environment_does(monkeypatch)
     assert address_of({"address": "10.0.0.2:6379"}) == "10.0.0.2:6379"
     assert address_of({"address": "auto"}) == "10.0.0.1:6379"
     assert address_of({}) == "10.0.0.1:6379"
+
+
+def test_a_cluster_is_named_by_the_command_with_which_a_run_goes_on(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert words_of_cluster({"address": "10.0.0.2:6379"}) == " --address 10.0.0.2:6379"
+    assert words_of_cluster({}) == words_of_cluster({"address": "local"}) == ""
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert words_of_cluster({}) == " --address 10.0.0.1:6379"

@@ -1,5 +1,7 @@
 """`fedge run` for a run on a SuperLink, as read from its words; the run itself is in tests/deployed."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,19 @@ def test_an_address_of_this_machine_is_known():
     assert not any(map(is_here, ("10.0.0.7:9093", "superlink.example.org:9093", "127.0.0.1.example.org:1")))
 
 
+def test_a_tunnel_is_another_machine_s(tmp_path):
+    """Two processes that listen: one is called like a SuperLink, as `fedge superlink` starts it."""
+    code = "import socket, sys, time; s = socket.create_server(('127.0.0.1', 0)); "
+    code += "print(s.getsockname()[1], flush=True); time.sleep(600)"
+    for words, here in ((["ssh"], False), (["flower-superlink"], True)):
+        program = tmp_path / words[0]
+        program.write_text(code)
+        with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True) as listening:
+            port = int(listening.stdout.readline())
+            assert is_here(f"127.0.0.1:{port}") is here
+            listening.kill()
+
+
 @pytest.fixture
 def project(tmp_path):
     """A project whose federation is a SuperLink that is not there."""
@@ -86,7 +101,9 @@ def test_whom_a_superlink_is_certified_by_is_a_file_of_the_project(project, tmp_
 def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
     port = free_port()
     told = {"resume": resume, "runs-dir": "/r", "run-name": "x"}
-    words = _without_a_word(_Said("7", None), [".", "there"], address.format(port), told)
+    words = _without_a_word(
+        _Said("7", None), [".", "there"], address.format(port), told, is_here(address.format(port))
+    )
     if moves_federations():  # Flower's own configuration names the SuperLink, not the project
         telling = telling.replace("flwr log 7 . there", "flwr log 7 there")
     assert telling.format(port) in words
@@ -94,7 +111,7 @@ def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
 
 
 def test_a_run_that_was_not_taken_is_said():
-    words = _without_a_word(_Said("", None), [".", "there"], "127.0.0.1:1", {})
+    words = _without_a_word(_Said("", None), [".", "there"], "127.0.0.1:1", {}, True)
     assert words == "the SuperLink did not take the run; the lines above say why"
 
 
