@@ -26,8 +26,9 @@ from fedge.config.sections.cluster import ClusterConfig
 @method(one_start, "update of the first model")
 def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters whose mean updates of the first model have a cosine of at least `cluster.tau`."""
-    gram = np.array(evidence.kept["gram"]) if "gram" in evidence.kept else inner_products(evidence)
-    labels = np.arange(len(gram)) if before is None else before
+    is_first = "gram" not in evidence.kept
+    gram = inner_products(evidence) if is_first else np.array(evidence.kept["gram"])
+    labels = np.arange(len(gram)) if is_first or before is None else before
     return Grouping(joined_once(gram, labels, config.tau), cosines_of(gram), kept={"gram": gram.tolist()})
 
 

@@ -127,7 +127,7 @@ SCHEDULES = Register(
 
 ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *methods_of("class"))
 
-_FLWR = "flwr.serverapp.strategy"
+_FLWR, _PUBLISHED = "flwr.serverapp.strategy", "fedge.leaf.published"
 RULES = Register(
     "leaf.strategy",
     "fedge.rules",
@@ -137,11 +137,11 @@ RULES = Register(
         "fedge.leaf.rules:ExactFedAvg",
         having(MEAN),
     ),
-    Entry("fedmedian", "median entry by entry (Yin et al. 2018)", f"{_FLWR}:FedMedian"),
+    Entry("fedmedian", "median entry by entry (Yin et al. 2018)", f"{_PUBLISHED}:Median"),
     Entry(
         "fedtrimmedavg",
         "mean without the extremes (Yin et al. 2018)",
-        f"{_FLWR}:FedTrimmedAvg",
+        f"{_PUBLISHED}:TrimmedMean",
         reads=("leaf.trim-fraction",),
     ),
     Entry(
@@ -159,7 +159,7 @@ RULES = Register(
     Entry(
         "bulyan",
         "trimmed mean of those closest (El Mhamdi et al. 2018)",
-        f"{_FLWR}:Bulyan",
+        f"{_PUBLISHED}:Bulyan",
         reads=("leaf.num-malicious",),
     ),
     Entry(
@@ -168,14 +168,18 @@ RULES = Register(
     Entry(
         "fedadagrad",
         "Adagrad at the server (Reddi et al. 2021)",
-        f"{_FLWR}:FedAdagrad",
+        f"{_PUBLISHED}:Adagrad",
         reads=("leaf.server-lr",),
     ),
-    Entry("fedadam", "Adam at the server (Reddi et al. 2021)", f"{_FLWR}:FedAdam", reads=("leaf.server-lr",)),
-    Entry("fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_FLWR}:FedYogi", reads=("leaf.server-lr",)),
+    Entry(
+        "fedadam", "Adam at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Adam", reads=("leaf.server-lr",)
+    ),
+    Entry(
+        "fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", reads=("leaf.server-lr",)
+    ),
     Entry(
         "qfedavg",
-        "fair to clients with a high loss (Li et al. 2020)",
+        "fair to clients with a high loss while they train (after Li et al. 2020)",
         f"{_FLWR}:QFedAvg",
         having(CLIENTS_ONLY),
         reads=("leaf.fairness",),

@@ -148,7 +148,7 @@ class HierarchyConfig(Section):
 
 @dataclass(frozen=True)
 class LeafConfig(Section):
-    """How a leaf server combines its clients' models: one of Flower's own strategies."""
+    """How a leaf server combines its clients' models: a strategy as Flower has them."""
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
@@ -162,7 +162,12 @@ class LeafConfig(Section):
         0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0, maximum=1e6
     )
     server_momentum: float = option(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
-    fairness: float = option(0.1, "qfedavg: q; 0 = all clients count alike", minimum=0.0)
+    fairness: float = option(
+        0.1,
+        "qfedavg: q; 0 = all clients count alike. Losses are means while clients train; in the paper of the "
+        "model that they were sent",
+        minimum=0.0,
+    )
 
     @property
     def is_mean(self) -> bool:

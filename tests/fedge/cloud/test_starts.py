@@ -78,6 +78,11 @@ def test_stocfl_looks_at_starts_once():
     assert steps("stocfl", [[0.0, 0.0, 0.0], [0.0, 1.0, 3.0]]) == ([0, 0, 1], "")
 
 
+def test_stocfl_begins_with_leaves_alone_whenever_it_can_compare_them():
+    """Until then all leaves are one cluster, which none could leave: clusters of StoCFL never part."""
+    assert steps("stocfl", [[0.0, 5.0, -7.0], [1.0, 1.0, 1.0]]) == ([0, 0, 1], "")
+
+
 @pytest.mark.parametrize(("method", "settings"), [("flhc", {}), ("kmeans", {"count": "2"})])
 def test_a_grouping_that_is_made_once_is_put_off_until_leaves_begin_alike(method, settings):
     """Due in round 1, from different starts: said, and made in the first round from one start, once."""
