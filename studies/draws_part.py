@@ -73,7 +73,8 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
         text += [tables.whole_table(controls)]
     if planted and all("local" in by_label(comparison) for _, comparison in planted):
-        text += ["Recovered share of the gap, seen users; unseen users:\n", tables.gap_table(planted)]
+        text += ["What methods serve minus one model, points, paired by seed, seen users; unseen users:\n"]
+        text += [tables.gain_table(planted)]
         text += ["Unseen clients, what `fedge` serves them minus what others do, points:\n"]
         text += [tables.newcomers_table(planted)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""

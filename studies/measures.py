@@ -175,17 +175,6 @@ def difference(
     return paired(values(group, read), values(reference, of_reference or read))
 
 
-def recovered(comparison: Comparison, group: Group, *columns: str) -> Estimate | None:
-    """The share of the gap from HierFAVG to the oracle that a group recovers, or None without a gap.
-
-    Args:
-        comparison: has both.
-        group: to be measured.
-        columns: of global_rounds.csv; of each run, the first that it has counts.
-    """
-    return over_seeds(group, Yardsticks(comparison.groups).recovered(*columns))
-
-
 def worse_off(comparison: Comparison, group: Group, unseen_clients: bool) -> Estimate | None:
     """The share of clients that are served worse than by local-only training."""
     return over_seeds(group, Yardsticks(comparison.groups).worse_off("local only", unseen_clients))

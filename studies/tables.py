@@ -37,7 +37,6 @@ NAMES = {
     "fine-tuned": "fine-tuned at the end",
 }
 REFERENCE = "hierfl"
-_SEEN = ("shared_accuracy_mean", "test_accuracy_mean")
 _EARLY, _LATER = 5, 15  # global rounds after which groups are looked at, beside the last
 _NOTHING = "–"
 
@@ -61,16 +60,6 @@ def percent(found: Estimate | None) -> str:
 def points(found: Estimate | None) -> str:
     """A mean difference and its interval as "+2.4 (0.4 to 4.4)"."""
     return _NOTHING if found is None else _signed(found.mean) + _interval(found)
-
-
-def share(found: Estimate | None) -> str:
-    """A mean share and its interval as "98 % (95 to 101)"."""
-    if found is None:
-        return _NOTHING
-    inside = "" if found.low is None or found.high is None else (
-        f" ({_minus(f'{100 * found.low:.0f}')} to {_minus(f'{100 * found.high:.0f}')})"
-    )  # fmt: skip
-    return f"{_minus(f'{100 * found.mean:.0f}')} %{inside}"
 
 
 def _interval(found: Estimate) -> str:
@@ -167,10 +156,12 @@ def _right_after(group: Group, global_round: int) -> int:
     return sum(measures.is_right(run, global_round) for run in group.runs)
 
 
-def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
-    """A table of scenarios (down) and the methods that form clusters (across)."""
+def _by_method(
+    titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str], first: str = ""
+) -> str:
+    """A table of scenarios (down) and the methods that form clusters (across), after `first` if given."""
     labels = dict.fromkeys(g.label for _, comparison in titled for g in comparison.groups)
-    clustering = [label for label in labels if label not in _NEVER_CLUSTER]
+    clustering = [first] * bool(first) + [label for label in labels if label not in _NEVER_CLUSTER]
     rows = []
     for title, comparison in titled:
         groups = by_label(comparison)
@@ -182,15 +173,15 @@ def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Compari
 _NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
 
 
-def gap_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Share of the gap from one model to true groups that the methods recover, seen · unseen."""
+def gain_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+    """Points that true groups, and methods that form clusters, gain over one model; seen; unseen."""
 
     def cell(comparison: Comparison, group: Group) -> str:
-        seen = measures.recovered(comparison, group, *_SEEN)
-        unseen = measures.recovered(comparison, group, "unseen_accuracy_mean")
-        return f"{share(seen)}; {share(unseen)}" if unseen else share(seen)
+        one = by_label(comparison)[REFERENCE]
+        gains = [difference(group, one, read) for read in (measures.seen, measures.unseen)]
+        return "; ".join(points(gain) for gain in gains if gain is not None)
 
-    return _by_method(planted, cell)
+    return _by_method(planted, cell, first="oracle")
 
 
 # --- both at once -------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def picked_one_by_one(contents: list[RecordDict], malicious: int, count: int) ->
 
 
 def krum_picks(vectors: Sequence[np.ndarray], malicious: int, count: int) -> list[int]:
-    """Which of N vectors (P,) Krum picks one after another, `count` of them.
+    """Picks of Krum, one after another: `count` of N vectors (P,), by number.
 
     Of n that are left, that one is next whose squared distances to its n − f − 2 nearest sum to least
     (Blanchard et al. 2017); to one nearest where that would be fewer, which the paper leaves open.
