@@ -25,6 +25,16 @@ from fedge.process.identity import process_name
 from fedge.process.output import spoken_by
 
 _LONGEST = 10_000  # characters of an exception's text
+_LONGEST_CAUSE = 300
+_OF_GPU_MEMORY = (
+    "CUDA out of memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+_NO_GPU_MEMORY = (
+    "the GPU has no memory left for this client; lower train.batch-size, let fewer clients train on a GPU at "
+    "a time (client-resources.num-gpus, or --workers in process; fedge doctor says how many fit), or set "
+    "train.device=cpu"
+)
 _LONGEST_S = 1e6  # the timer cannot count further
 
 
@@ -55,6 +65,8 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
             reply = app(message, context)
     except Exception as error:
         words = words_of(error)
+        if is_out_of_gpu_memory(words):
+            raise ClientError(f"{_NO_GPU_MEMORY} ({words.splitlines()[0][:_LONGEST_CAUSE]})") from None
         if len(words) > _LONGEST:
             raise ClientError(words[:_LONGEST]) from None
         raise
@@ -65,6 +77,11 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     if reply.metadata.reply_to_message_id != message.metadata.message_id:
         raise ClientError("the client returned a message that is no reply to the one it was sent")
     return reply
+
+
+def is_out_of_gpu_memory(words: str) -> bool:
+    """Whether an exception, as text, says that a GPU has no memory left."""
+    return any(part in words for part in _OF_GPU_MEMORY)
 
 
 def _client_of(context: Context) -> int:

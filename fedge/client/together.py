@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping
+from itertools import count
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from fedge.training.local import TrainResult
 from fedge.training.settings import LocalTraining
 
 _mine = threading.local()  # the team of this worker's thread, for every client that it serves
+_teams = count()  # threads of this process that have had a team
 
 
 def train_together(
@@ -57,8 +59,25 @@ def train_together(
         device,
         data.look_in,
         config.precision,
+        _first_gpu(config.processes) if device == "cuda" else 0,
     )
     return team.train(kind, start, data.train, settings, generator, correction, draws, timeout_s)
+
+
+def _first_gpu(processes: int) -> int:
+    """The first of the GPUs of this thread's team: teams take turns at as many as each of them needs."""
+    if not hasattr(_mine, "number"):
+        _mine.number = next(_teams)
+    return first_gpu(_mine.number, processes, torch.cuda.device_count())
+
+
+def first_gpu(team: int, processes: int, there: int) -> int:
+    """The first of the GPUs of a team, by its number in a process that sees `there` of them.
+
+    >>> [first_gpu(team, 2, 4) for team in range(3)]
+    [0, 2, 0]
+    """
+    return team % max(1, there // processes) * processes
 
 
 def refuse_too_few_gpus(processes: int, device: str) -> None:

@@ -109,11 +109,25 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     if device.type == "cuda":
         settle_gpus(config.precision)
     model = model.to(device)
-    train(model, x, y, replace(local_training(config, 1), epochs=1), torch.Generator().manual_seed(0))
+    settings = local_training(config, 1)
+    epochs = epochs_to_measure(len(y), settings.batch_size, settings.epochs) if device.type == "cuda" else 1
+    train(model, x, y, replace(settings, epochs=epochs), torch.Generator().manual_seed(0))
     evaluate(model, x, y, threads=config.threads, task=task_of(config))
     gpu = torch.cuda.max_memory_reserved() / _MIB + _CONTEXT_MIB if device.type == "cuda" else 0.0
     peak = _peak()
     return ClientMemory(peak, max(peak - before, 1.0), gpu, len(largest), clients)
+
+
+def epochs_to_measure(windows: int, batch_size: int, epochs: int) -> int:
+    """Epochs of a training that records a graph of its step if that of the run does: a graph keeps memory.
+
+    >>> epochs_to_measure(windows=320, batch_size=32, epochs=5)  # 10 batches in each
+    3
+    """
+    from fedge.training.sgd import GRAPH_FROM
+
+    batches = windows // batch_size
+    return 1 if batches * epochs < GRAPH_FROM else -(-GRAPH_FROM // batches)
 
 
 def _reset_peak() -> float:

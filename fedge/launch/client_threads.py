@@ -15,8 +15,8 @@ def client_threads(
     """How many clients train at a time, and the options as they are told to.
 
     By default one per core, or one per GPU: several threads on one GPU wait for each other. While one of
-    them records a step as a graph, no other may use the GPU; so several take plain steps, which give the
-    same bits.
+    them records a step as a graph, no other may use that GPU; so where threads share one, all take plain
+    steps, which give the same bits. Threads take turns at the GPUs: no more of them than GPUs share none.
 
     Args:
         run_config: of the run.
@@ -31,4 +31,5 @@ def client_threads(
     places = torch.cuda.device_count() if on_gpu else available_cores()
     room = max(1, places // int(run_config.get("train.processes", 1)))
     count = min(workers or room, clients)
-    return count, {**run_config, "train.cuda-graph": "off"} if on_gpu and count > 1 else run_config
+    share_one = on_gpu and count > places
+    return count, {**run_config, "train.cuda-graph": "off"} if share_one else run_config

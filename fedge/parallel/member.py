@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -95,7 +96,7 @@ class Member:
         """The network of a kind; meets the other processes the first time."""
         if self._network is not None and kind == self._kind:
             return self._network
-        device = torch.device(kind["device"], *([self._seat.rank] if kind["device"] == "cuda" else []))
+        device = device_of(kind, self._seat.rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
             settle_gpus(kind["precision"])
@@ -118,6 +119,17 @@ class Member:
             world_size=self._seat.size,
             timeout=_FOR_EVER,
         )
+
+
+def device_of(kind: Mapping[str, Any], rank: int) -> torch.device:
+    """Where a process of a team computes: of GPUs, at that of its rank, from the team's first on.
+
+    >>> device_of({"device": "cuda", "first_gpu": 2}, 1)
+    device(type='cuda', index=3)
+    """
+    if kind["device"] != "cuda":
+        return torch.device(kind["device"])
+    return torch.device("cuda", kind["first_gpu"] + rank)
 
 
 def main(words: list[str]) -> None:

@@ -62,6 +62,7 @@ class Kind:
         device: "cpu", or "cuda": each process has a GPU of its own.
         look_in: folders with code of the user's.
         precision: of GPUs, see `fedge.training.gpu`.
+        first_gpu: number of the first process's; the others have the next ones.
     """
 
     model: str
@@ -71,6 +72,7 @@ class Kind:
     device: str = "cpu"
     look_in: Sequence[str] = ()
     precision: str = FLOAT32
+    first_gpu: int = 0
 
 
 @dataclass(frozen=True)

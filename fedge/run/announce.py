@@ -1,6 +1,7 @@
 """Announcements and records of a run while it goes on: terminal, run.log, tables and trackers."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -178,12 +179,17 @@ class Announcer:
             return [f"train.precision {train.precision} has no effect: clients compute on the CPU"]
         if devices and CPU not in devices and train.precision == ROUNDED:
             return [f"train.precision {train.precision} has no effect: clients compute on a GPU"]
-        if devices and threads > 1 and train.cuda_graph == "auto":
+        if devices and threads > self._gpus_of_process() and train.cuda_graph == "auto":
             return [
                 f"train.cuda-graph: steps are not recorded as graphs, since {threads} threads of this "
-                f"process train on GPUs; with --workers 1 they are, which is often faster"
+                f"process share GPUs; with a thread per GPU (no --workers) they are, which is often faster"
             ]
         return []
+
+    def _gpus_of_process(self) -> int:
+        """GPUs at which threads of this process take turns; at least 1."""
+        torch = sys.modules.get("torch")  # clients in this process have loaded it
+        return max(1, torch.cuda.device_count()) if torch is not None else 1
 
     def kernel(self, kernel: Kernel) -> None:
         """Record the kernel of steps on a CPU; print why PyTorch replaces a native step asked for."""

@@ -36,7 +36,7 @@ from fedge.training.optimizers import Optimizer, optimizer_of
 from fedge.training.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
 
-_GRAPH_FROM = 30  # full batches per call from which recording a graph pays
+GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 
 
 class Sgd:
@@ -153,7 +153,7 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     settings = sgd.settings
     full_batches = len(y) // settings.batch_size * (settings.epochs if not settings.steps else 1)
     memory = sgd.optimizer.memory
-    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < _GRAPH_FROM or memory is None:
+    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < GRAPH_FROM or memory is None:
         return sgd.step
     state = [*sgd.weights, *memory, *model.buffers()]
     return recorded_when_known(sgd, lambda *batch: graphed_or_plain(sgd.step, state, *batch))

@@ -19,6 +19,7 @@ import faulty_client
 import numpy as np
 import pytest
 import ray
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from processes import MARK, leftovers
 from safetensors.numpy import load_file
@@ -550,6 +551,30 @@ def test_guarded_app_passes_on_replies_and_exceptions():
     app.query("hello")(faulty_client.FAULTS["raise"])
     with pytest.raises(RuntimeError, match="sensor unplugged"):
         call(app)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has …\nmore"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_memory_of_a_gpu_that_ran_out_is_said_with_what_to_change(error):
+    """Words of PyTorch 2 on a GPU, as its exceptions have them."""
+
+    def run_out(message, context):
+        raise error
+
+    app = GuardedApp()
+    app.query("hello")(run_out)
+    with pytest.raises(
+        ClientError, match=r"no memory left .*; lower train.batch-size, .* train.device=cpu"
+    ) as e:
+        call(app)
+    assert str(error).splitlines()[0] in str(e.value)
+    assert "\n" not in str(e.value)
 
 
 # --- Flower's Ray workers ---------------------------------------------------------------------------------

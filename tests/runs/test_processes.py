@@ -8,11 +8,14 @@ import json
 import numpy as np
 import psutil
 import pytest
+import torch
 from flower_runs import comparable, one_worker_run
 from ray_runs import RayRun
 from small_data import nine_users
 
 from fedge import load_run, simulate
+from fedge.client.together import first_gpu
+from fedge.parallel.member import device_of
 from fedge.process.memory import TRAINER
 
 
@@ -87,3 +90,15 @@ def test_rays_workers_have_processes_of_their_own(tmp_path, undisturbed):
     process = one_worker_run(tmp_path, config, seed="3")
     assert process.returncode == 0, process.stderr
     assert comparable(tmp_path / "runs" / "ray") == comparable(undisturbed.folder)
+
+
+def test_teams_of_a_process_take_turns_at_its_gpus():
+    """Two teams of two on four GPUs: 0 and 1, 2 and 3; a third one shares with the first."""
+    places = [
+        [device_of({"device": "cuda", "first_gpu": first_gpu(team, 2, 4)}, rank).index for rank in range(2)]
+        for team in range(3)
+    ]
+    assert places == [[0, 1], [2, 3], [0, 1]]
+    assert [first_gpu(team, 3, 4) for team in range(2)] == [0, 0]  # no room for two
+    assert first_gpu(5, 2, 2) == 0  # what a worker of Ray sees is its own
+    assert device_of({"device": "cpu", "first_gpu": 2}, 1) == torch.device("cpu")

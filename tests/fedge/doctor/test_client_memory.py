@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from fedge.config.option import ConfigError
-from fedge.doctor.client_memory import measured
+from fedge.doctor.client_memory import epochs_to_measure, measured
 from fedge.engine.federation import Federation
+from fedge.training.sgd import GRAPH_FROM
 
 LARGE = """
 import torch
@@ -40,3 +41,12 @@ def test_a_models_size_is_seen(tmp_path, monkeypatch):
 def test_a_run_that_cannot_work_is_said_in_its_words():
     with pytest.raises(ConfigError, match=r"^data\.path: nowhere\.npz: window file must exist"):
         measured({"data.path": "nowhere.npz"}, Federation(9))
+
+
+@pytest.mark.parametrize(
+    ("windows", "epochs", "wanted"), [(320, 5, 3), (320, 2, 1), (3200, 1, 1), (20, 9, 1), (32 * 29, 2, 2)]
+)
+def test_a_graph_is_recorded_where_the_run_records_one(windows, epochs, wanted):
+    """Batches of 32; from 30 full ones on a graph is recorded, which keeps memory on the GPU."""
+    assert epochs_to_measure(windows, 32, epochs) == wanted
+    assert (windows // 32 * epochs >= GRAPH_FROM) == (windows // 32 * wanted >= GRAPH_FROM)

@@ -1,4 +1,4 @@
-"""One thread per core, or one per GPU; several on GPUs record no graphs."""
+"""One thread per core, or one per GPU; several on one GPU record no graphs."""
 
 import pytest
 import torch
@@ -34,12 +34,13 @@ def test_on_a_cpu_there_is_one_per_core(gpus):
     [
         pytest.param(1, {}, None, 1, None, id="one GPU"),
         pytest.param(1, {"train.device": "cuda"}, 4, 4, "off", id="shared by four"),
-        pytest.param(2, {}, None, 2, "off", id="two"),
-        pytest.param(4, {"train.processes": 2}, None, 2, "off", id="two each"),
+        pytest.param(2, {}, None, 2, None, id="two"),
+        pytest.param(2, {}, 3, 3, "off", id="two shared by three"),
+        pytest.param(4, {"train.processes": 2}, None, 2, None, id="two each"),
         pytest.param(1, {"train.cuda-graph": "auto"}, 1, 1, "auto", id="one worker"),
     ],
 )
-def test_on_gpus_there_is_one_each_and_graphs_only_where_it_is_alone(
+def test_on_gpus_there_is_one_each_and_graphs_only_where_none_is_shared(
     there, options, workers, count, graph, gpus
 ):
     gpus(there)

@@ -44,7 +44,7 @@ def test_close_allows_the_order_of_sums_and_nothing_more():
 @needs_gpu
 @pytest.mark.parametrize("name", MODELS.having(WINDOWS))
 def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
-    monkeypatch.setattr(training, "_GRAPH_FROM", 1)
+    monkeypatch.setattr(training, "GRAPH_FROM", 1)
     recorded = []
     monkeypatch.setattr(
         training, "graphed_or_plain", lambda *args: recorded.append(GraphedStep(*args)) or recorded[-1]
