@@ -70,6 +70,7 @@ from fedge.exchange.hello import (
 from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
+from fedge.native.library import usable_kernels
 from fedge.privacy.noise import SYSTEM
 from fedge.process.identity import process_name
 from fedge.process.logs import log_worker_to
@@ -84,6 +85,7 @@ from fedge.training.describe import describe
 from fedge.training.evaluation import EvalResult, evaluate_parts
 from fedge.training.fitting import fit_of
 from fedge.training.gpu import settle_gpus
+from fedge.training.kernels import TORCH
 from fedge.training.local import TrainResult, train
 from fedge.training.models import build_model, parameter_names
 from fedge.training.module_state import load_state, tensor_of
@@ -124,7 +126,9 @@ def hello(message: Message, context: Context) -> Message:
     if _options(message, context).get("privacy.noise-source") == SYSTEM:
         secret_of(context)  # before any reply is lost: a worker's state comes back with its reply
     device = device_name(str(_options(message, context).get("train.device", "auto")))
-    return hello_reply(Hello(partition, partitions, answer_to(challenge_of(message)), told, device), message)
+    kernels = None if _options(message, context).get("train.kernel", TORCH) == TORCH else usable_kernels()
+    seen = answer_to(challenge_of(message))
+    return hello_reply(Hello(partition, partitions, seen, told, device, kernels), message)
 
 
 @app.query("end_capture")
@@ -226,7 +230,7 @@ def evaluate_round(message: Message, context: Context) -> Message:
 
 def _evaluated(message: Message, context: Context, clock: WorkClock) -> EvaluateReply:
     """Evaluations that a message asks for."""
-    _, config, data, _ = _open(message, context)
+    round_context, config, data, _ = _open(message, context)
     model = _model(config.train, data)
     splits = splits_to_evaluate(message)
     x, y, sizes = _windows_of(data, splits)
@@ -244,7 +248,7 @@ def _evaluated(message: Message, context: Context, clock: WorkClock) -> Evaluate
             y,
             sizes,
             threads=config.train.threads,
-            kernel=step_kernel(config.train),
+            kernel=step_kernel(config.train, round_context.kernel),
             task=task_of(config.train),
         )
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
@@ -394,7 +398,8 @@ def _forget(model: torch.nn.Module) -> None:
 
 def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
     """Settings of local training in a round."""
-    return local_training(config.train, round_context.round_of_steps, round_context.local_steps)
+    at, steps = round_context.round_of_steps, round_context.local_steps
+    return local_training(config.train, at, steps, round_context.kernel)
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:

@@ -3,7 +3,8 @@
 python -m tools.golden --write FILE      before the change
 python -m tools.golden --against FILE    after it
 
-The file is kept out of the repository: bits depend on processor and libraries. Compared are models, cluster
+The file is kept out of the repository: bits depend on processor and libraries. PyTorch trains, whose bits
+changes of Fedge leave alone; those of the native step may change with it. Compared are models, cluster
 steps and every column of every metric file that is no time of the machine; a column that only the newer code
 writes is named and is no difference. NAMES limit the list; `--list` shows it.
 """
@@ -170,7 +171,7 @@ def carry_out(name: str, data: str, folder: Path) -> Print:
     begun = flatten(read_toml(ROOT / "configs" / f"{case.file}.toml", "config")) if case.file else {}
     small = {
         "num-server-rounds": ROUNDS, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5,
-        "data.path": data, "report": False, "run-name": "run", "runs-dir": str(folder / "runs"),
+        "data.path": data, "train.kernel": "torch", "report": False, "run-name": "run", "runs-dir": str(folder / "runs"),
     }  # fmt: skip
     run = case.carry_out({**begun, **small, **case.options}, folder)
     loaded = load_run(run)

@@ -49,7 +49,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
     """
     try:
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
-        _only(facts, wanted, {"told", "scale", "local_steps"} if begins else set())
+        _only(facts, wanted, {"told", "scale", "local_steps", "kernel"} if begins else set())
         clients = whole(facts["clients"], 1, _MOST_CLIENTS, "clients")
         whole(facts["seed"], 0, _MOST_SEED, "seed")
         whole(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
@@ -59,6 +59,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
         text(facts["run"], _LONGEST_NAME, "run")
         text(facts["fingerprint"], _LONGEST_NAME, "fingerprint")
         whole(facts.get("local_steps", 0), 0, _MOST_ROUNDS, "local_steps")
+        text(facts.get("kernel", ""), _LONGEST_NAME, "kernel")
         if facts.get("scale") is not None:
             for numbers in rows([facts["scale"]], 2, 1, "scale")[0]:
                 for (value,) in rows([[each] for each in numbers], 1, _MOST_CHANNELS, "scale"):

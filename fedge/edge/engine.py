@@ -29,12 +29,20 @@ from fedge.exchange.hello import Hello, hello_reply
 from fedge.flower import identify_task
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER, LeafGate, LeafGone
+from fedge.process.escape import printable
 from fedge.rounds.port import Around, RunFacts
 
 _POLL_S = 0.05
 _LEAVE_S = 5.0
 _MOST_TOLD = 2**20  # bytes of one client's description of its windows
+_LONGEST_KERNELS = 200  # characters of the names of kernels
 _RAISED = 2  # Flower's code of an exception at a client
+
+
+def kernels_told(packet: Packet | None) -> tuple[str, ...] | None:
+    """Kernels of the native step that a leaf server says its clients can use; None where it says nothing."""
+    said = None if packet is None else packet.facts.get(orders.KERNELS)
+    return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
 
 
 class EdgeEngine:
@@ -114,16 +122,18 @@ class EdgeEngine:
             message_id = str(next(self._numbers))
             message.metadata.__dict__["_message_id"] = message_id
             if self._owners is None:
-                self._answer(message, None)
+                leaf = self._leaf_of[message.metadata.dst_node_id - 1]
+                self._answer(message, None, kernels_told(self._gate.hellos().get(leaf)))
             else:
                 self._waiting[message_id] = message
                 self._ask(self._leaf_of[message.metadata.dst_node_id - 1])
             ids.append(message_id)
         return ids
 
-    def _answer(self, message: Message, told: Told | None) -> None:
+    def _answer(self, message: Message, told: Told | None, kernels: tuple[str, ...] | None) -> None:
         """Answer a first call."""
-        hello = Hello(message.metadata.dst_node_id - 1, len(self._leaf_of), told=told, device="")
+        client, clients = message.metadata.dst_node_id - 1, len(self._leaf_of)
+        hello = Hello(client, clients, told=told, device="", kernels=kernels)
         self._replies[message.metadata.message_id] = hello_reply(hello, message)
 
     def _ask(self, leaf: int) -> None:
@@ -154,7 +164,7 @@ class EdgeEngine:
             why = words_told(answer) if answer.kind != orders.DONE else ""
             if not why:
                 told = mapping(answer.facts["told"], "told")[str(client)]
-                self._answer(message, Told.of_text(text(told, _MOST_TOLD, "told")))
+                self._answer(message, Told.of_text(text(told, _MOST_TOLD, "told")), kernels_told(answer))
                 return
         except (LeafGone, KeyError, ValueError) as error:
             why = words_of(error)

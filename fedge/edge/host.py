@@ -7,7 +7,7 @@ but its clients' control variates, which it keeps on its disk (`fedge.edge.store
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.link.dial import Note
 from fedge.link.frames import Packet
 from fedge.link.gate import HELLO, OVER
+from fedge.native.library import usable_kernels
 from fedge.process.escape import printable
 from fedge.process.versions import versions
 from fedge.rounds.book import RoundBook
@@ -73,8 +74,9 @@ _CARRIED_OUT = (orders.TRAIN, orders.PROBE, orders.EVALUATE)
 Opening = Callable[[Mapping[str, Any]], Site]
 """Facts of a run, as the cloud tells them → what the leaf server has for it."""
 
-Telling = Callable[[Mapping[str, Any]], Mapping[int, str]]
-"""Facts of a run → partition id → what the client tells of windows that it owns, as text."""
+Telling = Callable[[Mapping[str, Any]], tuple[Mapping[int, str], Sequence[str]]]
+"""Facts of a run → partition id → what the client tells of windows that it owns, as text; and the kernels of
+the native step that all these clients can use, best first."""
 
 
 class LeafHost:
@@ -87,8 +89,8 @@ class LeafHost:
         self._run: tuple[Any, _AtWork] | None = None  # key, and its worker
 
     def hello(self) -> Packet:
-        """Say which versions this is."""
-        return Packet(HELLO, {"versions": versions()})
+        """Say which versions this is, and which kernels of the native step its process can use."""
+        return Packet(HELLO, {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())})
 
     def welcome(self, packet: Packet) -> None:
         """Take note that the cloud is there."""
@@ -132,8 +134,9 @@ class LeafHost:
                 "its clients own no windows; start it with fedge leaf --nodes, or the cloud without --owners"
             )
         self.close()
-        told = {str(client): text for client, text in self._telling(facts).items()}
-        return Packet(orders.DONE, {"told": told})
+        texts, kernels = self._telling(facts)
+        told = {str(client): text for client, text in texts.items()}
+        return Packet(orders.DONE, {"told": told, orders.KERNELS: " ".join(kernels)})
 
     def _begin(self, facts: Mapping[str, Any]) -> Packet:
         """Open a run, in place of the one before."""

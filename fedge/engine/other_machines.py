@@ -1,16 +1,18 @@
-"""Memory and clocks of other machines of a Ray cluster, asked of their workers between rounds.
+"""Memory, clocks and kernels of other machines of a Ray cluster, asked of their workers between rounds.
 
 Workers of a Ray of the run's own are below this process and share its clock; nobody asks them.
 """
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from fedge.engine.worker_pool import free_workers
 from fedge.exchange.engine import Elsewhere
+from fedge.native.library import usable_kernels
 from fedge.process.identity import machine_number, process_number
 from fedge.process.memory import ProcessMemory, measure_worker
 from fedge.timing.clocks import Clock
@@ -24,10 +26,11 @@ def look_elsewhere() -> Elsewhere:
     """Ask all idle workers; those that do not answer in two seconds are left out."""
     workers = free_workers()
     answers = _answers(workers, _measured)
+    kernels = Counter(said[2] for said in answers if said)
     here = machine_number(process_number())
     found: dict[int, ProcessMemory] = {}
     clocks: dict[int, Clock] = {}
-    for worker, (name, processes) in [
+    for worker, (name, processes, _) in [
         (one, said) for one, said in zip(workers, answers, strict=True) if said
     ]:
         for number, process in processes:
@@ -35,15 +38,16 @@ def look_elsewhere() -> Elsewhere:
             found[number] = process if is_here else replace(process, machine=name, number=number)
         if processes and (machine := machine_number(processes[0][0])) not in (here, *clocks):
             clocks[machine] = _clock(worker, name)
-    return Elsewhere(tuple(found.values()), clocks)
+    return Elsewhere(tuple(found.values()), clocks, kernels)
 
 
-def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]]]:
-    """In a worker: Ray's name of its machine, and process number → memory."""
+def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]], tuple[str, ...]]:
+    """In a worker: Ray's name of its machine, process number → memory, kernels of the native step."""
     import ray
 
     name = str(ray.util.get_node_ip_address())
-    return name, [(process_number(process.pid), process) for process in measure_worker()]
+    measured = [(process_number(process.pid), process) for process in measure_worker()]
+    return name, measured, usable_kernels()
 
 
 def _reading(_: Any) -> float:

@@ -95,6 +95,7 @@ class Clients:
         told: Mapping[int, Told] | None = None,
         roll: Roll | None = None,
         devices: Mapping[str, int] | None = None,
+        kernels: Mapping[tuple[str, ...], int] | None = None,
     ) -> None:
         """Take the engine that reaches them, and facts of them.
 
@@ -105,7 +106,10 @@ class Clients:
             told: partition id → the client's description of its own windows; None where the server has them.
             roll: knows nodes that come back; by default none do.
             devices: "cpu" or the name of a GPU → clients that compute on it; unknown ones are not in it.
+            kernels: of the native step, best first → clients whose processes can use these; unknown ones are
+                not in it.
         """
+        self.kernels = dict(kernels or {})
         self.devices = dict(devices or {})
         self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine

@@ -28,10 +28,12 @@ class Elsewhere:
     Attributes:
         processes: workers of a cluster, their children, and Ray's own beside them.
         clocks: number of another machine (`fedge.process.identity`) → reading of its clock.
+        kernels: of the native step, best first → workers that can use these.
     """
 
     processes: Sequence[ProcessMemory] = ()
     clocks: Mapping[int, Clock] = field(default_factory=dict)
+    kernels: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -109,4 +109,5 @@ def _clients(engine: Engine, roll: Roll) -> Clients:
     sharing = {roll.node_of[partition] for partition, hello in hellos.items() if sees and hello.seen == sees}
     known = () if engine.spans_machines() else sharing
     devices = Counter(hello.device for hello in hellos.values() if hello.device)
-    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices)
+    kernels = Counter(hello.kernels for hello in hellos.values() if hello.kernels is not None)
+    return Clients(engine, dict(sorted(roll.node_of.items())), known, told or None, roll, devices, kernels)

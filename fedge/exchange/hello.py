@@ -19,7 +19,7 @@ _MOST_PARTITIONS = 1_000_000
 _LONGEST = 100  # characters of a device's name
 LEAVING: Leaving = {
     "partition_id": PLACES, "num_partitions": PLACES, "seen": MACHINES, "told": SCALES, "device": MACHINES,
-    "pid": MACHINES,
+    "kernels": MACHINES, "pid": MACHINES,
 }  # fmt: skip
 _CODE = "code"  # entry of a hello's config
 _TOLD = "told-windows"  # entry of a question's config: the client's description at the start of the run
@@ -36,6 +36,7 @@ class Hello:
             files; empty if it does not.
         told: description of its windows, where its node names its own; None where the server has them.
         device: of its computation: "cpu", or the name of a GPU; empty where unknown.
+        kernels: of the native step that its process can use, best first; None where nobody has asked.
     """
 
     partition_id: int
@@ -43,6 +44,7 @@ class Hello:
     seen: str = ""
     told: Told | None = None
     device: str = CPU
+    kernels: tuple[str, ...] | None = None
 
 
 def hello_message(
@@ -80,6 +82,8 @@ def hello_reply(hello: Hello, message: Message) -> Message:
         told["told"] = hello.told.to_text()
     if hello.device != CPU:
         told["device"] = hello.device
+    if hello.kernels is not None:
+        told["kernels"] = " ".join(hello.kernels)
     return Message(RecordDict({CONFIG: ConfigRecord(marked(told, LEAVING))}), reply_to=message)
 
 
@@ -97,7 +101,8 @@ def read_hello(reply: Message) -> Hello:
         raise ValueError(f"partition {shown(partition_id)} of {shown(num_partitions)}")
     told = Told.of_text(str(record["told"])) if "told" in record else None
     device = printable(str(record.get("device", CPU))[:_LONGEST])
-    return Hello(partition_id, num_partitions, str(record["seen"])[:_LONGEST], told, device)
+    kernels = tuple(printable(str(record["kernels"])[:_LONGEST]).split()) if "kernels" in record else None
+    return Hello(partition_id, num_partitions, str(record["seen"])[:_LONGEST], told, device, kernels)
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:

@@ -19,6 +19,7 @@ PERSONAL: Final = "personal"
 PROBE: Final = "probe"
 
 _NUMBERS = ("mean", "std")
+_SELDOM = ("most_windows", "kernel")  # that a message names where they are not empty
 VERSION = "version"  # among the metrics of a reply: that of the model it started from
 
 
@@ -41,6 +42,7 @@ class RoundContext:
         mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
         options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
+        kernel: of the steps of all clients (`fedge.training.kernels`); empty where options say it all.
         most_windows: on which a client trains in a probe, at equal distances; 0 for all that it has.
     """
 
@@ -58,6 +60,7 @@ class RoundContext:
     options: str = ""
     local_steps: int = 0
     most_windows: int = 0
+    kernel: str = ""
 
     def stream_of(self, who: int) -> tuple[int, ...]:
         """Where, beside seed and purpose, the random streams of a client (or leaf) stand."""
@@ -73,8 +76,9 @@ class RoundContext:
         values = asdict(self)
         for name in _NUMBERS:
             values[name] = list(values[name])
-        if not self.most_windows:
-            del values["most_windows"]
+        for name in _SELDOM:
+            if not values[name]:
+                del values[name]
         return ConfigRecord({name: value for name, value in values.items() if value != []})
 
     @property
@@ -89,7 +93,7 @@ class RoundContext:
         values: dict[str, Any] = {
             name: record[name]
             for name in RoundContext.__dataclass_fields__
-            if name not in (*_NUMBERS, "most_windows") or (name in record and name not in _NUMBERS)
+            if name not in (*_NUMBERS, *_SELDOM) or (name in record and name not in _NUMBERS)
         }
         return RoundContext(**values, **{name: tuple(record.get(name, ())) for name in _NUMBERS})  # type: ignore[arg-type]
 

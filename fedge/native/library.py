@@ -158,6 +158,24 @@ def best_kernel() -> str:
     return named
 
 
+def usable_kernels() -> tuple[str, ...]:
+    """Kernels that this process may use, best first: the one that `FEDGE_KERNEL` names, or all, or none."""
+    try:
+        return _usable(os.environ.get(KERNEL, ""), LIBRARY.stat().st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@functools.cache
+def _usable(named: str, _: int) -> tuple[str, ...]:
+    """See `usable_kernels`; of one library, since thousands of clients are asked and one may be unusable."""
+    try:
+        best = best_kernel()
+    except UnavailableError:
+        return ()
+    return (best,) if named else open_library().kernels
+
+
 def peak_gflops(library: Library, trials: int = 20) -> float:
     """Peak of this thread's core in float32, GFLOP/s, by the widest vectors that it has.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
-from fedge.native.library import Library, Session, UnavailableError, best_kernel
+from fedge.native.library import Library, Session, UnavailableError, best_kernel, open_library
 from fedge.native.operations import HANDLERS
 from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
 from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, trace
@@ -68,16 +68,21 @@ _plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str, bo
 )
 
 
-def plan_of(model: nn.Module, input_shape: tuple[int, ...], tokens: bool = False) -> Plan | str:
+def plan_of(
+    model: nn.Module, input_shape: tuple[int, ...], tokens: bool = False, kernel: str = ""
+) -> Plan | str:
     """The plan for a model and windows of a shape, or why PyTorch is to be used, in words.
 
     Args:
         model: on the CPU; it stays as it is.
         input_shape: (C, T) or (C, H, W); (C,) of features, (T,) of tokens.
         tokens: whether windows are tokens, int64.
+        kernel: to use, of which the library must know; the best one by default.
     """
     try:
-        kernel = best_kernel()
+        if kernel:
+            open_library().number(kernel)
+        kernel = kernel or best_kernel()
     except UnavailableError as error:
         return f"the native step cannot be used: {error}"
     known = _plans.setdefault(model, {})

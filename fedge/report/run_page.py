@@ -82,9 +82,16 @@ def lead(run: RunData) -> list[str]:
     return [
         f"{method(run)}: {who}{len(run.rounds)} of {planned} global rounds, "
         f"model {config.get('train.model', '?')}, seed {manifest.get('seed', '?')} "
-        f"(from {manifest.get('seed_source', '?')}).",
+        f"(from {manifest.get('seed_source', '?')}).{_kernel(run)}",
         f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",
     ]
+
+
+def _kernel(run: RunData) -> str:
+    """Kernel of the steps on a CPU, as a sentence; nothing in folders of earlier versions."""
+    name = run.manifest.get("kernel", {}).get("name")
+    words = {None: "", "torch": " Steps by PyTorch."}
+    return words.get(name, f" Steps by the {name} kernel.")
 
 
 def method(run: RunData) -> str:

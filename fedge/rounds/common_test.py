@@ -40,6 +40,7 @@ class CommonTest:
         network: nn.Module,
         parts: Callable[[int], Iterable[Examples]],
         frozen: Mapping[str, np.ndarray],
+        kernel: str = "",
     ) -> None:
         """Stand ready.
 
@@ -48,11 +49,13 @@ class CommonTest:
             network: a workspace of the run's kind, on a CPU.
             parts: global round → the test set in that round, in parts that memory can hold.
             frozen: entries that models of the run lack, as they do not travel.
+            kernel: that the run has settled on; empty where the options say it.
         """
         self._config = config
         self._network = network
         self._parts = parts
         self._frozen = frozen
+        self._kernel = step_kernel(config, kernel)
 
     def note(self, leaves: Sequence[Leaf], book: RoundBook) -> None:
         """Take results into the book of a round, with the clusters of leaves as their rows have them."""
@@ -98,7 +101,7 @@ class CommonTest:
             try:
                 (one,) = evaluate_parts(
                     self._network, tensor_of(x), tensor_of(y), [len(y)], threads=self._config.threads,
-                    kernel=step_kernel(self._config), task=task,
+                    kernel=self._kernel, task=task,
                 )  # fmt: skip
             except FloatingPointError as error:
                 logger.warning("global round %d: on the common test set: %s", global_round, error)

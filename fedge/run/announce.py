@@ -39,7 +39,7 @@ from fedge.timing.nodes import NodeBook
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
 from fedge.training.gpu import FLOAT32
-from fedge.training.kernels import ROUNDED, TORCH, Kernel
+from fedge.training.kernels import AUTO, ROUNDED, TORCH, Kernel
 
 logger = logging.getLogger(__name__)
 
@@ -192,14 +192,23 @@ class Announcer:
         return max(1, torch.cuda.device_count()) if torch is not None else 1
 
     def kernel(self, kernel: Kernel) -> None:
-        """Record the kernel of steps on a CPU; print why PyTorch replaces a native step asked for."""
+        """Record the kernel of steps on a CPU; print why PyTorch replaces a native step asked for.
+
+        With train.kernel auto, the default, that is said once, and not again among the results.
+        """
         before = self._recorder.manifest.get("kernel", {}).get("name", kernel.name)
         if before != kernel.name:
             self._console.say(
                 f"note: the last bits may differ from here on: the kernel was {before}, is {kernel.name}"
             )
         self._recorder.update_manifest(kernel={"name": kernel.name, "why": kernel.why})
-        if kernel.why:
+        if kernel.unlike:
+            line = f"train.kernel: all train with {kernel.name}, though there are others ({kernel.unlike})"
+            self._note([f"{line}, so that bits agree"])
+        if kernel.why and self._plan.config.train.kernel == AUTO:
+            logger.warning("train.kernel: PyTorch trains, since %s", kernel.why)
+            self._console.say(f"note: train.kernel: PyTorch trains, since {kernel.why}")
+        elif kernel.why:
             self._note([f"train.kernel: PyTorch trains, since {kernel.why}"])
         if kernel.name == TORCH and kernel.why and self._plan.config.train.precision == ROUNDED:
             self._note([f"train.precision {ROUNDED} has no effect: PyTorch trains"])

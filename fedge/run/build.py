@@ -22,15 +22,13 @@ from fedge.config.choices import BY_TEST
 from fedge.config.common_test import OF_CLIENTS
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
-from fedge.config.parts import CLIENT_SELECTIONS, OF_THE_TASK, SGD, TASKS
-from fedge.config.traits import NATIVE
+from fedge.config.parts import CLIENT_SELECTIONS
 from fedge.config.tree import Path as TreePath
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.data.scaling import Scale
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
-from fedge.exchange.hello import CPU
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.leaf import Leaf
@@ -57,7 +55,6 @@ from fedge.states.memory import MemoriesElsewhere
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.frozen import frozen_names, parted
-from fedge.training.kernels import TORCH, Kernel, kernel_of
 from fedge.training.models import layer_names, parameter_names, variance_names
 from fedge.training.start import drawn_network, first_state
 
@@ -84,6 +81,7 @@ class Plan:
         form: of the algorithm's messages; None where the options say all.
         memories: of clients that keep them on machines of their own; None where the run's folder has them.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
+        kernel: of all clients' steps, as their messages name it; empty where the options say it all.
     """
 
     config: Config
@@ -99,6 +97,7 @@ class Plan:
     form: ReplyForm | None = None
     memories: MemoriesElsewhere | None = None
     local_steps: int = 0
+    kernel: str = ""
 
 
 def build_strategy(
@@ -202,7 +201,7 @@ def common_test(plan: Plan, shape: DataShape, dealt: Partition, frozen: State) -
         if config.evaluate.common == OF_CLIENTS
         else parts_of_file(config, shape)
     )
-    return CommonTest(config.train, network_of(plan, shape), parts, frozen)
+    return CommonTest(config.train, network_of(plan, shape), parts, frozen, plan.kernel)
 
 
 def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Sequence[Leaf]) -> Truth | None:
@@ -260,31 +259,6 @@ def start_of(plan: Plan, network: nn.Module) -> tuple[State, State]:
 def frozen_of(plan: Plan, shape: DataShape) -> State:
     """The entries of a run's models that no message carries."""
     return {} if plan.config.train.exchange == "all" else start_of(plan, network_of(plan, shape))[1]
-
-
-def kernel_of_run(plan: Plan, shape: DataShape, devices: Collection[str] = ()) -> Kernel:
-    """Kernel of the clients' steps on a CPU; see `build_strategy` for the arguments.
-
-    Args:
-        devices: of clients, "cpu" or names of GPUs; empty where unknown.
-    """
-    train = plan.config.train
-    if train.kernel == TORCH:
-        return Kernel(TORCH)
-    if train.device == "cuda" or (devices and CPU not in devices):
-        return Kernel(TORCH, "clients train on a GPU")
-    if train.processes > 1:
-        return Kernel(TORCH, "several processes train a client's model (train.processes)")
-    if train.loss != OF_THE_TASK:
-        return Kernel(TORCH, f"the native step has no train.loss {train.loss}")
-    if not TASKS.has(train.task, NATIVE):
-        return Kernel(TORCH, f"the native step has no train.task {train.task}")
-    if train.augment:
-        return Kernel(TORCH, f"the native step has no train.augment {train.augment}")
-    if train.optimizer != SGD:
-        return Kernel(TORCH, f"the native step has no train.optimizer {train.optimizer}")
-    network = network_of(plan, shape)
-    return kernel_of(network, shape.input_shape, train.kernel, train.precision, shape.tokens)
 
 
 def windows_of_splits(dealt: Partition) -> dict[int, dict[str, int]]:
@@ -401,6 +375,7 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
             std=() if scale is None else scale.std,
             options=plan.options,
             local_steps=steps,
+            kernel=plan.kernel,
         )
 
     return round_context

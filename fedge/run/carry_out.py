@@ -34,10 +34,11 @@ from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.algorithms import form_of_algorithm, refuse_where_it_cannot_be
 from fedge.run.announce import Announcer
-from fedge.run.build import Plan, build_strategy, frozen_of, kernel_of_run
+from fedge.run.build import Plan, build_strategy, frozen_of
 from fedge.run.common_test import refuse_other_common_test
 from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.kept_models import KeptModels
+from fedge.run.kernel import kernel_of_run, offers_of
 from fedge.run.opening import Opened
 from fedge.run.prepare import Deal, Prepared, deal_data
 from fedge.run.resume import Resumption
@@ -49,6 +50,7 @@ from fedge.states.checkpoint import FOLDER, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
+from fedge.training.kernels import TORCH
 from fedge.training.schedule import local_steps
 
 _MOST_NAMED = 10  # clients that a line names
@@ -113,9 +115,19 @@ class Steps:
         train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in none)
         self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
         self._announcer.devices(clients.devices)
-        self._announcer.kernel(kernel_of_run(self._plan, shape, clients.devices))
+        self._settle_kernel(clients, shape)
         self._announcer.track()
         self._learn(clients, dealt, sizes, shape)
+
+    def _settle_kernel(self, clients: Clients, shape: DataShape) -> None:
+        """Settle on one kernel for all clients' steps, and say which."""
+        offers = offers_of(clients.kernels, "client")
+        offers += offers_of(self._grid.look_elsewhere().kernels, "worker")
+        before = self._recorder.manifest.get("kernel", {}).get("name", "")
+        kernel = kernel_of_run(self._plan, shape, clients.devices, offers, before)
+        if self._plan.config.train.kernel != TORCH:
+            self._plan = replace(self._plan, kernel=kernel.name)
+        self._announcer.kernel(kernel)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
         """Carry out the global rounds, and write their results."""
@@ -180,6 +192,7 @@ class Steps:
                 "clients": len(clients),
                 "fingerprint": self._fingerprint,
                 "local_steps": self._plan.local_steps,
+                **({"kernel": self._plan.kernel} if self._plan.kernel else {}),
                 "scale": None if scale is None else [list(scale.mean), list(scale.std)],
             },
             config.checkpoint.keep,

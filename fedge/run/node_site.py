@@ -23,7 +23,9 @@ from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.roll import Among, Question
 from fedge.run.facts import part_of_owners
 from fedge.run.foreign_parts import refuse_code_of_cloud
+from fedge.run.kernel import offers_of, shared
 from fedge.run.site import clients_of_leaf, plan_of, refuse_other_leaf, site_of
+from fedge.training.kernels import NATIVE
 
 
 class NodeSites:
@@ -44,8 +46,8 @@ class NodeSites:
         self._engine = engine
         self._found: tuple[Question, Clients] | None = None  # of the run that is about to begin
 
-    def tell(self, facts: Mapping[str, Any]) -> dict[int, str]:
-        """Partition id → the client's description of its windows, as text.
+    def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
+        """Partition id → the client's description of its windows, as text; kernels that all clients can use.
 
         Args:
             facts: of the run, as the cloud tells them.
@@ -64,7 +66,8 @@ class NodeSites:
                 "data to their --node-config"
             )
         self._found = question, clients
-        return {client: told.to_text() for client, told in clients.told.items()}
+        texts = {client: told.to_text() for client, told in clients.told.items()}
+        return texts, shared(offers_of(clients.kernels, "client"), NATIVE)
 
     def open(self, facts: Mapping[str, Any]) -> Site:
         """Site for a run.

@@ -123,8 +123,9 @@ def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
     config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
     steps = int(facts.get("local_steps", 0))
     return Plan(
-        config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock(), local_steps=steps
-    )
+        config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock(),
+        local_steps=steps, kernel=str(facts.get("kernel", "")),
+    )  # fmt: skip
 
 
 def without_start(config: Config) -> Config:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from dataclasses import dataclass, replace
 
@@ -10,7 +12,10 @@ from torch import nn
 from fedge.native.library import BF16, KERNEL
 from fedge.native.plan import Plan, plan_of
 
+logger = logging.getLogger(__name__)
+
 TORCH, AUTO, NATIVE = "torch", "auto", "native"
+NAMED = f"{NATIVE} "  # before the name of one kernel, as manifests have it
 ROUNDED = "bf16"  # train.precision: factors of products are rounded, weights and sums are not
 PLAIN = "plain"  # the kernel that any processor runs; half as fast as PyTorch
 
@@ -22,10 +27,17 @@ class Kernel:
     Attributes:
         name: "torch", or "native NAME", NAME of a set of kernels.
         why: why it is not the native step although that was asked for; empty otherwise.
+        unlike: kernels of processes that have others, in words; empty where all have the same.
     """
 
     name: str
     why: str = ""
+    unlike: str = ""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the native step computes them."""
+        return self.name.startswith(NAMED)
 
 
 def native_plan(
@@ -36,14 +48,24 @@ def native_plan(
     Args:
         model: any.
         input_shape: (C, T) or (C, H, W).
-        wanted: train.kernel.
+        wanted: train.kernel, or the name of a kernel as `Kernel` has it, which the run has settled on.
         precision: train.precision, for training; "bf16" rounds factors, others do not.
         tokens: whether windows are tokens, int64.
     """
     if wanted == TORCH or next(model.parameters()).device.type != "cpu":
         return None
     plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
-    return plan if isinstance(plan, Plan) else None
+    if isinstance(plan, Plan):
+        return plan
+    if wanted.startswith(NAMED):
+        _say_once(f"PyTorch trains in this process, though the run's kernel is {wanted}, since {plan}")
+    return None
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """Log a warning the first time."""
+    logger.warning("%s", line)
 
 
 def kernel_of(
@@ -53,14 +75,15 @@ def kernel_of(
     if wanted == TORCH:
         return Kernel(TORCH)
     plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
-    return Kernel(f"native {plan.kernel}") if isinstance(plan, Plan) else Kernel(TORCH, plan)
+    return Kernel(f"{NAMED}{plan.kernel}") if isinstance(plan, Plan) else Kernel(TORCH, plan)
 
 
 def _plan_or_why(
     model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str, tokens: bool
 ) -> Plan | str:
     """The plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
-    plan = plan_of(model, input_shape, tokens)
+    named = wanted.removeprefix(NAMED).removesuffix(BF16) if wanted.startswith(NAMED) else ""
+    plan = plan_of(model, input_shape, tokens, named)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:
         return "this processor runs only its plain kernel, which is slower than PyTorch"
     if precision == ROUNDED and isinstance(plan, Plan) and plan.unrounded:

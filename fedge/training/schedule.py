@@ -11,13 +11,14 @@ from fedge.training.settings import LocalTraining, optimizer_arguments
 from fedge.training.step_sizes import step_size
 
 
-def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> LocalTraining:
+def local_training(config: TrainConfig, global_round: int, steps: int = 0, kernel: str = "") -> LocalTraining:
     """The settings of local training in a global round (1, 2, …), with the step size of that round.
 
     Args:
         config: of the run.
         global_round: 1, 2, …
         steps: in place of epochs; 0 for epochs.
+        kernel: that the run has settled on; see `step_kernel`.
 
     >>> from fedge.config.sections.train import TrainConfig
     >>> [round(local_training(TrainConfig(lr=0.1, lr_decay=0.5), r).lr, 4) for r in (1, 2, 3)]
@@ -34,7 +35,7 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0) -> Lo
         batch_size=config.batch_size,
         prox_mu=config.prox_mu,
         threads=config.threads,
-        kernel=step_kernel(config),
+        kernel=step_kernel(config, kernel),
         precision=config.precision,
         cuda_graph=config.cuda_graph == "auto",
         optimizer=config.optimizer,
@@ -56,6 +57,11 @@ def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
     return mean_steps(windows, config.batch_size, config.local_epochs)
 
 
-def step_kernel(config: TrainConfig) -> str:
-    """Kernel of the steps: `train.kernel`, or PyTorch for models that the native step cannot train."""
-    return config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"
+def step_kernel(config: TrainConfig, settled: str = "") -> str:
+    """Kernel of the steps: `train.kernel`, or PyTorch for models that the native step cannot train.
+
+    Args:
+        config: of the run.
+        settled: kernel of all processes of the run, in place of `train.kernel`; empty where nobody has said.
+    """
+    return settled or config.kernel if config.processes == 1 and config.optimizer == SGD else "torch"

@@ -27,6 +27,14 @@ def carry_out(runs, name, workers=2, **changes):
     return outcome.folder, terminal.getvalue()
 
 
+def on_ray(runs, name, folder, config):
+    """Carry out a configuration by Flower on Ray."""
+    options = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+    with RayRun(folder, "run", str(ROOT), "-c", f"{options} runs-dir='{runs}' run-name='{name}'") as run:
+        run.process.wait(timeout=300)
+    assert manifest(runs / name)["status"] == "completed", run.output
+
+
 def manifest(folder):
     return json.loads((folder / "manifest.json").read_text())
 
@@ -65,25 +73,38 @@ def test_a_run_that_goes_on_gives_the_same_bytes(whole, runs):
 @pytest.mark.extended
 @needs_native
 def test_ray_gives_the_same_bytes(whole, runs, tmp_path):
-    config = " ".join(f"{key}={json.dumps(value)}" for key, value in TINY.items())
-    words = ("run", str(ROOT), "-c", f"{config} runs-dir='{runs}' run-name='ray'")
-    with RayRun(tmp_path, *words) as run:
-        run.process.wait(timeout=300)
-    assert manifest(runs / "ray")["status"] == "completed", run.output
+    on_ray(runs, "ray", tmp_path, TINY)
     assert manifest(runs / "ray")["kernel"] == manifest(whole)["kernel"]
     assert comparable(runs / "ray") == comparable(whole)
 
 
 @needs_native
+def test_the_default_trains_natively_and_gives_the_same_bytes_on_ray(runs, tmp_path):
+    """All options as they stand in pyproject.toml, but for rounds and places."""
+    config = {"num-server-rounds": 1, "report": False, "seed": 42}
+    on_ray(runs, "ray-default", tmp_path, config)
+    here = simulate({**config, "runs-dir": str(runs), "run-name": "default"}, terminal=io.StringIO())
+    assert manifest(here.folder)["config"]["train.kernel"] == "auto"
+    assert manifest(here.folder)["kernel"]["name"].removeprefix("native ") in kernels()
+    assert manifest(runs / "ray-default")["kernel"] == manifest(here.folder)["kernel"]
+    assert comparable(runs / "ray-default") == comparable(here.folder)
+
+
+@needs_native
 @pytest.mark.skipif(len(kernels()) < 2, reason="this processor has one kernel")
 def test_another_kernel_than_before_is_said(runs, monkeypatch):
-    """As after a move to another machine."""
+    """As after a move to another machine, and as on one that has a better one besides."""
     changes = {"train__model": "linear", "num_server_rounds": 1}
-    monkeypatch.setenv("FEDGE_KERNEL", "plain")
+    monkeypatch.setenv("FEDGE_KERNEL", best_kernel())
     folder, _ = carry_out(runs, "moved", **changes)
-    monkeypatch.delenv("FEDGE_KERNEL")
+    best = best_kernel()
+    monkeypatch.setenv("FEDGE_KERNEL", "plain")
     _, said = carry_out(runs, "", resume=str(folder), **{**changes, "num_server_rounds": 2})
-    assert f"the kernel was native plain, is native {best_kernel()}" in said
+    assert f"the kernel was native {best}, is native plain" in said
+    monkeypatch.delenv("FEDGE_KERNEL")
+    _, said = carry_out(runs, "", resume=str(folder), **{**changes, "num_server_rounds": 3})
+    assert "the kernel was" not in said
+    assert manifest(folder)["kernel"]["name"] == "native plain"
 
 
 def test_without_it_pytorch_trains_and_says_so_once(runs, monkeypatch):
@@ -91,7 +112,7 @@ def test_without_it_pytorch_trains_and_says_so_once(runs, monkeypatch):
     monkeypatch.setenv("FEDGE_KERNEL", "none-such")
     folder, said = carry_out(runs, "without", train__kernel="auto", train__model="linear")
     lines = [line for line in said.splitlines() if "train.kernel: PyTorch trains" in line]
-    assert len(lines) == 2  # at the start, and among what is to be known at the end
+    assert len(lines) == 1
     assert manifest(folder)["kernel"]["name"] == "torch"
     plain, _ = carry_out(runs, "plain", train__kernel="torch", train__model="linear")
     assert comparable(plain) == comparable(folder)

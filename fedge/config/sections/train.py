@@ -90,7 +90,7 @@ class TrainConfig(Section):
         maximum=64,
     )
     kernel: str = option(
-        "torch",
+        "auto",
         "what computes steps on a CPU: PyTorch, or the native step where it knows the model; auto: also only "
         "where it is built; see docs/native.md",
         choices=("torch", "auto", "native"),

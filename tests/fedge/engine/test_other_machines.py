@@ -58,7 +58,7 @@ def test_workers_of_another_machine_are_named_and_its_clock_is_asked_once(look):
     raylet, there = (3 << PID_BITS | 5, ProcessMemory("ray", 5, 1.0)), 3 << PID_BITS
 
     def worker(pid):
-        said = "10.0.0.2", [(there | pid, ProcessMemory("worker", pid, 2.0)), raylet]
+        said = "10.0.0.2", [(there | pid, ProcessMemory("worker", pid, 2.0)), raylet], ("avx2", "plain")
         return Worker(said, ahead=5000.0)
 
     found = look(worker(7), Worker(dead=True), worker(8))
@@ -67,6 +67,7 @@ def test_workers_of_another_machine_are_named_and_its_clock_is_asked_once(look):
         ("ray", 5, "10.0.0.2", there | 5),
         ("worker", 8, "10.0.0.2", there | 8),
     ]
+    assert found.kernels == {("avx2", "plain"): 2}
     ((machine, clock),) = found.clocks.items()
     assert (machine, clock.name) == (3, "10.0.0.2")
     assert clock.low <= 5000.0 <= clock.high < clock.low + 1.0

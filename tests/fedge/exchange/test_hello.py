@@ -62,6 +62,22 @@ def test_a_device_is_a_short_printable_name_whatever_a_client_says():
     assert len(said.device) < 200
 
 
+@pytest.mark.parametrize("kernels", [None, (), ("amx", "avx512", "avx2", "plain")])
+def test_kernels_arrive_as_they_were_said(kernels):
+    asked = numbered(hello_message(7))
+    reply = hello_reply(Hello(3, 9, kernels=kernels), asked)
+    assert ("kernels" in reply.content["config"]) == (kernels is not None)
+    assert read_hello(reply).kernels == kernels
+
+
+def test_kernels_are_short_printable_words_whatever_a_client_says():
+    asked = numbered(hello_message(7))
+    said = read_hello(hello_reply(Hello(3, 9, kernels=("\x1b]0;x\x07", "k" * 10**6)), asked)).kernels
+    assert said[0] == "\\x1b]0;x\\x07"
+    assert len(said) == 2
+    assert len(said[1]) < 200
+
+
 def test_the_end_of_a_capture_names_the_process():
     asked = numbered(end_capture_message(2))
     assert asked.content == RecordDict()

@@ -26,6 +26,13 @@ def test_only_fine_tuning_draws_from_streams_of_its_own():
     assert len(streams[PERSONAL]) == 3
 
 
+def test_the_kernel_that_a_run_has_settled_on_arrives_and_is_else_not_sent():
+    sent = replace(CONTEXT, kernel="native avx2")
+    (message,) = train_messages([1], to_record({}), sent)
+    assert RoundContext.of(message) == sent
+    assert "kernel" not in CONTEXT.to_record()
+
+
 def test_on_how_many_windows_a_probe_trains_arrives_and_is_not_sent_elsewhere():
     sent = replace(CONTEXT, most_windows=40)
     (message,) = train_messages([1], to_record({}), sent)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from any_networks import kernels, needs_native
 
+from fedge.native import library
 from fedge.native.build import LIBRARY, digest_file, digest_of
 from fedge.native.library import (
     KERNEL,
@@ -17,6 +18,7 @@ from fedge.native.library import (
     open_library,
     opened,
     peak_gflops,
+    usable_kernels,
 )  # fmt: skip
 
 
@@ -97,6 +99,18 @@ def test_the_best_kernel_is_taken_unless_one_is_named(monkeypatch):
     monkeypatch.setenv(KERNEL, "sse9")
     with pytest.raises(UnavailableError, match=r"FEDGE_KERNEL names .* 'sse9' here; take one of"):
         best_kernel()
+
+
+@pytest.mark.parametrize("named", ["", *kernels(), "torch", "none-such"])
+def test_a_process_may_use_the_kernel_that_is_named_or_all(monkeypatch, named):
+    monkeypatch.setenv(KERNEL, named)
+    wanted = kernels() if not named else (named,) if named in kernels() else ()
+    assert usable_kernels() == wanted
+
+
+def test_without_a_library_no_kernel_can_be_used(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "none.so")
+    assert usable_kernels() == ()
 
 
 @needs_native

@@ -11,6 +11,7 @@ from fedge.config.option import ConfigError
 from fedge.data.own import Told
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.deal import deal_into
+from fedge.native.library import usable_kernels
 from fedge.run.node_site import NodeSites
 from fedge.run.prepare import deal_data
 
@@ -36,8 +37,9 @@ def begun(facts, told):
 
 def test_clients_tell_of_their_windows_and_the_leaf_knows_their_counts(given):
     sites, _, facts, config = given
-    told = sites.tell(facts)
+    told, kernels = sites.tell(facts)
     assert list(told) == [2, 3]
+    assert kernels == list(usable_kernels())
     site = sites.open(begun(facts, told))
     leaf, dealt = site.make_leaf(site.model), deal_data(config, 3, 4, None).partition
     assert leaf.train_samples == {client: len(dealt.clients[client][0]) for client in (2, 3)}
@@ -48,7 +50,7 @@ def test_clients_tell_of_their_windows_and_the_leaf_knows_their_counts(given):
 
 def test_a_new_process_asks_its_nodes_again(given):
     sites, _, facts, _ = given
-    told = sites.tell(facts)
+    told, _ = sites.tell(facts)
     another = NodeSites(sites._folder, 1, sites._engine)
     site = another.open(begun(facts, told))
     assert {client: site.facilities.clients.node(client) for client in (2, 3)} == {2: 3, 3: 4}
@@ -73,7 +75,7 @@ def test_a_cloud_that_knows_of_no_owners_is_told(given):
 def test_a_node_that_does_not_come_back_is_gone_and_no_more(given):
     """Its partition has a node that Flower does not know, until it comes."""
     sites, grid, facts, _ = given
-    told = sites.tell(facts)
+    told, _ = sites.tell(facts)
     del grid._contexts[4]
     config = {**facts["config"], "guard.return-timeout": 0.2}
     site = NodeSites(sites._folder, 1, grid).open(begun({**facts, "config": config}, told))

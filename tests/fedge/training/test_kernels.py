@@ -38,6 +38,28 @@ def test_a_known_model_has_the_native_step(wanted):
 
 
 @needs_native
+@pytest.mark.parametrize("name", kernels())
+def test_a_run_s_kernel_is_taken_by_its_name(name):
+    model = build_model("cnn-pool", SHAPE, 4, torch.Generator())
+    plan = native_plan(model, SHAPE, f"native {name}", "bf16")
+    assert plan is not None
+    assert plan.kernel == f"{name}_bf16"
+    assert native_plan(model, SHAPE, f"native {name}_bf16").kernel == name, "evaluations round nothing"
+    assert kernel_of(model, SHAPE, f"native {name}").name == f"native {name}"
+
+
+@needs_native
+def test_a_run_s_kernel_that_is_not_here_is_said_once(caplog):
+    model = build_model("linear", SHAPE, 4, torch.Generator())
+    for _ in range(2):
+        assert native_plan(model, SHAPE, "native none-such") is None
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith(
+        "PyTorch trains in this process, though the run's kernel is native none-such, since "
+    )
+
+
+@needs_native
 def test_the_layer_that_stands_in_the_way_is_named():
     kernel = kernel_of(Recurrent(), SHAPE, AUTO)
     assert kernel.name == "torch"
