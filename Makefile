@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-methods results-draws results-devices results-revive results-precision draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -148,6 +148,13 @@ results-precision: $(STAMP)
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
 	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
 	$(BIN)/fedge sweep studies/precision/*.toml
+
+# accuracy by the native step and by PyTorch: 20 runs, minutes on two cores
+results-kernel: $(STAMP)
+	mkdir -p data/study
+	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
+	$(BIN)/hhar thin $(HHAR) data/study/hhar.npz --keep-every 2 --mean-of 4
+	$(BIN)/fedge sweep studies/kernel/*.toml
 
 # all of them: ten draws of five data sets, and of none planted: 1,090 runs in forty minutes on two cores
 results-draws: $(STAMP) draws-data

@@ -171,7 +171,8 @@ def carry_out(name: str, data: str, folder: Path) -> Print:
     begun = flatten(read_toml(ROOT / "configs" / f"{case.file}.toml", "config")) if case.file else {}
     small = {
         "num-server-rounds": ROUNDS, "train.model": "mlp-tiny", "train.local-epochs": 1, "seed": 5,
-        "data.path": data, "train.kernel": "torch", "report": False, "run-name": "run", "runs-dir": str(folder / "runs"),
+        "train.kernel": "torch", "data.path": data, "report": False,
+        "run-name": "run", "runs-dir": str(folder / "runs"),
     }  # fmt: skip
     run = case.carry_out({**begun, **small, **case.options}, folder)
     loaded = load_run(run)
