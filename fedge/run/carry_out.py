@@ -115,19 +115,15 @@ class Steps:
         train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in none)
         self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
         self._announcer.devices(clients.devices)
-        self._settle_kernel(clients, shape)
-        self._announcer.track()
-        self._learn(clients, dealt, sizes, shape)
-
-    def _settle_kernel(self, clients: Clients, shape: DataShape) -> None:
-        """Settle on one kernel for all clients' steps, and say which."""
         offers = offers_of(clients.kernels, "client")
         offers += offers_of(self._grid.look_elsewhere().kernels, "worker")
         before = self._recorder.manifest.get("kernel", {}).get("name", "")
         kernel = kernel_of_run(self._plan, shape, clients.devices, offers, before)
-        if self._plan.config.train.kernel != TORCH:
-            self._plan = replace(self._plan, kernel=kernel.name)
+        is_told = self._plan.config.train.kernel != TORCH
+        self._plan = replace(self._plan, kernel=kernel.name if is_told else "")
         self._announcer.kernel(kernel)
+        self._announcer.track()
+        self._learn(clients, dealt, sizes, shape)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
         """Carry out the global rounds, and write their results."""
