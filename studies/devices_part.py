@@ -22,7 +22,7 @@ from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.targets import SHARE
 from studies.draws_part import complete, put_between
 from studies.measures import Read, Study, over_seeds, values
-from studies.tables import markdown
+from studies.result_tables import markdown
 
 HERE = Path(__file__).parent
 PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")

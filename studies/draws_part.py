@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from studies import tables
+from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
 from studies.page import section, titled_of
 

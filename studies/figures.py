@@ -10,7 +10,7 @@ from fedge.report.comparison.groups import Group
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.html.svg import figure_style, legend_below, new_figure, whole_ticks
 from studies import measures
-from studies.tables import NAMES
+from studies.result_tables import NAMES
 
 _CURVES = ("hierfl", "local", "oracle", "random", "fedge")
 _METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedge.report.comparison.sweep_page import Comparison
-from studies import figures, tables
+from studies import figures
+from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
 
 HERE = Path(__file__).parent

@@ -245,7 +245,7 @@ ELSEWHERE = (
         "studies/draws_part.py": "studies/test_page.py",
         "studies/figures.py": "studies/test_page.py",
         "studies/measures.py": "studies/test_page.py",
-        "studies/tables.py": "studies/test_page.py",
+        "studies/result_tables.py": "studies/test_page.py",
         # the data set: generated, and read back
         "hhar/errors.py": "hhar/test_damaged_files.py",
         "hhar/raw/prepare.py": "hhar/raw/test_parse.py",

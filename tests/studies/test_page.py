@@ -10,7 +10,8 @@ from fedge.cli import main as fedge
 from fedge.config.option import ConfigError
 from fedge.report.comparison.statistics import Estimate
 from fedge.sweep.plan import read_sweep
-from studies import draws_part, measures, tables
+from studies import draws_part, measures
+from studies import result_tables as tables
 from studies.measures import MissingRuns, read_study
 from studies.page import BEGIN, END, main
 
