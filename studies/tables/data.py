@@ -1,9 +1,10 @@
 """Window files of the tables, made from the data sets that they name.
 
-    python -m studies.tables.data SWEEP.toml … [--mnist IMAGES.npz] [--cifar10 IMAGES.npz] [--hhar WINDOWS.npz]
+    python -m studies.tables.data SWEEP.toml … [--mnist FILE.npz] [--cifar10 FILE.npz] [--hhar FILE.npz]
 
-Files of images hold x (N, H, W) or (N, C, H, W) uint8, y (N,) and split (N,) "train" or "test". The first images of either
-part are taken, in the order of the file; test images of the data set stay test images. A file that is there stays.
+Files of images hold x (N, H, W) or (N, C, H, W) uint8, y (N,) and split (N,) "train" or "test". The first
+images of either part are taken, in the order of the file; test images of the data set stay test images. A
+file that is there stays.
 """
 
 import argparse
@@ -30,7 +31,7 @@ class Recipe:
     Attributes:
         source: "mnist", "cifar10" or "hhar".
         train, test: images of either part; 0: all.
-        users: to whom images are dealt in turn, each part by itself; 0: one nominal user.
+        users: to whom images are dealt in turn, class by class, each part by itself; 0: one nominal user.
         copies: how often every image is dealt, as to one client of every rotation.
     """
 
@@ -70,13 +71,15 @@ def images(path: str | Path, recipe: Recipe) -> Windows:
             raise ConfigError(
                 f"{path} must have {count} images of {part}, but has {len(there)}; take another"
             )
-        rows.append(np.tile(there[: count or len(there)], recipe.copies))
+        taken = np.tile(there[: count or len(there)], recipe.copies)
+        by_class = np.argsort(y[taken], kind="stable")
+        rows.append(taken[by_class] if recipe.users else taken)
         owners.append(np.arange(len(rows[-1])) % max(1, recipe.users))
-    taken = np.concatenate(rows)
+    chosen = np.concatenate(rows)
     users = [f"user-{owner:04d}" for owner in np.concatenate(owners)]
     classes = [str(label) for label in range(int(y.max()) + 1)]
-    windows = fedge.from_images(x[taken], y[taken], users=users, classes=classes)
-    return replace(windows, part=split[taken])
+    windows = fedge.from_images(x[chosen], y[chosen], users=users, classes=classes)
+    return replace(windows, part=split[chosen])
 
 
 def windows_of(name: str, sources: Mapping[str, str | Path]) -> Windows:

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 
 class NiidCnn(nn.Module):
-    """Conv(6, 5×5)–ReLU–MaxPool(2), Conv(16, 5×5)–ReLU–MaxPool(2), Linear 120–84–10: 44,426 weights for MNIST.
+    """Conv(6, 5×5)–ReLU–MaxPool(2), Conv(16, 5×5)–ReLU–MaxPool(2), Linear 120–84–10.
+
+    44,426 weights for MNIST.
 
     Source: Li, Diao, Chen, He 2022 (NIID-Bench), the simple CNN, as Flower's baseline has it.
     """

@@ -1,4 +1,4 @@
-"""Groups of leaves whose images are turned, all by a quarter of a circle or each by a little more than the last."""
+"""Groups of leaves whose images are turned: by quarters of a circle, or each by a little more."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

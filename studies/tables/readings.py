@@ -1,0 +1,122 @@
+"""Numbers that papers' tables have, read out of runs; shares are 0..1, None where a run has no such number.
+
+A reading is named, some with an argument: "best-common", "seconds-to:0.85".
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from fedge.records.reader import RunData
+from studies.measures import Read, last
+
+BELOW = 0.2  # twice chance of ten classes: a model of less has collapsed
+
+
+def reading(name: str) -> Read:
+    """The reading of a name.
+
+    Raises:
+        ValueError: it is unknown, or lacks its argument.
+    """
+    word, _, argument = name.partition(":")
+    if argument and word in _TO_TARGET:
+        found = _TO_TARGET[word]
+        return lambda run: found(run, float(argument))
+    if argument or word not in READINGS:
+        known = ", ".join([*READINGS, *(f"{one}:TARGET" for one in _TO_TARGET)])
+        raise ValueError(f"a measure must be one of {known}, but is {name!r}")
+    return READINGS[word]
+
+
+def common(run: RunData, model: str = "global") -> pl.DataFrame:
+    """Rows of the common test set: the mean of all leaves, or all leaves."""
+    return run.common_test.filter(pl.col("model") == model)
+
+
+def best_common(run: RunData) -> float | None:
+    """The best accuracy over rounds on the common test set."""
+    return _number(common(run)["test_score"].max())
+
+
+def last_common(run: RunData) -> float | None:
+    """The accuracy on the common test set after the last round."""
+    rows = common(run)
+    return _number(rows["test_score"][-1]) if len(rows) else None
+
+
+def mean_common(run: RunData) -> float | None:
+    """The mean over rounds: how high a curve lies."""
+    return _number(common(run)["test_score"].mean())
+
+
+def leaves_common(run: RunData) -> float | None:
+    """The mean over leaves of the accuracy of each leaf's model on the common test set."""
+    rows = common(run, "leaf")
+    ends = rows.filter(pl.col("global_round") == rows["global_round"].max())
+    return _number(ends["test_score"].mean()) if len(ends) else None
+
+
+def collapsed(run: RunData) -> float | None:
+    """1 for a run that ends below twice chance of ten classes or with a loss that is no number, else 0."""
+    rows = common(run)
+    if not len(rows):
+        return None
+    score, loss = rows["test_score"][-1], rows["test_loss"][-1]
+    is_finite = loss is not None and math.isfinite(loss)
+    return float(score < BELOW or not is_finite)
+
+
+def rounds_to(run: RunData, target: float) -> float | None:
+    """The first global round after which the common test set's accuracy is at a target."""
+    there = common(run).filter(pl.col("test_score") >= target)["global_round"]
+    return float(there[0]) if len(there) else None
+
+
+def seconds_to(run: RunData, target: float) -> float | None:
+    """Virtual seconds until then."""
+    return _at(run, "virtual_s", rounds_to(run, target))
+
+
+def joules_to(run: RunData, target: float) -> float | None:
+    """Joules that a device has spent by then, mean over devices."""
+    found = _at(run, "joules", rounds_to(run, target))
+    return None if found is None else found / sum(run.manifest["clients_per_leaf"])
+
+
+def minutes(run: RunData) -> float:
+    """Minutes of a run's rounds, real time."""
+    return float(run.rounds["seconds"].sum()) / 60
+
+
+def _at(run: RunData, column: str, global_round: float | None) -> float | None:
+    if global_round is None:
+        return None
+    return _number(run.rounds.filter(pl.col("global_round") == int(global_round))[column][0])
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+READINGS: Mapping[str, Read] = {
+    "best-common": best_common,
+    "last-common": last_common,
+    "mean-common": mean_common,
+    "leaves-common": leaves_common,
+    "collapsed": collapsed,
+    "leaves": last("leaf_accuracy_mean"),
+    "served": last("test_accuracy_mean"),
+    "worst-leaf": last("leaf_accuracy_worst"),
+    "unseen": last("unseen_accuracy_mean"),
+    "before-tuning": last("shared_accuracy_mean"),
+    "tuned": last("tuned_accuracy_mean"),
+    "ari": last("ari"),
+    "clusters": last("num_clusters"),
+}
+_TO_TARGET: Mapping[str, Callable[[RunData, float], float | None]] = {
+    "rounds-to": rounds_to,
+    "seconds-to": seconds_to,
+    "joules-to": joules_to,
+}

@@ -1,0 +1,189 @@
+"""The section of a table: reported and repeated numbers, orders that were claimed, and cuts."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedge.records.reader import load_run
+from fedge.report.comparison.groups import Group
+from fedge.report.comparison.statistics import Estimate, paired
+from fedge.report.comparison.sweep_page import Comparison
+from fedge.sweep.plan import Sweep, read_sweep
+from fedge.sweep.summary import comparisons
+from studies.measures import over_seeds, values
+from studies.result_tables import markdown
+from studies.tables.readings import minutes, reading
+from studies.tables.reported import Claim, Measure, Reported, read_reported
+from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files
+
+ENDED = "completed", "partial"
+INSIDE, OUTSIDE, ALONE = "inside", "outside", "one seed"
+_NOTHING = "–"
+_ORDERS = {True: "yes", False: "the other way", None: "not told apart"}
+
+
+def section(folder: Path) -> str:
+    """The section of a folder: its paper, differences, and every sweep with completed runs."""
+    reported = read_reported(folder)
+    text = [f"## {reported.title}", "", reported.source, ""]
+    published = [read_sweep(path) for path in files(folder, PUBLISHED)]
+    own = [read_sweep(path) for path in files(folder, STUDY)]
+    cut = [read_sweep(path) for path in files(folder, CUT)]
+    if reported.differs:
+        what = "With settings as published it differs from the paper:" if published else "Settings:"
+        text += [what, "", *(f"- {line}" for line in reported.differs), ""]
+    for sweep in cut:
+        file = f"[{sweep.path.name}](../studies/tables/{folder.name}/{sweep.path.name})"
+        text += [f"What {file} cuts:", "", cuts_table(published[0], sweep, reported)]
+    for sweep in (*own, *cut, *published):
+        text += [_of_sweep(sweep, reported)]
+    return "\n".join([*text, reported.found]).rstrip("\n") + "\n"
+
+
+def _of_sweep(sweep: Sweep, reported: Reported) -> str:
+    """The tables of a sweep as far as its runs are complete."""
+    found, done = completed(sweep)
+    command = _command(sweep, reported)
+    if not found:
+        return f"*{sweep.name}*: not carried out. `{command}`: {len(sweep.runs)} runs.\n"
+    text = [f"*{sweep.name}*, `{command}`: {done} of {len(sweep.runs)} runs.\n"]
+    for measure in reported.measures:
+        if measure.reported:
+            text += [f"{measure.title}:\n", reported_table(found, measure)]
+    bare = [measure for measure in reported.measures if not measure.reported]
+    if bare:
+        text += [bare_table(comparison, bare) for comparison in found]
+    rows = [row for claim in reported.claims for row in claimed(found, claim)]
+    if rows:
+        heads = ("the paper's order", "where", "difference", "seeds", "so here?")
+        text += ["Orders:\n", markdown(heads, rows)]
+    return "\n".join(text)
+
+
+def _command(sweep: Sweep, reported: Reported) -> str:
+    settings = f" SETTINGS={PUBLISHED}" if sweep.path.stem.startswith(PUBLISHED) else ""
+    what = "question" if sweep.path.stem.startswith(STUDY) else "table"
+    return f"make {what}-{reported.name}{settings}"
+
+
+def completed(sweep: Sweep) -> tuple[list[Comparison], int]:
+    """Comparisons of the runs of a sweep that are at their end, and their number.
+
+    Runs in which clients failed on the way count: a method that breaks down does so in the table, too. Others
+    that are not at their end are named on stderr.
+    """
+    runs = {}
+    for planned in sweep.runs:
+        if planned.folder.is_dir():
+            run = load_run(planned.folder)
+            if run.status in ENDED:
+                runs[planned.name] = run
+            elif run.status != "running":
+                print(f"studies.tables: {planned.folder} is {run.status}; left out", file=sys.stderr)
+    return (comparisons(sweep, runs) if runs else []), len(runs)
+
+
+# --- numbers beside each other ------------------------------------------------------------------------
+
+
+def reported_table(found: Sequence[Comparison], measure: Measure) -> str:
+    """A row per number that is reported or repeated."""
+    rows = [_row(comparison, group, measure) for comparison in found for group in comparison.groups]
+    return markdown(("", "", "reported", "repeated", "95 % interval", "seeds", "min", "reported lies"), rows)
+
+
+def _row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
+    theirs = measure.reported.get(comparison.title, {}).get(group.label)
+    ours = over_seeds(group, reading(measure.name))
+    long = over_seeds(group, minutes)
+    reached = len(values(group, reading(measure.name)))
+    return [
+        comparison.title, group.label, _theirs(theirs), _mean(ours, measure), _interval(ours, measure),
+        str(reached) if reached == len(group.runs) else f"{reached} of {len(group.runs)}",
+        f"{long.mean:.1f}" if long else _NOTHING, verdict(theirs, ours, measure),
+    ]  # fmt: skip
+
+
+def verdict(theirs: Sequence[float] | None, ours: Estimate | None, measure: Measure) -> str:
+    """Where a reported mean lies: inside or outside the 95 % interval of the repetition.
+
+    An interval is not narrower than the last digit that is reported: half of it counts on either side.
+    """
+    if theirs is None or ours is None:
+        return _NOTHING
+    if ours.low is None or ours.high is None:
+        return ALONE
+    half = 0.5 * 10.0**-measure.digits
+    low, high = measure.scale * ours.low - half, measure.scale * ours.high + half
+    return INSIDE if low <= theirs[0] <= high else OUTSIDE
+
+
+def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
+    """A row per variant with every measure, and the first one's difference from the first variant."""
+    first, reference = measures[0], comparison.groups[0]
+    rows = []
+    for group in comparison.groups:
+        cells = [_with_interval(over_seeds(group, reading(m.name)), m) for m in measures]
+        read = reading(first.name)
+        apart = None if group is reference else paired(values(group, read), values(reference, read))
+        long = over_seeds(group, minutes)
+        rows.append([
+            group.label, cells[0], _with_interval(apart, first, "+"), *cells[1:], str(len(group.runs)),
+            f"{long.mean:.1f}" if long else _NOTHING,
+        ])  # fmt: skip
+    titles = [m.title for m in measures]
+    heads = (comparison.title, titles[0], f"minus {reference.label}", *titles[1:], "seeds", "min")
+    return markdown(heads, rows)
+
+
+def claimed(found: Sequence[Comparison], claim: Claim) -> list[list[str]]:
+    """A row per comparison in which a claimed order can be looked at."""
+    rows = []
+    read = reading(claim.measure)
+    shown = Measure(claim.measure, "", claim.scale, claim.digits)
+    for comparison in found:
+        groups = {group.label: group for group in comparison.groups}
+        if claim.where not in ("", comparison.title) or not {claim.more, claim.less} <= groups.keys():
+            continue
+        apart = paired(values(groups[claim.more], read), values(groups[claim.less], read))
+        if apart is not None:
+            what = f"{claim.more} above {claim.less}, {claim.measure}"
+            rows.append(
+                [what, comparison.title, _with_interval(apart, shown, "+"), str(apart.n), order(apart)]
+            )
+    return rows
+
+
+def order(apart: Estimate) -> str:
+    """Whether a difference is above 0, below it, or neither by its interval."""
+    if apart.low is None or apart.high is None:
+        return ALONE
+    return _ORDERS[True if apart.low > 0 else False if apart.high < 0 else None]
+
+
+def _theirs(theirs: Sequence[float] | None) -> str:
+    return _NOTHING if theirs is None else " ± ".join(f"{value:g}" for value in theirs)
+
+
+def _mean(found: Estimate | None, measure: Measure) -> str:
+    return _NOTHING if found is None else _minus(f"{measure.scale * found.mean:.{measure.digits}f}")
+
+
+def _interval(found: Estimate | None, measure: Measure, sign: str = "") -> str:
+    if found is None or found.low is None or found.high is None:
+        return _NOTHING
+    return _minus(
+        " to ".join(f"{measure.scale * end:{sign}.{measure.digits}f}" for end in (found.low, found.high))
+    )
+
+
+def _with_interval(found: Estimate | None, measure: Measure, sign: str = "") -> str:
+    if found is None:
+        return _NOTHING
+    mean = _minus(f"{measure.scale * found.mean:{sign}.{measure.digits}f}")
+    ends = _interval(found, measure, sign)
+    return mean if ends == _NOTHING else f"{mean} ({ends})"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

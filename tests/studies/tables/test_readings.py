@@ -1,0 +1,68 @@
+"""Readings of runs, from rows written by hand."""
+
+import math
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from studies.tables.readings import minutes, reading
+
+RUN = SimpleNamespace(
+    common_test=pl.DataFrame(
+        {
+            "global_round": [1, 1, 1, 2, 2, 2],
+            "model": ["global", "leaf", "leaf"] * 2,
+            "number": [None, 0, 1] * 2,
+            "test_score": [0.9, 0.5, 0.6, 0.4, 0.2, 0.4],
+            "test_loss": [1.0, 1.0, 1.0, 2.0, 2.0, 2.0],
+        }
+    ),
+    rounds=pl.DataFrame(
+        {
+            "global_round": [1, 2], "virtual_s": [3.0, 7.0], "joules": [8.0, 20.0], "seconds": [30.0, 60.0],
+            "leaf_accuracy_mean": [0.1, 0.2], "num_clusters": [1, 3],
+        }
+    ),
+    manifest={"clients_per_leaf": [2, 2]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand"),
+    [
+        ("best-common", 0.9),
+        ("last-common", 0.4),
+        ("mean-common", 0.65),
+        ("leaves-common", 0.3),
+        ("collapsed", 0.0),
+        ("leaves", 0.2),
+        ("clusters", 3.0),
+        ("unseen", None),
+        ("rounds-to:0.9", 1.0),
+        ("seconds-to:0.85", 3.0),
+        ("joules-to:0.4", 2.0),
+        ("seconds-to:0.95", None),
+    ],
+)
+def test_by_hand(name, by_hand):
+    found = reading(name)(RUN)
+    assert found == (None if by_hand is None else pytest.approx(by_hand))
+
+
+def test_minutes_of_rounds():
+    assert minutes(RUN) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("score", "loss", "found"), [(0.19, 1.0, 1.0), (0.2, 1.0, 0.0), (0.5, None, 1.0), (0.5, math.nan, 1.0)]
+)
+def test_collapse_is_below_twice_chance_or_no_number(score, loss, found):
+    rows = pl.DataFrame({"model": ["global"], "test_score": [score], "test_loss": [loss]})
+    assert reading("collapsed")(SimpleNamespace(common_test=rows)) == found
+
+
+@pytest.mark.parametrize("name", ["accuracy", "seconds-to", "best-common:1"])
+def test_other_names_are_refused(name):
+    with pytest.raises(ValueError, match="must be one of best-common"):
+        reading(name)
