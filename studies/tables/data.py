@@ -26,7 +26,7 @@ FOLDER = Path("data/tables")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a window file is made of.
+    """Recipe of a window file.
 
     Attributes:
         source: "mnist", "cifar10" or "hhar".

@@ -60,12 +60,19 @@ def leaves_common(run: RunData) -> float | None:
 
 def collapsed(run: RunData) -> float | None:
     """1 for a run that ends below twice chance of ten classes or with a loss that is no number, else 0."""
+    if diverged(run):
+        return 1.0
     rows = common(run)
     if not len(rows):
         return None
     score, loss = rows["test_score"][-1], rows["test_loss"][-1]
     is_finite = loss is not None and math.isfinite(loss)
     return float(score < BELOW or not is_finite)
+
+
+def diverged(run: RunData) -> bool:
+    """Whether a run ended early because nobody's training stayed finite."""
+    return run.status == "failed" and "FloatingPointError" in str(run.manifest.get("reason", ""))
 
 
 def rounds_to(run: RunData, target: float) -> float | None:

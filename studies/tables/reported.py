@@ -9,6 +9,7 @@ from fedge.launch.project import read_toml
 from studies.tables.readings import reading
 
 FILE, FOUND = "reported.toml", "found.md"
+PERCENT = 100.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Measure:
 
     name: str
     title: str
-    scale: float = 100.0
+    scale: float = PERCENT
     digits: int = 1
     reported: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
@@ -46,7 +47,7 @@ class Claim:
     more: str
     less: str
     where: str = ""
-    scale: float = 100.0
+    scale: float = PERCENT
     digits: int = 1
 
 

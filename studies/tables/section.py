@@ -1,19 +1,19 @@
 """The section of a table: reported and repeated numbers, orders that were claimed, and cuts."""
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedge.records.reader import load_run
-from fedge.report.comparison.groups import Group
-from fedge.report.comparison.statistics import Estimate, paired
+from fedge.report.comparison.groups import Group, seed_of
+from fedge.report.comparison.statistics import Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.summary import comparisons
-from studies.measures import over_seeds, values
 from studies.result_tables import markdown
-from studies.tables.readings import minutes, reading
-from studies.tables.reported import Claim, Measure, Reported, read_reported
+from studies.tables.readings import diverged, minutes, reading
+from studies.tables.reported import PERCENT, Claim, Measure, Reported, read_reported
 from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files
 
 ENDED = "completed", "partial"
@@ -50,6 +50,7 @@ def _of_sweep(sweep: Sweep, reported: Reported) -> str:
     for measure in reported.measures:
         if measure.reported:
             text += [f"{measure.title}:\n", reported_table(found, measure)]
+    text += [f"{line}\n" for line in broken(found)]
     bare = [measure for measure in reported.measures if not measure.reported]
     if bare:
         text += [bare_table(comparison, bare) for comparison in found]
@@ -69,18 +70,49 @@ def _command(sweep: Sweep, reported: Reported) -> str:
 def completed(sweep: Sweep) -> tuple[list[Comparison], int]:
     """Comparisons of the runs of a sweep that are at their end, and their number.
 
-    Runs in which clients failed on the way count: a method that breaks down does so in the table, too. Others
-    that are not at their end are named on stderr.
+    Runs in which clients failed on the way, or that ended since nobody's training stayed finite, count by the
+    rounds that they have: a method that breaks down does so in the table, too. Others that are not at their
+    end are named on stderr.
     """
     runs = {}
     for planned in sweep.runs:
         if planned.folder.is_dir():
             run = load_run(planned.folder)
-            if run.status in ENDED:
+            if run.status in ENDED or diverged(run):
                 runs[planned.name] = run
             elif run.status != "running":
                 print(f"studies.tables: {planned.folder} is {run.status}; left out", file=sys.stderr)
     return (comparisons(sweep, runs) if runs else []), len(runs)
+
+
+def broken(found: Sequence[Comparison]) -> list[str]:
+    """A line on runs whose training did not stay finite, where there are any."""
+    runs = [run for comparison in found for group in comparison.groups for run in group.runs]
+    ended = [f"`{run.folder.name}` in round {len(run.rounds) + 1}" for run in runs if diverged(run)]
+    dropped = [f"`{run.folder.name}`" for run in runs if run.status == "partial"]
+    lines = [f"Nobody could train on, since losses were no numbers: {', '.join(ended)}."] if ended else []
+    return lines + ([f"Some clients failed on the way: {', '.join(dropped)}."] if dropped else [])
+
+
+def over_runs(group: Group, measure: Measure) -> Estimate | None:
+    """The mean of a measure with its interval over a group's runs, or None where no run has it.
+
+    Shares, shown in percent, are between 0 and 1, and so are their means.
+    """
+    found = by_seed(group, measure.name)
+    bounds = (0.0, 1.0) if measure.scale == PERCENT else (-math.inf, math.inf)
+    return estimate(list(found.values()), *bounds) if found else None
+
+
+def by_seed(group: Group, name: str) -> dict[int, float]:
+    """Seed → reading, also of runs that diverged."""
+    found = {seed_of(run): reading(name)(run) for run in group.runs}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def long(group: Group) -> str:
+    """Minutes of a run's rounds, mean over a group's runs."""
+    return f"{estimate([minutes(run) for run in group.runs]).mean:.1f}"
 
 
 # --- numbers beside each other ------------------------------------------------------------------------
@@ -94,13 +126,12 @@ def reported_table(found: Sequence[Comparison], measure: Measure) -> str:
 
 def _row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
     theirs = measure.reported.get(comparison.title, {}).get(group.label)
-    ours = over_seeds(group, reading(measure.name))
-    long = over_seeds(group, minutes)
-    reached = len(values(group, reading(measure.name)))
+    ours = over_runs(group, measure)
+    reached = len(by_seed(group, measure.name))
     return [
         comparison.title, group.label, _theirs(theirs), _mean(ours, measure), _interval(ours, measure),
         str(reached) if reached == len(group.runs) else f"{reached} of {len(group.runs)}",
-        f"{long.mean:.1f}" if long else _NOTHING, verdict(theirs, ours, measure),
+        long(group), verdict(theirs, ours, measure),
     ]  # fmt: skip
 
 
@@ -123,13 +154,13 @@ def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
     first, reference = measures[0], comparison.groups[0]
     rows = []
     for group in comparison.groups:
-        cells = [_with_interval(over_seeds(group, reading(m.name)), m) for m in measures]
-        read = reading(first.name)
-        apart = None if group is reference else paired(values(group, read), values(reference, read))
-        long = over_seeds(group, minutes)
+        cells = [_with_interval(over_runs(group, m), m) for m in measures]
+        apart = None
+        if group is not reference:
+            apart = paired(by_seed(group, first.name), by_seed(reference, first.name))
         rows.append([
             group.label, cells[0], _with_interval(apart, first, "+"), *cells[1:], str(len(group.runs)),
-            f"{long.mean:.1f}" if long else _NOTHING,
+            long(group),
         ])  # fmt: skip
     titles = [m.title for m in measures]
     heads = (comparison.title, titles[0], f"minus {reference.label}", *titles[1:], "seeds", "min")
@@ -139,13 +170,13 @@ def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
 def claimed(found: Sequence[Comparison], claim: Claim) -> list[list[str]]:
     """A row per comparison in which a claimed order can be looked at."""
     rows = []
-    read = reading(claim.measure)
     shown = Measure(claim.measure, "", claim.scale, claim.digits)
     for comparison in found:
         groups = {group.label: group for group in comparison.groups}
         if claim.where not in ("", comparison.title) or not {claim.more, claim.less} <= groups.keys():
             continue
-        apart = paired(values(groups[claim.more], read), values(groups[claim.less], read))
+        more, less = (by_seed(groups[name], claim.measure) for name in (claim.more, claim.less))
+        apart = paired(more, less)
         if apart is not None:
             what = f"{claim.more} above {claim.less}, {claim.measure}"
             rows.append(

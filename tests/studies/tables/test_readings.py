@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from studies.tables.readings import minutes, reading
+from studies.tables.readings import diverged, minutes, reading
 
 RUN = SimpleNamespace(
     common_test=pl.DataFrame(
@@ -25,6 +25,7 @@ RUN = SimpleNamespace(
         }
     ),
     manifest={"clients_per_leaf": [2, 2]},
+    status="completed",
 )  # fmt: skip
 
 
@@ -59,7 +60,25 @@ def test_minutes_of_rounds():
 )
 def test_collapse_is_below_twice_chance_or_no_number(score, loss, found):
     rows = pl.DataFrame({"model": ["global"], "test_score": [score], "test_loss": [loss]})
-    assert reading("collapsed")(SimpleNamespace(common_test=rows)) == found
+    assert reading("collapsed")(SimpleNamespace(common_test=rows, status="completed")) == found
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "found"),
+    [
+        (
+            "failed",
+            "no client could train in global round 7; client 0: FloatingPointError: loss is nan",
+            True,
+        ),
+        ("failed", "the disk is full", False),
+        ("completed", "", False),
+    ],
+)
+def test_divergence_is_a_failure_of_training_alone(status, reason, found):
+    run = SimpleNamespace(status=status, manifest={"reason": reason}, common_test=RUN.common_test)
+    assert diverged(run) is found
+    assert reading("collapsed")(run) == found
 
 
 @pytest.mark.parametrize("name", ["accuracy", "seconds-to", "best-common:1"])
