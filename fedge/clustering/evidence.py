@@ -184,7 +184,7 @@ class Evidence:
     @property
     def cross(self) -> CrossLosses:
         """The cross-losses, which the method must have asked for."""
-        assert self.answers is not None
+        assert self.answers is not None, "the method must need cross-losses"
         unknown = np.full(len(self.answers.windows), np.nan)
         rows = [self.answers.losses.get(leaf_role(leaf), unknown) for leaf in range(len(self.models))]
         return CrossLosses(np.stack(rows), self.answers.windows, self.answers.leaf_of)

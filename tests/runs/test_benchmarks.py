@@ -8,7 +8,10 @@ import torch
 from any_networks import needs_native
 
 from benchmarks.engines import carry_out, write_windows
+from benchmarks.truth import CASES, CONFIG
 from benchmarks.works import WORKS
+from fedge.config.flat import from_run_config
+from fedge.launch.project import flatten, read_toml
 from fedge.native.plan import Plan, plan_of
 from hhar.windows.window_file import load_windows
 
@@ -25,6 +28,16 @@ def test_clients_that_do_not_train_are_believed(tmp_path):
     command = [sys.executable, "-c", code, "inprocess", "echo", "0"]
     run = carry_out("inprocess", config, tmp_path / "run", 3, command=command)
     assert len(run.round_s(0)) == 1
+
+
+def test_cases_are_configurations_that_nothing_refuses():
+    """Each with the options of `configs/fedge.toml` and leaves of equal size."""
+    for case in CASES.values():
+        options = {**flatten(read_toml(CONFIG, "config")), "hierarchy.num-servers": case.leaves}
+        options |= {"num-server-rounds": case.rounds, "data.path": ", ".join(case.data)}
+        config = from_run_config({**options, **case.options})
+        assert case.clients % case.leaves == 0
+        assert config.cluster.deals
 
 
 @pytest.mark.parametrize("name", WORKS)
