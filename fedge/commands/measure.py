@@ -67,8 +67,21 @@ def add_profile(commands: Any) -> None:
 
 def add_doctor(commands: Any) -> None:
     """Add the subcommand ``doctor``."""
-    doctor = commands.add_parser("doctor", help="say what this machine and environment can do for a run")
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what this machine can do for a run or, as doctor deployment, as one of several machines",
+    )
     add_run_arguments(doctor)
+    doctor.add_argument(
+        "--superlink", metavar="HOST:PORT", help="deployment: where this machine's fedge node dials"
+    )
+    doctor.add_argument("--cloud", metavar="HOST:PORT", help="deployment: where its fedge leaf dials")
+    doctor.add_argument(
+        "--control", metavar="HOST:PORT", help="deployment: of fedge superlink on this machine"
+    )
+    doctor.add_argument(
+        "--certs", type=Path, default=Path("certs"), help="deployment: its certificates (default: certs)"
+    )
     doctor.add_argument("--json", action="store_true", help="print all of it for programs")
     doctor.set_defaults(command=_doctor)
 

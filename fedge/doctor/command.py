@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ from typing import Any
 from fedge.config.engines import engine_kind
 from fedge.config.option import ConfigError
 from fedge.doctor.client_memory import ClientMemory, measured
+from fedge.doctor.deployment import NAME, of_deployment
 from fedge.doctor.findings import (
     BROKEN,
     TRAP,
@@ -62,6 +64,8 @@ def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
 
 def doctor(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor``; returns the exit code: 0, or 4 when a run will not work."""
+    if options.app == NAME and not Path(NAME).is_dir():
+        return _told([Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json)
     on_ray = engine_kind(options.engine).on_ray
     project = Project(Path(options.app))
     found: list[Finding] = []
@@ -88,6 +92,13 @@ def doctor(options: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(found, table)))
     return exits.FAILED if any(finding.state == BROKEN for finding in found) else exits.COMPLETED
+
+
+def _told(found: Sequence[Finding], as_json: bool) -> int:
+    """Print findings that are of no run; returns the exit code."""
+    text = json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False)
+    print(text if as_json else "\n".join(_lines(found, "")))
+    return exits.FAILED if any(one.state == BROKEN for one in found) else exits.COMPLETED
 
 
 def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:

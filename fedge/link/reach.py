@@ -21,13 +21,14 @@ def is_there(name: str, address: str) -> bool:
     return True
 
 
-def refuse_other_authority(name: str, address: str, authority: Path | None) -> bool:
+def refuse_other_authority(name: str, address: str, authority: Path | None, known_as: str = "") -> bool:
     """Whether a server with TLS is there.
 
     Args:
         name: of the option or key that holds the address, for a refusal.
         address: host and port.
         authority: file of the certificates that are trusted; None for those that the system trusts.
+        known_as: whom its certificate has to name; by default the host.
 
     Raises:
         ConfigError: the address is none, the file no certificate, or the server is somebody else.
@@ -41,13 +42,13 @@ def refuse_other_authority(name: str, address: str, authority: Path | None) -> b
     try:
         with (
             socket.create_connection((host, port), _REACH_S) as raw,
-            context.wrap_socket(raw, server_hostname=host),
+            context.wrap_socket(raw, server_hostname=known_as or host),
         ):
             return True
     except ssl.SSLCertVerificationError as error:
         raise ConfigError(
-            f"{name} must show a certificate for {host} that {authority or 'the system'} vouches for, but at "
-            f"{address}: {error.verify_message.rstrip('.')}; bring ca.crt of its `fedge certs`, with "
+            f"{name} must show a certificate for {known_as or host} that {authority or 'the system'} vouches "
+            f"for, but at {address}: {error.verify_message.rstrip('.')}; bring ca.crt of its `fedge certs`, with "
             f"--hosts ROLE={host}"
         ) from error
     except ssl.SSLError as error:
