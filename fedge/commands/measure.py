@@ -82,6 +82,9 @@ def add_doctor(commands: Any) -> None:
     doctor.add_argument(
         "--certs", type=Path, default=Path("certs"), help="deployment: its certificates (default: certs)"
     )
+    doctor.add_argument(
+        "--gpu", action="store_true", help="check bits, speeds and memory of this machine's GPUs, into a file"
+    )
     doctor.add_argument("--json", action="store_true", help="print all of it for programs")
     doctor.set_defaults(command=_doctor)
 

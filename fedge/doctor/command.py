@@ -66,6 +66,8 @@ def doctor(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor``; returns the exit code: 0, or 4 when a run will not work."""
     if options.app == NAME and not Path(NAME).is_dir():
         return _told([Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json)
+    if options.gpu:
+        return _gpus_checked()
     on_ray = engine_kind(options.engine).on_ray
     project = Project(Path(options.app))
     found: list[Finding] = []
@@ -92,6 +94,20 @@ def doctor(options: argparse.Namespace) -> int:
     else:
         print("\n".join(_lines(found, table)))
     return exits.FAILED if any(finding.state == BROKEN for finding in found) else exits.COMPLETED
+
+
+def _gpus_checked() -> int:
+    """Carry out ``fedge doctor --gpu``; returns the exit code."""
+    from fedge.doctor.gpu_check import FILE, can_check, check_gpus  # PyTorch, which few need here
+
+    if not can_check():
+        raise ConfigError(
+            "--gpu needs an NVIDIA GPU that PyTorch can use, but it sees none; start it on such a "
+            "machine, with a PyTorch that has CUDA"
+        )
+    failed = check_gpus()
+    print(f"{failed} failed; all of it is in {FILE}, which can be sent in with a report of what went wrong")
+    return exits.FAILED if failed else exits.COMPLETED
 
 
 def _told(found: Sequence[Finding], as_json: bool) -> int:

@@ -48,8 +48,8 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
     except ssl.SSLCertVerificationError as error:
         raise ConfigError(
             f"{name} must show a certificate for {known_as or host} that {authority or 'the system'} vouches "
-            f"for, but at {address}: {error.verify_message.rstrip('.')}; bring ca.crt of its `fedge certs`, with "
-            f"--hosts ROLE={host}"
+            f"for, but at {address}: {error.verify_message.rstrip('.')}; bring ca.crt of its `fedge certs`, "
+            f"with --hosts ROLE={host}"
         ) from error
     except ssl.SSLError as error:
         raise ConfigError(

@@ -1,0 +1,251 @@
+"""``fedge doctor --gpu``: whether GPUs of this machine do what docs/gpu.md says, in one file to send in.
+
+Every check trains by Fedge's own code on made-up windows, and says one line with its figures; one that fails
+says why, and the others go on. The file names no person, host or folder.
+"""
+
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedge.client.guarded_app import is_out_of_gpu_memory
+from fedge.doctor.gpus import gpus
+from fedge.parallel.team import Kind, Team
+from fedge.process.versions import versions
+from fedge.states.averaging import State
+from fedge.training.gpu import FLOAT32, TF32, settle_gpus
+from fedge.training.kernels import AUTO, TORCH
+from fedge.training.local import train
+from fedge.training.models import build_model
+from fedge.training.module_state import get_state
+from fedge.training.settings import LocalTraining
+
+FILE = Path("fedge-gpu.json")
+GOOD, BAD, SKIPPED = "ok", "failed", "skipped"
+_MODELS = ("linear", "cnn", "cnn-pool")
+_CHANNELS, _SAMPLES, _CLASSES, _BATCH, _BATCHES = 6, 128, 6, 32, 40
+_SETTINGS = LocalTraining(lr=0.05, momentum=0.9, batch_size=_BATCH, clip_norm=1.0)
+_CLOSE = 1e-2  # of the largest weight: how far one kind of arithmetic may be from another after an epoch
+_AT_A_TIME = 4
+_MIB = 2**20
+_TOO_MUCH = 2**50  # bytes
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Result of one check.
+
+    Attributes:
+        name: of the check.
+        state: "ok", "failed" or "skipped".
+        words: the finding, in one line.
+        figures: of it.
+    """
+
+    name: str
+    state: str
+    words: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Skipped(Exception):
+    """Reason why a check cannot be made here."""
+
+
+def all_checks(device: str = "cuda") -> Iterator[Checked]:
+    """All checks, one after another, on "cuda", or on "cpu" as far as they mean anything there."""
+    settle_gpus(FLOAT32)
+    yield from (_checked(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
+    yield _checked("precision", _precision, device)
+    yield _checked(f"{_AT_A_TIME} clients at a time", _at_a_time, device)
+    yield _checked("memory of a client", _memory, device)
+    yield _checked("memory runs out", _runs_out, device)
+    yield _checked("several processes (NCCL)", _several, device)
+    yield _checked("whole runs", _whole_runs, device)
+
+
+def _checked(name: str, check: Callable[..., Checked], *arguments: Any) -> Checked:
+    """Result of a check, whatever becomes of it."""
+    try:
+        return replace(check(*arguments), name=name)
+    except Skipped as reason:
+        return Checked(name, SKIPPED, str(reason))
+    except Exception as error:
+        return Checked(name, BAD, " ".join(f"{type(error).__name__}: {error}".split())[:500])
+
+
+def _windows() -> tuple[Tensor, Tensor]:
+    """Made-up windows: x (1280, 6, 128) float32, y (1280,) int64."""
+    generator = torch.Generator().manual_seed(0)
+    count = _BATCH * _BATCHES
+    y = torch.randint(0, _CLASSES, (count,), generator=generator)
+    x = torch.randn(count, _CHANNELS, _SAMPLES, generator=generator)
+    x[torch.arange(count), y] += 1.0
+    return x, y
+
+
+def _trained(name: str, device: str, **changes: Any) -> tuple[State, float]:
+    """State after an epoch of a network from its first weights, and ms per step."""
+    model = build_model(name, (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1)).to(device)
+    x, y = _windows()
+    began = time.perf_counter()
+    state = train(model, x, y, replace(_SETTINGS, **changes), torch.Generator().manual_seed(3)).state
+    return state, (time.perf_counter() - began) / _BATCHES * 1e3
+
+
+def same(one: State, other: State) -> bool:
+    """Whether two states agree in every bit."""
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def distance(one: State, other: State) -> float:
+    """Largest difference of two states, by the largest weight of the first."""
+    largest = max(float(np.abs(array).max()) for array in one.values())
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one) / largest
+
+
+def _bits_and_speeds(name: str, device: str) -> Checked:
+    """Equal bits of two trainings and of graph and plain steps; distance to a core; ms per step."""
+    _trained(name, device)  # libraries choose their kernels
+    graph, graph_ms = _trained(name, device)
+    again, again_ms = _trained(name, device)
+    plain, plain_ms = _trained(name, device, cuda_graph=False)
+    core, core_ms = _trained(name, "cpu", kernel=TORCH)
+    _, native_ms = _trained(name, "cpu", kernel=AUTO)
+    far = distance(core, graph)
+    ms = {"graph": min(graph_ms, again_ms), "plain": plain_ms, "core": core_ms, "native": native_ms}
+    equal = {"two trainings": same(graph, again), "graph and plain": same(graph, plain)}
+    fastest = min(ms, key=lambda way: ms[way])
+    words = ", ".join(f"{way} {found:.2f}" for way, found in ms.items())
+    unequal = [what for what, is_so in equal.items() if not is_so]
+    told = f"bits differ: {', '.join(unequal)}" if unequal else "same bits"
+    state = GOOD if not unequal and far < _CLOSE else BAD
+    words = f"{told}, {far:.1e} from a core; ms per step: {words}; fastest: {fastest}"
+    return Checked("", state, words, {"ms": ms, "same": equal, "distance": far, "fastest": fastest})
+
+
+def _precision(device: str) -> Checked:
+    """Distance of TF32 to float32, and its speed."""
+    if device == "cpu":
+        raise Skipped("a CPU has no TF32")
+    exact, exact_ms = _trained("cnn-pool", device)
+    settle_gpus(TF32)
+    try:
+        rounded, rounded_ms = _trained("cnn-pool", device)
+    finally:
+        settle_gpus(FLOAT32)
+    far = distance(exact, rounded)
+    words = f"tf32 is {far:.1e} from float32; ms per step {exact_ms:.2f}, tf32 {rounded_ms:.2f}"
+    return Checked("", GOOD if far < 10 * _CLOSE else BAD, words, {"distance": far})
+
+
+def _at_a_time(device: str) -> Checked:
+    """Bits of clients that share a GPU as threads of one process, without graphs: those of one alone."""
+    alone, _ = _trained("cnn-pool", device, cuda_graph=False)
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        work = [pool.submit(_trained, "cnn-pool", device, cuda_graph=False) for _ in range(2 * _AT_A_TIME)]
+        equal = [same(alone, one.result()[0]) for one in work]
+    words = f"{sum(equal)} of {len(equal)} have the bits of a client alone"
+    return Checked("", GOOD if all(equal) else BAD, words)
+
+
+def _memory(device: str) -> Checked:
+    """Most that tensors took, and that PyTorch held, for one client."""
+    if device == "cpu":
+        raise Skipped("fedge doctor measures it on a CPU")
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    _trained("cnn", device)
+    took, held = (most() / _MIB for most in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved))
+    free, total = (number / _MIB for number in torch.cuda.mem_get_info())
+    figures = {"allocated_mib": took, "reserved_mib": held, "free_mib": free, "total_mib": total}
+    words = f"tensors {took:,.0f} MiB, PyTorch {held:,.0f} MiB; {free:,.0f} of {total:,.0f} MiB are free"
+    return Checked("", GOOD, words, figures)
+
+
+def _runs_out(device: str) -> Checked:
+    """Whether memory that runs out is known as such, and the GPU is good after it."""
+    if device == "cpu":
+        raise Skipped("a CPU's memory is not tried")
+    before, _ = _trained("linear", device)
+    try:
+        torch.empty(_TOO_MUCH, dtype=torch.uint8, device=device)
+    except RuntimeError as error:
+        known = is_out_of_gpu_memory(f"{type(error).__name__}: {error}")
+        after, _ = _trained("linear", device)
+        state = GOOD if known and same(before, after) else BAD
+        return Checked("", state, "said as such; trains on" if state == GOOD else f"it said: {error}"[:300])
+    return Checked("", BAD, "more memory was given than there is")
+
+
+def _several(device: str) -> Checked:
+    """Training of one client by two processes, against one."""
+    there = torch.cuda.device_count() if device == "cuda" else 2
+    if there < 2:
+        raise Skipped("it needs two GPUs")
+    one, _ = _trained("cnn-pool", device)
+    model = build_model("cnn-pool", (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1))
+    x, y = _windows()
+    team = Team(2)
+    try:
+        kind = Kind("cnn-pool", {}, (_CHANNELS, _SAMPLES), _CLASSES, device)
+        order = torch.Generator().manual_seed(3)
+        two = team.train(kind, get_state(model), (x.numpy(), y.numpy()), _SETTINGS, order).state
+    finally:
+        team.close()
+    far = distance(one, two)
+    return Checked("", GOOD if far < _CLOSE else BAD, f"{far:.1e} from one process", {"distance": far})
+
+
+def _whole_runs(device: str) -> Checked:
+    """Models of two whole runs, by their checksums."""
+    from fedge.launch.simulate import simulate
+
+    sums = []
+    with tempfile.TemporaryDirectory(prefix="fedge-gpu-") as folder:
+        for name in ("first", "second"):
+            config = {
+                "data.path": "synthetic", "train.model": "cnn-pool", "train.device": device, "report": False,
+                "num-server-rounds": 2, "runs-dir": folder, "run-name": name, "seed": 1,
+            }  # fmt: skip
+            found = simulate(config, terminal=io.StringIO())
+            if found.status != "completed":
+                return Checked("", BAD, f"a run ended as {found.status}: {found.reason}"[:500])
+            sums.append((found.folder / "checkpoints" / "final.safetensors").read_bytes())
+    equal = sums[0] == sums[1]
+    return Checked("", GOOD if equal else BAD, "same models" if equal else "models of equal runs differ")
+
+
+def can_check() -> bool:
+    """Whether there is a GPU."""
+    return torch.cuda.is_available()
+
+
+def check_gpus(device: str = "cuda", file: Path = FILE) -> int:
+    """Make all checks, print a line of each, and write them into a file; how many have failed."""
+    found = []
+    for one in all_checks(device):
+        found.append(one)
+        print(f"{one.state:8} {one.name}: {one.words}", flush=True)
+    told = {
+        "versions": versions(),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "gpus": [asdict(gpu) for gpu in gpus()],
+        "seen": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
+        "system": sys.platform,
+        "checks": [asdict(one) for one in found],
+    }
+    file.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    return sum(one.state == BAD for one in found)
