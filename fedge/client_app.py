@@ -213,11 +213,13 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
         state, feedback = dict(upload.state), dict(upload.memory)
     clock.lap(TRAIN)
     result = TrainResult(state, part.loss, part.steps)
-    kept = keep_memory(place, client, round_context.leaf_round, part.memory, feedback, context.node_config)
+    kept, carried = keep_memory(
+        place, client, round_context.leaf_round, part.memory, feedback, context.node_config
+    )
     clock.lap(TRAIN)
     return train_reply(
         message, result, len(y), clock.seconds - before_s, clipped, clock.finish,
-        part.weight, part.arrays, kept, lost,
+        part.weight, part.arrays, kept, lost, carried,
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 In one file lie the memory of its algorithm, and what its uplink could not send.
 
-In a simulation it lies in the run's folder. Clients that own their data keep it on their own machine, in a
+In a simulation it lies in the run's folder; on a Ray cluster, whose other machines do not see that, messages
+carry it to and from its file there. Clients that own their data keep it on their own machine, in a
 folder that their node's configuration names, and a cloud never: of a message only the run's name is read.
 """
 
@@ -39,7 +40,10 @@ def memory_in(place: MemoryPlace, client: int, node: Mapping[str, Any]) -> tuple
     """
     if place.kept is None:
         return None, {}
-    found = unpacked(read_memory(_folder(place, node), client, place.kept))
+    if place.carried:
+        found = unpacked(place.memory or {})
+    else:
+        found = unpacked(read_memory(_folder(place, node), client, place.kept))
     return found, found.pop(_FEEDBACK, {})
 
 
@@ -61,8 +65,11 @@ def memory_or_lost(
 
 def keep_memory(
     place: MemoryPlace, client: int, leaf_round: int, memory: State, feedback: State, node: Mapping[str, Any]
-) -> Kept | None:
-    """Keep a client's new memory, if it is to keep any; returns the version.
+) -> tuple[Kept | None, State | None]:
+    """Keep a client's new memory, if it is to keep any.
+
+    Returns:
+        The version, and None; or None, and the memory, packed, where the server keeps its file.
 
     Args:
         place: as the message says.
@@ -77,14 +84,16 @@ def keep_memory(
         FloatingPointError: what could not be sent is not finite.
     """
     if not place.keep:
-        return None
+        return None, None
     waits = packed({_FEEDBACK: feedback}, "memory of the uplink") if feedback else {}
+    if place.carried:
+        return None, {**memory, **waits}
     folder = _folder(place, node)
     made = write_memory(folder, client, leaf_round, {**memory, **waits}, durably=bool(place.run))
     if place.run:
         before = () if place.kept is None else (place.kept.leaf_round,)
         forget_memories(folder, client, {leaf_round, *before, *place.needed})
-    return made
+    return made, None
 
 
 def _folder(place: MemoryPlace, node: Mapping[str, Any]) -> Path:

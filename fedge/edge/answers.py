@@ -24,7 +24,7 @@ from fedge.edge.told import ToldError, mapping, number, rows, text, whole
 from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
-from fedge.exchange.failure import words_of
+from fedge.exchange.failure import MEMORY_LOST, words_of
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
@@ -114,7 +114,8 @@ class Schema:
             asked_ones = {row[0] for row in book["asked"]}
             if not trained <= asked_ones if asked.line == LEAF else asked_ones:
                 raise ToldError("asked", "others than have trained")
-            if trained & {row[0] for row in book["failures"]}:
+            lost = {row[0] for row in book["failures"] if row[1] == MEMORY_LOST}
+            if trained & {row[0] for row in book["failures"]} - lost:
                 raise ToldError("counted", "a client that has failed")
             if moved and counted < needed_replies(self.config):
                 raise ToldError("moved", f"by {counted} replies")

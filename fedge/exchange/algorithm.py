@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedge.config.option import shown
-from fedge.exchange.content import arrays_of
+from fedge.exchange.content import MEMORY, arrays_of
 from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
 from fedge.states.memory import Kept
@@ -70,6 +70,8 @@ class MemoryPlace:
         kept: the version; None for none yet.
         keep: whether a new version is to be kept.
         unseen: the client has trained nothing.
+        carried: messages carry memories: the server keeps their files, which clients do not see.
+        memory: the version that counts, packed, where messages carry it.
     """
 
     folder: str = ""
@@ -78,6 +80,8 @@ class MemoryPlace:
     kept: Kept | None = None
     keep: bool = False
     unseen: bool = False
+    carried: bool = False
+    memory: State | None = None
 
 
 def tell_algorithm(
@@ -88,6 +92,7 @@ def tell_algorithm(
     keep: bool = False,
     unseen: bool = False,
     elsewhere: tuple[str, Mapping[int, list[int]]] | None = None,
+    carried: Mapping[int, State] | None = None,
 ) -> None:
     """Add to messages the leaf part's arrays, and the version of clients' memory that counts.
 
@@ -100,6 +105,7 @@ def tell_algorithm(
         unseen: whether they are unseen clients.
         elsewhere: where clients keep memories on their own machines, the run's name, and node id → leaf
             rounds of versions that are to stay.
+        carried: where messages carry memories, node id → the version that counts, packed.
     """
     record = to_record(beside) if beside else None
     for message in messages:
@@ -114,7 +120,11 @@ def tell_algorithm(
         if elsewhere is not None:
             needed = elsewhere[1].get(message.metadata.dst_node_id, [])
             values |= {"run": elsewhere[0], **({"needed": needed} if needed else {})}
+        if carried is not None:
+            values["carried"] = True
         added: dict[str, ArrayRecord | ConfigRecord] = {TOLD: ConfigRecord(values)}
+        if carried is not None and message.metadata.dst_node_id in carried:
+            added[MEMORY] = to_record(carried[message.metadata.dst_node_id])
         if record is not None:
             added[BESIDE] = record
         message.content = RecordDict({**message.content, **added})
@@ -128,7 +138,9 @@ def memory_place(message: Message) -> MemoryPlace:
     values: dict[str, Any] = dict(record)
     kept = Kept(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
     run, needed = str(values.get("run", "")), tuple(values.get("needed", ()))
-    return MemoryPlace(values["folder"], run, needed, kept, values["keep"], values["unseen"])
+    carried, memory = bool(values.get("carried", False)), arrays_of(message, MEMORY)
+    keep, unseen = values["keep"], values["unseen"]
+    return MemoryPlace(values["folder"], run, needed, kept, keep, unseen, carried, memory)
 
 
 def beside_of(message: Message) -> State:
@@ -174,6 +186,16 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
     if type(size) is not int or size < 0:
         raise ValueError(f"the size of a memory must be a whole number of bytes, but is {shown(size)}")
     return Kept(leaf_round, checksum, size)
+
+
+def read_memory_of(reply: Message) -> State | None:
+    """The new version of its memory that a client hands to the server, packed; None without one."""
+    record = reply.content.get(MEMORY)
+    if record is None:
+        return None
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"a {MEMORY} must be arrays, but is {type(record).__name__}")
+    return arrays_of(reply, MEMORY)
 
 
 def other_extra(extra: State, wanted: Form) -> str:

@@ -30,6 +30,7 @@ METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"  # the averaging weight; Flower's own strategies look for this name
 CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows in a record of its own
 OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
+MEMORY = "memory"  # of a client, in a question and its reply, where both go through the server
 WORK = "work"  # among the metrics: the client's times, as `fedge.timing.calls` has them
 HELD = "held"  # among the metrics: memory of the node's processes, as `fedge.process.client_app` has it
 LEAVING = {WORK: MACHINES, HELD: MACHINES}
@@ -125,6 +126,9 @@ def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
     message.content = RecordDict({**message.content, **tickets})
 
 
+_NO_TRAFFIC = (OWN_CONTROL, MEMORY)
+
+
 def payload_bytes(message: Message) -> int:
     """The bytes of all arrays in a message, those that it has tickets for included."""
     return sum(_record_bytes(record) for record in message.content.values())
@@ -133,13 +137,14 @@ def payload_bytes(message: Message) -> int:
 def total_payload_bytes(messages: Iterable[Message]) -> int:
     """The bytes of all arrays in messages that may share their records.
 
-    Two control variates in files count as their difference, which is sent where files are not.
+    Two control variates in files count as their difference, which is sent where files are not. Memories
+    count for nothing: clients keep them.
     """
     known: dict[int, int] = {}
     total = 0
     for message in messages:
         for name, record in message.content.items():
-            if name == OWN_CONTROL:
+            if name in _NO_TRAFFIC:
                 continue
             if id(record) not in known:
                 known[id(record)] = _record_bytes(record)

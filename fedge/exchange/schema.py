@@ -25,6 +25,7 @@ from fedge.exchange.failure import rejected, words_of
 from fedge.exchange.train import TrainReply, read_train
 from fedge.metrics.scores import counts_of
 from fedge.states.averaging import State, batches
+from fedge.states.files import can_hold
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.training.passes import windows_seen
@@ -61,6 +62,7 @@ class TrainTask:
         least_loss: the smallest that can be.
         form: of its algorithm's arrays; None for the model alone, trained for as many steps as options say.
         keeps: whether it is to have kept a memory.
+        carries: whether it is to hand that to the server, in place of keeping it in a file.
     """
 
     model: State
@@ -73,6 +75,7 @@ class TrainTask:
     least_loss: float = 0.0
     form: ReplyForm | None = None
     keeps: bool = False
+    carries: bool = False
     local_steps: int = 0
 
     def steps(self, samples: int) -> int:
@@ -207,8 +210,19 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected("other entries", f"beside the model: {differs}"[:200])
     for name, array in reply.extra.items():
         _check_size(name, array.reshape(-1))
-    if (reply.kept is not None) != task.keeps:
+    keeps, carries = (task.keeps, False) if not task.carries else (False, task.keeps)
+    if (reply.kept is not None) != keeps or (reply.memory is not None) != carries:
         raise ReplyRejected("other entries", "a memory that is missing, or that nobody asked for")
+    for name, array in (reply.memory or {}).items():
+        _check_memory(name, array)
+
+
+def _check_memory(name: str, array: np.ndarray) -> None:
+    """Raise ReplyRejected unless an array of a memory is one that a file can hold, of finite numbers."""
+    if not can_hold(name, array):
+        raise ReplyRejected("other entries", f"memory {shown(name)} is of {array.dtype}"[:200])
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ReplyRejected("not finite", f"memory {shown(name)}"[:200])
 
 
 def _is_number(value: float) -> bool:

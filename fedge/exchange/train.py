@@ -8,10 +8,19 @@ from pathlib import Path
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.config.option import shown
-from fedge.exchange.algorithm import EXTRA, KEPT, kept_record, read_extra, read_kept, read_lost
+from fedge.exchange.algorithm import (
+    EXTRA,
+    KEPT,
+    kept_record,
+    read_extra,
+    read_kept,
+    read_lost,
+    read_memory_of,
+)
 from fedge.exchange.content import (
     ARRAYS,
     CONFIG,
+    MEMORY,
     METRICS,
     NUM_EXAMPLES,
     about_itself,
@@ -30,6 +39,7 @@ from fedge.privacy.marks import (
     CLIPPED,
     LOSSES,
     MACHINES,
+    MEMORIES,
     MODELS,
     PLACES,
     WEIGHTS,
@@ -50,8 +60,9 @@ WEIGHT = "weight"  # among the metrics: in the leaf's means, where it is not the
 KEY_CLIPPING_NORM, KEY_NORM_BIT = "clipping_norm", "norm_bit"  # as Flower's own wrappers call them
 STEPS, LOSS, SECONDS = "steps", "train-loss", "train-seconds"
 LEAVING: Leaving = {
-    ARRAYS: MODELS, EXTRA: ARRAYS_BESIDE, KEPT: CHECKSUMS, VERSION: PLACES, NUM_EXAMPLES: WINDOWS,
-    WEIGHT: WEIGHTS, STEPS: WINDOWS, LOSS: LOSSES, SECONDS: MACHINES, KEY_NORM_BIT: CLIPPED,
+    ARRAYS: MODELS, EXTRA: ARRAYS_BESIDE, KEPT: CHECKSUMS, MEMORY: MEMORIES, VERSION: PLACES,
+    NUM_EXAMPLES: WINDOWS, WEIGHT: WEIGHTS, STEPS: WINDOWS, LOSS: LOSSES, SECONDS: MACHINES,
+    KEY_NORM_BIT: CLIPPED,
 }  # fmt: skip
 
 
@@ -72,6 +83,7 @@ class TrainReply:
         extra: arrays beside the model, packed.
         kept: the version of its memory that it has kept; None without one.
         lost: why it had to begin its memory anew, in its words; empty where it had not.
+        memory: its new version, packed, where replies carry it; None else.
     """
 
     state: State
@@ -86,6 +98,7 @@ class TrainReply:
     extra: State = field(default_factory=dict, repr=False)
     kept: Kept | None = None
     lost: str = ""
+    memory: State | None = field(default=None, repr=False)
 
     @property
     def mean_weight(self) -> float:
@@ -110,6 +123,7 @@ def train_reply(
     extra: State | None = None,
     kept: Kept | None = None,
     lost: str = "",
+    memory: State | None = None,
 ) -> Message:
     """Answer a train message; a model that came as a file goes back as one.
 
@@ -124,6 +138,7 @@ def train_reply(
         extra: arrays beside the model, packed.
         kept: the version of its memory that it has kept.
         lost: why it had to begin its memory anew; empty where it had not.
+        memory: its new version, packed, where the server keeps its file.
     """
     values = {
         VERSION: RoundContext.of(message).version,
@@ -150,6 +165,8 @@ def train_reply(
         content[EXTRA] = to_record(extra)
     if kept is not None:
         content[KEPT] = kept_record(kept, lost)
+    if memory is not None:
+        content[MEMORY] = to_record(memory)
     return Message(RecordDict({**marked(content, LEAVING), METRICS: metrics}), reply_to=message)
 
 
@@ -171,6 +188,7 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
         extra=extra,
         kept=read_kept(reply, version),
         lost=read_lost(reply),
+        memory=read_memory_of(reply),
     )
 
 

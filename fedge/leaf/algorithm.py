@@ -13,7 +13,14 @@ from fedge.algorithm.leaf_part import Brought, LeafPart, LeafRound
 from fedge.exchange.algorithm import ReplyForm, tell_algorithm
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.memory import Kept, MemoriesElsewhere, forget_memories
+from fedge.states.memory import (
+    Kept,
+    MemoriesBehind,
+    MemoriesElsewhere,
+    forget_memories,
+    read_memory,
+    write_memory,
+)
 from fedge.states.named import other_form, packed, unpacked
 
 ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
@@ -27,6 +34,7 @@ class LeafAlgorithm:
         folder: where clients of this run keep their memories; empty where they keep none.
         memory: of the leaf part, packed.
         kept: client → the version of its memory that counts, of those that have one.
+        carries: whether messages carry memories to and from `folder`, which clients do not see.
     """
 
     def __init__(
@@ -36,7 +44,8 @@ class LeafAlgorithm:
         folder: str,
         model: State,
         parameters: Sequence[str],
-        elsewhere: MemoriesElsewhere | None = None,
+        elsewhere: MemoriesElsewhere | MemoriesBehind | None = None,
+        carries: bool = False,
     ) -> None:
         """Begin with the memory that the leaf part begins with.
 
@@ -47,7 +56,9 @@ class LeafAlgorithm:
             model: of the run's kind.
             parameters: names of the entries that train.
             elsewhere: where clients keep memories on machines of their own.
+            carries: whether messages carry memories, as clients do not see the folder.
         """
+        self.carries = carries and form.keeps
         self._elsewhere = elsewhere if form.keeps else None
         self.form = form
         self.folder = folder if form.keeps else ""
@@ -86,7 +97,8 @@ class LeafAlgorithm:
             elsewhere = self._elsewhere.run, needed
         beside = None if evaluate else packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
         keep = keep and self.form.keeps
-        tell_algorithm(messages, self.folder, kept, beside, keep, unseen, elsewhere)
+        seen = "" if self.carries else self.folder
+        tell_algorithm(messages, seen, kept, beside, keep, unseen, elsewhere, self._carried(nodes))
 
     def combined(
         self, model: State, made: State, replies: Mapping[int, TrainReply], clients: int, lr: float
@@ -119,8 +131,22 @@ class LeafAlgorithm:
         self.memory = after
         return {name: found[name] for name in made}
 
+    def _carried(self, nodes: Mapping[int, int]) -> dict[int, State] | None:
+        """Node → memory of its client, from its file; None where messages carry none."""
+        if not self.carries:
+            return None
+        return {
+            node: dict(read_memory(Path(self.folder), client, self.kept[client]))
+            for client, node in nodes.items()
+            if client in self.kept
+        }
+
     def note_kept(self, replies: Mapping[int, TrainReply]) -> None:
-        """Take in which versions of memories count from now on."""
+        """Take in which versions of memories count from now on; those that replies carry go into files."""
+        for client, reply in replies.items():
+            if reply.memory is not None:
+                folder = Path(self.folder)
+                self.kept[client] = write_memory(folder, client, reply.version, reply.memory)
         self.kept |= {client: reply.kept for client, reply in replies.items() if reply.kept is not None}
 
     def states(self) -> dict[str, State]:
@@ -134,7 +160,12 @@ class LeafAlgorithm:
         return {str(client): self._elsewhere.needed(client) for client in clients}
 
     def forget(self, clients: Iterable[int], needed: Mapping[str, Sequence[int]]) -> None:
-        """Remove clients' versions in this leaf's folder that neither count nor are needed."""
+        """Remove clients' versions in this leaf's folder that neither count nor are needed.
+
+        Clients that keep them on machines of their own are told with the next messages.
+        """
+        if isinstance(self._elsewhere, MemoriesBehind):
+            self._elsewhere.take(needed)
         for client in clients if self.folder else ():
             now = [self.kept[client].leaf_round] if client in self.kept else []
             forget_memories(Path(self.folder), client, {*now, *needed.get(str(client), ())})

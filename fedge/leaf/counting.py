@@ -97,6 +97,7 @@ def checked_reply(
         least_loss=task_of(config.train).least_loss,
         form=None if algorithm is None else algorithm.form,
         keeps=keeps and algorithm is not None and algorithm.form.keeps,
+        carries=algorithm is not None and algorithm.carries,
         local_steps=local_steps,
     )
     try:

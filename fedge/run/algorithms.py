@@ -114,28 +114,3 @@ def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> No
 
     decides_by = leaf_part_of(config.train).decides_by()
     refuse(config, f"train.algorithm {config.train.algorithm}", {**form.leaving(), ARRAYS: decides_by})
-
-
-def refuse_where_it_cannot_be(config: Config, form: "ReplyForm | None", place: str) -> None:
-    """Raise ConfigError when an algorithm needs more than clients can do at their place.
-
-    Args:
-        config: of the run.
-        form: of their messages; None for the default.
-        place: "leaf servers", "owners" or "cluster".
-    """
-    if form is None:
-        return
-    what = f"train.algorithm {config.train.algorithm}"
-    if form.plain:
-        what = f"uplink.clients {config.uplink.clients}"
-    if place == "leaf servers":
-        raise ConfigError(
-            f"{what} needs leaf servers that deal their own data to clients, but theirs are SuperNodes that "
-            f"own data; use fedge leaf without --nodes, or fedge run without leaf servers"
-        )
-    if form.keeps and place == "cluster":
-        raise ConfigError(
-            f"{what} keeps a memory in files of the run folder, which clients on other machines do not see; "
-            f"use clients of one machine, or SuperNodes that own their data"
-        )

@@ -51,7 +51,7 @@ from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import FOLDER as MEMORIES
-from fedge.states.memory import MemoriesElsewhere
+from fedge.states.memory import MemoriesBehind, MemoriesElsewhere
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.frozen import frozen_names, parted
@@ -95,7 +95,7 @@ class Plan:
     options: str = ""
     behind: Behind = field(default_factory=Behind)
     form: ReplyForm | None = None
-    memories: MemoriesElsewhere | None = None
+    memories: MemoriesElsewhere | MemoriesBehind | None = None
     local_steps: int = 0
     kernel: str = ""
 
@@ -304,7 +304,8 @@ def algorithm_maker(plan: Plan) -> AlgorithmMaker:
         folder, part = str(plan.folder / MEMORIES), leaf_part_of(plan.config.train)
         if plan.memories is not None:
             folder = ""
-        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories)
+        carries = bool(plan.handed_out)
+        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories, carries)
 
     return make
 

@@ -32,7 +32,7 @@ from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
 from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
-from fedge.run.algorithms import form_of_algorithm, refuse_where_it_cannot_be
+from fedge.run.algorithms import form_of_algorithm
 from fedge.run.announce import Announcer
 from fedge.run.build import Plan, build_strategy, frozen_of
 from fedge.run.common_test import refuse_other_common_test
@@ -294,8 +294,6 @@ class Steps:
         if isinstance(self._grid, LeafEngine):
             self._plan = replace(self._plan, memories=self._memories_of(deal.form))
             refuse_start_that_owners_do_not_have(plan.config)
-        elif handed_out:
-            refuse_where_it_cannot_be(plan.config, deal.form, "cluster")
         facts = facts_of_deal(plan.config, deal)
         self._card = card_of(plan.config, facts, shape)
         forget_source(deal.windows)
@@ -310,9 +308,6 @@ class Steps:
         plan = self._plan
         data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
-        refuse_where_it_cannot_be(
-            plan.config, form, "leaf servers" if isinstance(self._grid, LeafEngine) else "owners"
-        )
         refuse_start_that_owners_do_not_have(plan.config)
         refuse_other_common_test(plan.config, data.shape, owners=True)
         self._plan = replace(plan, owners_scale=data.scale, form=form, memories=self._memories_of(form))
@@ -337,8 +332,10 @@ class Steps:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
         plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
         assert callbacks is not None
-        memories: MemoryKeeper | MemoriesElsewhere | None = plan.memories
-        if memories is None and plan.form is not None and plan.form.keeps:
+        memories: MemoryKeeper | MemoriesElsewhere | None = None
+        if isinstance(plan.memories, MemoriesElsewhere):
+            memories = plan.memories
+        elif plan.form is not None and plan.form.keeps:
             memories = MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
         self._snapshots = Snapshots(
             plan.config.checkpoint,

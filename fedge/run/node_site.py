@@ -21,10 +21,12 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.roll import Among, Question
+from fedge.run.algorithms import form_of_algorithm
 from fedge.run.facts import part_of_owners
 from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.kernel import offers_of, shared
-from fedge.run.site import clients_of_leaf, plan_of, refuse_other_leaf, site_of
+from fedge.run.site import RUN, clients_of_leaf, plan_of, refuse_other_leaf, site_of
+from fedge.states.memory import MemoriesBehind
 from fedge.training.kernels import NATIVE
 
 
@@ -87,6 +89,11 @@ class NodeSites:
         clients = self._clients(facts, told)
         clients.wait_for_gone(plan.config.guard.return_timeout)
         dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), told, scale)
+        form = form_of_algorithm(plan.config, shape, None)
+        behind = (
+            MemoriesBehind(plan.folder.name.removeprefix(RUN)) if form is not None and form.keeps else None
+        )
+        plan = replace(plan, form=form, memories=behind)
         return site_of(plan, self._leaf, dealt, shape, clients, lambda: None)
 
     def _refuse(self, facts: Mapping[str, Any]) -> None:

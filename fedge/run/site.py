@@ -51,6 +51,7 @@ class LeafEngine(Engine, Protocol):
         """Partition id → node."""
 
 
+RUN = "run-"  # begins the name of a run's folder; 16 digits follow
 MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextManager[LeafEngine]]
 """(run configuration, clients of the run, those of this leaf) → what drives these."""
 
@@ -118,7 +119,7 @@ def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
 
 def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
     """Plan of a run's parts at a leaf server, with a folder of the run's own."""
-    own = folder / f"run-{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
+    own = folder / f"{RUN}{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)
     config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
     steps = int(facts.get("local_steps", 0))

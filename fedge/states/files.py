@@ -250,6 +250,11 @@ def write_state(
     return Ticket(str(path), digest.hexdigest(), state_bytes(state))
 
 
+def can_hold(name: str, array: np.ndarray) -> bool:
+    """Whether a file can hold an entry of this name and dtype."""
+    return name != _METADATA and array.dtype.str in _DTYPES
+
+
 def state_bytes(state: Mapping[str, np.ndarray]) -> int:
     """The bytes of all arrays of a state (name → array), of any shapes and dtypes."""
     if isinstance(state, FileState):

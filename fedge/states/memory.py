@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +98,27 @@ class MemoriesElsewhere:
     def needed(self, client: int) -> list[int]:
         """Leaf rounds of a client's versions that checkpoints need."""
         return sorted({counted[client].leaf_round for counted in self._pinned if client in counted})
+
+
+class MemoriesBehind:
+    """A leaf server's hand on memories of its clients' machines: the cloud says which versions are to stay.
+
+    Attributes:
+        run: name of the run among others of a client's machine.
+    """
+
+    def __init__(self, run: str) -> None:
+        """Know of no version that is to stay."""
+        self.run = run
+        self._needed: Mapping[str, Sequence[int]] = {}
+
+    def take(self, needed: Mapping[str, Sequence[int]]) -> None:
+        """Take in client → leaf rounds of versions that are to stay, as an order has it."""
+        self._needed = needed
+
+    def needed(self, client: int) -> list[int]:
+        """Leaf rounds of a client's versions that are to stay."""
+        return list(self._needed.get(str(client), ()))
 
 
 def forget_memories(folder: Path, client: int, but: Collection[int]) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from fedge.algorithm import Algorithm, LeafPart, Sent
 from fedge.client_app import app as client_app
 from fedge.config.option import ConfigError
 from fedge.config.parts import ALGORITHMS
+from fedge.data.prepared import all_windows
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.algorithm import EXTRA, KEPT
+from fedge.exchange.content import MEMORY
 from fedge.records.model_tables import CLIENT_MODELS
 from fedge.run.run import run
 from fedge.states.records import to_record
@@ -124,6 +127,81 @@ def test_keys_that_nobody_reads_are_refused_by_name(tmp_path):
     config = config_of(tmp_path, "ditto", leaf__strategy="flwr.serverapp.strategy:FedProx")
     with pytest.raises(ConfigError, match="proximal-mu"):
         simulate(config, terminal=io.StringIO())
+
+
+# --- memories that messages carry ---------------------------------------------------------------------
+
+
+class Apart(InProcessGrid):
+    """Clients that see no file of the server's but their windows, as on other machines of a Ray cluster."""
+
+    def hand_out(self, data_folder):
+        return str(data_folder)
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """Carries out a run whose clients are apart; `tests/runs/test_ray_cluster.py` has real ones."""
+    monkeypatch.setattr("fedge.client_app.take", lambda folder: all_windows(Path(folder)))
+
+    def carry_out(given, app=client_app):
+        with Apart(app, 9, given, 2) as grid:
+            return run(grid, given, "inprocess", {}, lambda _: io.StringIO())
+
+    return carry_out
+
+
+def files_of(folder):
+    return {file.relative_to(folder): file.read_bytes() for file in folder.glob("memory/*/*")}
+
+
+@pytest.mark.parametrize("method", ["ditto", "feddyn"])
+def test_memories_that_messages_carry_are_the_same_files(method, tmp_path, apart):
+    """And the same bits and bytes, also of a run that goes on."""
+    config = config_of(tmp_path, method, num_server_rounds=3, checkpoint__every=1)
+    whole = carried_out(config, "whole")
+    begun = apart({**config, "run-name": "begun", "num-server-rounds": 2})
+    again = apart({**config, "resume": str(begun.folder), "run-name": ""})
+    assert again.status == "completed", again.reason
+    assert comparable(again.folder) == comparable(whole.folder)
+    assert files_of(again.folder) == files_of(whole.folder) != {}
+
+
+MEMORIES = [
+    None, np.full(3, np.nan, np.float32), np.full(3, np.inf), np.ones(3, "S1"), np.ones(3, complex),
+    np.ones(3, np.longdouble),
+]  # fmt: skip
+
+
+def test_a_carried_memory_that_no_file_can_hold_loses_only_its_client(tmp_path, apart):
+    """Missing, not finite, of other dtypes, under a name that files need, or no arrays at all."""
+    config = config_of(tmp_path, "ditto", guard__retries=0)
+
+    def outcome(name, content):
+        def app(message, context):
+            reply = client_app(message, context)
+            if context.node_config["partition-id"] != 1 or MEMORY not in reply.content:
+                return reply
+            if content is None:
+                raise RuntimeError("lost")
+            return Message(RecordDict(content(reply)), reply_to=message)
+
+        done = apart({**config, "run-name": name}, app)
+        assert done.status == "partial", (name, done.reason)
+        return comparable(done.folder)["models"]
+
+    def spoilt(array):
+        if array is None:
+            return without(MEMORY)
+        return lambda reply: {**reply.content, MEMORY: to_record({"v": array})}
+
+    wanted = outcome("raised", None)
+    others = [
+        lambda reply: {**reply.content, MEMORY: to_record({"__metadata__": np.ones(2)})},
+        lambda reply: {**reply.content, MEMORY: ConfigRecord({"a": 1})},
+    ]
+    for number, content in enumerate([*map(spoilt, MEMORIES), *others]):
+        assert outcome(f"spoilt-{number}", content) == wanted, number
 
 
 # --- hostile replies ------------------------------------------------------------------------------------

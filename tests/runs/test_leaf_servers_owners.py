@@ -4,22 +4,25 @@ Clients are threads here, with the configuration of a SuperNode; real ones: test
 """
 
 import re
+import shutil
 from functools import partial
 
+import polars as pl
 import pytest
 from flower_runs import comparable
 from leaf_servers import cloud, host_of, host_of_owners, in_threads
 from small_runs import carry_out, small_config
 
+from fedge import load_run
 from fedge.launch.deal import deal_into
 from fedge.records.manifest import read_manifest
 
 TABLES = ("global", "leaf", "clients", "confusion", "models")  # users stay with the owners
 
 
-def owned(tmp_path, **changes):
+def owned(tmp_path, levels=2, **changes):
     """Options of a run, those of its cloud, which has no windows, and a maker of its leaf servers."""
-    config = small_config(tmp_path, scaffold__levels=2, partition__unseen_clients=1, **changes)
+    config = small_config(tmp_path, scaffold__levels=levels, partition__unseen_clients=1, **changes)
     deal_into(tmp_path / "dealt", {**config, "clients": 9})
     return config, {**config, "data.path": "nowhere.npz"}, partial(host_of_owners, dealt=tmp_path / "dealt")
 
@@ -76,6 +79,59 @@ def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, addr
         outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
     assert outcome.status == "completed", outcome.reason
     assert comparable(outcome.folder)["models"] == wanted["models"]
+
+
+METHODS = {
+    "ditto": {"train__algorithm": "ditto"},
+    "uplink": {"uplink__clients": "top-k", "uplink__clients_args": '{"share": 0.25}'},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_memories_of_owners_behind_leaf_servers_give_the_same_bits(
+    tmp_path, certificates, address, monkeypatch, method
+):
+    """A round, and two more after a stop; what lies with clients are the versions that are needed."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    changes = {"scaffold__enabled": False, "train__model": "mlp-tiny", **METHODS[method]}
+    config, of_cloud, make = owned(
+        tmp_path, levels=1, num_server_rounds=3, checkpoint__every=1, checkpoint__keep=1, **changes
+    )
+    wanted = carry_out(config, "here")
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
+        first, _ = cloud(half, address, certificates, owners=True)
+        assert first.status == "completed", first.reason
+        runs = str(tmp_path / "runs" / "there")
+        outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+    assert outcome.status == "completed", outcome.reason
+    found = comparable(outcome.folder)
+    assert [name for name in TABLES if found[name] != wanted[name]] == []
+    kept = [len(list(client.iterdir())) for client in (tmp_path / "state").rglob("client-*")]
+    assert len(kept) == 6
+    assert set(kept) <= {1, 2, 3, 4}
+    assert not list((tmp_path / "runs" / "there").rglob("client-*"))
+
+
+def test_a_memory_that_an_owner_lost_behind_a_leaf_server_is_named(
+    tmp_path, certificates, address, monkeypatch
+):
+    """It begins anew, its reply counts, and the tables of that round name it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    changes = {"scaffold__enabled": False, "train__model": "mlp-tiny", **METHODS["ditto"]}
+    _, of_cloud, make = owned(tmp_path, levels=1, num_server_rounds=2, checkpoint__every=1, **changes)
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
+        cloud(half, address, certificates, owners=True)
+        for folder in (tmp_path / "state").rglob("client-000001"):
+            shutil.rmtree(folder)
+        runs = str(tmp_path / "runs" / "there")
+        outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+    assert outcome.status == "partial", outcome.reason
+    run = load_run(outcome.folder)
+    assert run.rounds["failures"].to_list() == [None, "memory lost 1"]
+    mine = run.clients.filter((pl.col("client") == 1) & (pl.col("global_round") == 2))
+    assert mine["train_loss"].is_not_null().all()
 
 
 @pytest.mark.parametrize(

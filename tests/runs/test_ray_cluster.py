@@ -64,6 +64,34 @@ def test_nodes_without_a_common_file_system_give_the_same_bits(tmp_path, in_proc
     assert json.loads((folder / "manifest.json").read_text())["status"] == "completed"
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"train.algorithm": "ditto", "evaluate.every": 1},
+        {"uplink.clients": "top-k", "uplink.clients-args": '{"share": 0.25}'},
+    ],
+    ids=["ditto", "uplink"],
+)
+def test_memories_go_through_messages_to_files_of_the_server(tmp_path, method):
+    """A client works now on this machine, now on that; the run goes on in process, from the same files."""
+    method = {**method, "scaffold.enabled": False, "checkpoint.every": 1}
+    done = run_on_cluster(project(tmp_path), *words(tmp_path, **method))
+    assert done.returncode == 0, done.stdout + done.stderr
+    here = {**CONFIG, **method, "runs-dir": str(tmp_path / "here"), "run-name": "whole"}
+    whole = simulate(here, num_supernodes=9)
+    folder = tmp_path / "runs" / "cluster"
+    assert comparable(folder) == comparable(whole.folder)
+    files = {file.relative_to(folder): file.read_bytes() for file in (folder / "memory").rglob("*.*")}
+    assert len(files) >= 9
+    assert files == {
+        file.relative_to(whole.folder): file.read_bytes() for file in (whole.folder / "memory").rglob("*.*")
+    }
+    more = {"num-server-rounds": 3}
+    again = simulate({**here, **more, "resume": str(folder), "run-name": ""}, num_supernodes=9)
+    three = simulate({**here, **more, "run-name": "three"}, num_supernodes=9)
+    assert comparable(again.folder)["models"] == comparable(three.folder)["models"]
+
+
 def lost(tmp_path, lose, **more):
     """Carry out a run that loses one of its three nodes at work; returns its folder, exit code and output."""
     long = {"num-server-rounds": 6, "train.local-epochs": 8}

@@ -8,11 +8,8 @@ from small_runs import carry_out, small_config
 
 from fedge import simulate
 from fedge.client_app import app as client_app
-from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange.algorithm import KEPT, ReplyForm
-from fedge.run.algorithms import refuse_where_it_cannot_be
+from fedge.exchange.algorithm import KEPT
 from fedge.run.run import run
 
 pytestmark = pytest.mark.whole_runs
@@ -115,21 +112,3 @@ def test_a_client_that_lies_loses_only_itself(tmp_path):
     wanted = outcome("gone", None)
     for number, (lie, spoil) in enumerate(SPOILS.items()):
         assert outcome(f"lied-{number}", spoil) == wanted, lie
-
-
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [
-        ("leaf servers", "needs leaf servers that deal their own data to clients"),
-        ("cluster", "which clients on other machines do not see"),
-    ],
-)
-def test_memories_that_clients_cannot_keep_are_refused(place, words):
-    """Codes without feedback keep none, and work there."""
-    with pytest.raises(ConfigError, match=f"^uplink.clients sign .*{words}"):
-        refuse_where_it_cannot_be(
-            from_run_config({**CASES["private"], "train.model": "linear"}),
-            ReplyForm((), keeps=True, plain=True),
-            place,
-        )
-    refuse_where_it_cannot_be(from_run_config(CASES["int8"]), None, place)
