@@ -48,10 +48,10 @@ ten-by-ten: $(STAMP)
 	$(BIN)/fedge sweep studies/protocols/ten-by-ten.toml
 
 # a table of a paper, studies/tables/NAME, cut or with SETTINGS=as-published, and its section of docs/tables-of-papers.md; the same
-# command goes on after a stop. MNIST and CIFAR10 with a split of their own
+# command goes on after a stop. MNIST and PICTURES, CIFAR-10, with a split of their own
 SETTINGS ?= cut
 table-%: $(STAMP)
-	$(BIN)/python -m studies.tables.data studies/tables/$*/$(SETTINGS)*.toml --mnist $(MNIST) --cifar10 $(CIFAR10) --hhar $(HHAR)
+	$(BIN)/python -m studies.tables.data studies/tables/$*/$(SETTINGS)*.toml --mnist $(MNIST) --cifar10 $(PICTURES) --hhar $(HHAR)
 	$(BIN)/fedge sweep studies/tables/$*/$(SETTINGS)*.toml --workers 1
 	$(BIN)/python -m studies.tables.page $*
 

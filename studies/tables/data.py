@@ -2,9 +2,9 @@
 
     python -m studies.tables.data SWEEP.toml … [--mnist FILE.npz] [--cifar10 FILE.npz] [--hhar FILE.npz]
 
-Files of images hold x (N, H, W) or (N, C, H, W) uint8, y (N,) and split (N,) "train" or "test". The first
-images of either part are taken, in the order of the file; test images of the data set stay test images. A
-file that is there stays.
+Files of images hold x (N, H, W) or (N, C, H, W) uint8, y (N,) and split or part (N,), "train" or "test". The
+first images of either part are taken, in the order of the file; test images of the data set stay test images.
+A file that is there stays.
 """
 
 import argparse
@@ -60,10 +60,15 @@ def images(path: str | Path, recipe: Recipe) -> Windows:
     """Images as windows in their own split.
 
     Raises:
-        ConfigError: the file has fewer images than the recipe takes; one line.
+        ConfigError: the file has no split, or fewer images than the recipe takes; one line.
     """
     with np.load(path, allow_pickle=False) as found:
-        x, y, split = found["x"], found["y"].astype(np.int64), found["split"].astype(str)
+        named = next((name for name in ("split", "part") if name in found), None)
+        if named is None:
+            raise ConfigError(
+                f"{path} must have x, y and split, but has {', '.join(found)}; name another file"
+            )
+        x, y, split = found["x"], found["y"].astype(np.int64), found[named].astype(str)
     rows, owners = [], []
     for part, count in (("train", recipe.train), ("test", recipe.test)):
         there = np.flatnonzero(split == part)

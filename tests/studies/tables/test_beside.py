@@ -14,10 +14,10 @@ RULE = "studies.tables.beside:ScaffoldBeside"
 
 @pytest.mark.whole_runs
 def test_without_momentum_both_are_the_same_rule(tmp_path):
-    """Nine equal clients, three rounds; last bits differ, since one corrects gradients and the other weights."""
+    """Nine equal clients, three rounds; last bits differ: one corrects gradients, the other weights."""
     options = {
-        "cluster__enabled": False, "gate__enabled": False, "hierarchy__num_servers": 1, "num_server_rounds": 3,
-        "train__momentum": 0.0, "train__clip_norm": 0.0, "train__local_epochs": 2,
+        "cluster__enabled": False, "gate__enabled": False, "hierarchy__num_servers": 1,
+        "num_server_rounds": 3, "train__momentum": 0.0, "train__clip_norm": 0.0, "train__local_epochs": 2,
     }  # fmt: skip
     config = small_config(tmp_path, **options)
     own = carry_out({**config, "scaffold.enabled": True}, "own")

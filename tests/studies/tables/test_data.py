@@ -38,6 +38,17 @@ def test_too_few_images_are_refused(file):
         images(file, Recipe("mnist", 5, 1))
 
 
+def test_a_file_without_a_split_is_refused(file, tmp_path):
+    """`part`, as window files have it, is one."""
+    with np.load(file) as found:
+        x, y, split = found["x"], found["y"], found["split"]
+    np.savez(tmp_path / "part.npz", x=x, y=y, part=split)
+    assert images(tmp_path / "part.npz", Recipe("mnist", 2, 1)).part.tolist() == ["train", "train", "test"]
+    np.savez(tmp_path / "bare.npz", x=x, y=y)
+    with pytest.raises(ConfigError, match=r"must have x, y and split, but has x, y; name another file"):
+        images(tmp_path / "bare.npz", Recipe("mnist", 1, 1))
+
+
 def test_files_that_sweeps_name_are_written_once(file, tmp_path, monkeypatch, capsys):
     """One that is there stays; a source that is not named is asked for in one line."""
     monkeypatch.chdir(tmp_path)
