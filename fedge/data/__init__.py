@@ -12,7 +12,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "composition": ["Holding", "holdings"],
+        "composition": ["Holding", "class_gap", "holdings"],
         "partition": ["Partition"],
         "prepared": [
             "ClientData",

@@ -5,7 +5,7 @@ learns and is tested on, under a scenario that renames classes, too; the group i
 the scenario.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,3 +63,26 @@ def _counts(
     found, counts = np.unique(keys, return_counts=True)
     for (user, device, label), count in zip(found.tolist(), counts.tolist(), strict=True):
         yield (user, device, windows.classes[label] if windows.has_labels else ""), count
+
+
+def class_gap(held: Iterable[Holding]) -> float:
+    """Total variation, 0..1, between the classes of some leaf's training windows and those of the mean leaf.
+
+    The largest over the leaves: the share of a leaf's windows that would have to be of other classes for it
+    to be as leaves are on average. 0 without leaves that train.
+
+    >>> of = lambda leaf, label, count: Holding(leaf, leaf, "train", "u", "", label, count, 0, None)
+    >>> class_gap([of(0, "sit", 30), of(0, "walk", 10), of(1, "sit", 1), of(1, "walk", 3)])
+    0.25
+    """
+    counts: dict[int, dict[str, int]] = {}
+    for each in held:
+        if each.split == "train" and not each.unseen_client:
+            own = counts.setdefault(each.leaf, {})
+            own[each.label] = own.get(each.label, 0) + each.windows
+    labels = sorted({label for own in counts.values() for label in own})
+    table = np.array([[own.get(label, 0) for label in labels] for own in counts.values()], dtype=np.float64)
+    if not table.size:
+        return 0.0
+    shares = table / table.sum(axis=1, keepdims=True)
+    return float(np.abs(shares - shares.mean(axis=0)).sum(axis=1).max() / 2)

@@ -14,6 +14,7 @@ from fedge.config.parts import CLIENT_SELECTIONS
 from fedge.config.topology import known_per_leaf
 from fedge.config.traits import AFRESH
 from fedge.console.lines import Console, final_table
+from fedge.data.composition import class_gap
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
 from fedge.exchange.leaving import quantities
@@ -43,6 +44,7 @@ from fedge.training.kernels import AUTO, ROUNDED, TORCH, Kernel
 
 logger = logging.getLogger(__name__)
 
+_MUCH_OF_A_LEAF = 0.4  # of its windows: people who all do everything come to .05, renamed classes to .4
 _SYNTHETIC = "synthetic data: scores say nothing about people; set data.path to a window file for real ones"
 
 
@@ -119,7 +121,8 @@ class Announcer:
             unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
         )
-        self._recorder.write_partition(facts.holdings)
+        held = list(facts.holdings)
+        self._recorder.write_partition(held)
         config, leaves = self._plan.config, ",".join(map(str, sizes))
         self._console.say(
             f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "
@@ -137,6 +140,7 @@ class Announcer:
             for client, why in facts.left_out.items()
         )
         self._say_what_is_out_of_reach(known_per_leaf(sizes, config.partition.unseen_clients))
+        self._say_that_classes_differ(class_gap(held))
         if dealt.scenario:
             first, *later = (" ".join(map(str, groups)) for _, groups in dealt.scenario.eras)
             changes = [
@@ -245,6 +249,15 @@ class Announcer:
         line = out_of_reach(cluster.level, sizes) if cluster.deals else None
         if line is not None:
             self._note([line])
+
+    def _say_that_classes_differ(self, gap: float) -> None:
+        """Print at the start that leaves differ much in their classes, where groups are looked for."""
+        if self._plan.config.cluster.deals and gap > _MUCH_OF_A_LEAF:
+            self._note([
+                f"leaves hold other shares of the classes (total variation up to {gap:.2f}): the test of "
+                "groups sees that, and groups of classes may serve unseen people worse than one model; compare it "
+                "with cluster.enabled=false"
+            ])  # fmt: skip
 
     def track(self) -> None:
         """Give the tracker the facts of the run before its first round."""

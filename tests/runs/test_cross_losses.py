@@ -306,3 +306,18 @@ def test_leaves_that_are_too_small_are_said_at_the_start(tmp_path):
     watched_run(tmp_path, clients=9, terminal=terminal, **dealt, **{"num-server-rounds": 1})
     line = "9 clients in 3 leaves cannot show that one leaf differs from all others below p = 0.036"
     assert terminal.getvalue().index(line) < terminal.getvalue().index("round 1/1")
+
+
+def test_leaves_that_differ_in_their_classes_are_said_at_the_start(tmp_path):
+    """Groups of classes need serve nobody better: who looks for groups is told, nobody else."""
+    skewed = {"partition.kind": "dirichlet", "partition.alpha-leaves": 0.1, "num-server-rounds": 1}
+    said = []
+    for name, options in (
+        ("groups", {**AUTO, **skewed}),
+        ("none", skewed),
+        ("users", {**AUTO, "num-server-rounds": 1}),
+    ):
+        terminal = io.StringIO()
+        watched_run(tmp_path / name, clients=12, terminal=terminal, **options)
+        said.append("leaves hold other shares of the classes" in terminal.getvalue())
+    assert said == [True, False, False]

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 
 from fedge.config.flat import from_run_config
-from fedge.data.composition import holdings
+from fedge.data.composition import class_gap, holdings
 from fedge.data.partition import Partition, partition
 from fedge.data.scenario import Change, Scenario
 from fedge.records.recorder import Recorder
@@ -71,3 +71,20 @@ def test_adds_up_to_the_partition(tmp_path):
             assert sum(int(r["windows"]) for r in mine) == len(indices)
             assert {r["user"] for r in mine} == set(windows.user[indices])
     assert [r["leaf"] for r in table] == [str(int(r["client"]) // 2) for r in table]
+
+
+def test_how_far_leaves_are_apart_in_their_classes_by_hand(make_windows):
+    """Three leaves, all p; half p, half q; all q: on average half of each, from which two differ by a half.
+
+    Of an unseen client nothing counts, nor what is held out.
+    """
+    windows = make_windows([("ann", None, None, label) for label in (0, 0, 0, 1, 1, 1)])
+    nothing = (np.array([], int),) * 2
+    leaves = [np.array([0, 1]), np.array([2, 3]), np.array([4])]
+    dealt = Partition([(rows_, *nothing) for rows_ in leaves], "blocks")
+    assert class_gap(holdings(windows, dealt, [1, 1, 1])) == 0.5
+    unseen = Partition([(rows_, *nothing) for rows_ in leaves], "blocks", frozenset([0, 2]))
+    assert class_gap(holdings(windows, unseen, [1, 1, 1])) == 0.0
+    held_out = Partition([(leaves[1], leaves[0], leaves[0])], "blocks")
+    assert class_gap(holdings(windows, held_out, [1])) == 0.0
+    assert class_gap([]) == 0.0
