@@ -255,8 +255,8 @@ class Announcer:
         if self._plan.config.cluster.deals and gap > _MUCH_OF_A_LEAF:
             self._note([
                 f"leaves hold other shares of the classes (total variation up to {gap:.2f}): the test of "
-                "groups sees that, and groups of classes may serve unseen people worse than one model; compare "
-                "it with cluster.enabled=false"
+                "groups sees that, and groups of classes may serve unseen people worse than one model; "
+                "compare it with cluster.enabled=false"
             ])  # fmt: skip
 
     def track(self) -> None:
