@@ -131,7 +131,7 @@ def build_strategy(
     leaves = make_leaves(
         config, dealt, clients_per_leaf, state, trainable, variance_names(model), algorithm_maker(plan)
     )
-    _prepare_sharing(plan, clients, leaves)
+    prepare_sharing(plan, clients, leaves)
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
@@ -382,7 +382,7 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
     return round_context
 
 
-def _prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> None:
+def prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> None:
     """Decide whether large states go through files.
 
     Control variates are two per leaf and one per client (and one that is about to take another's place);

@@ -30,6 +30,7 @@ from fedge.run.build import (
     frozen_of,
     make_leaves,
     network_of,
+    prepare_sharing,
     round_contexts,
     start_of,
     windows_of_splits,
@@ -103,12 +104,16 @@ def open_site(
     mine = clients_of_leaf(deal.clients_per_leaf, leaf)
     entered = make_engine(to_run_config(config), total, mine)
     engine = entered.__enter__()
+    # its clients are threads of this process: large models lie in files, as in a run of one process
+    plan = replace(plan, shared=SharedStates(plan.folder, in_one_process=True))
 
     def close() -> None:
         entered.__exit__(None, None, None)
+        plan.shared.close()
         remove_client_data(plan.data_folder)
 
-    return site_of(plan, leaf, deal.partition, shape, Clients(engine, engine.node_of), close)
+    clients = Clients(engine, engine.node_of, engine.node_of.values())
+    return site_of(plan, leaf, deal.partition, shape, clients, close)
 
 
 def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
@@ -162,6 +167,7 @@ def site_of(
         )
         return made[leaf]
 
+    prepare_sharing(plan, clients, [make_leaf(model)])
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared)
     return Site(
         Task(config, plan.seed, windows_of_splits(dealt), shape.classes),

@@ -70,6 +70,7 @@ CONFIGURATIONS = {
         "gate.enabled": False,
         "cluster.tau": -1.0,
     },
+    "in files": {"transfer.spill-above-mb": 0.0, "scaffold.levels": 2, "partition.unseen-clients": 1},
     "private": {
         "privacy.kind": "client-adaptive",
         "privacy.noise-multiplier": 0.05,
