@@ -105,6 +105,9 @@ notice_lost_connections()
 allow_slow_starts()
 look_when_pushed()
 
+Opened = tuple[RoundContext, Config, ClientData, int]
+"""Round, configuration, windows and partition id of a message's client."""
+
 _workspace = threading.local()  # one network per worker thread, reused by every client that it serves
 
 
@@ -232,14 +235,14 @@ def evaluate_round(message: Message, context: Context) -> Message:
 
 def _evaluated(message: Message, context: Context, clock: WorkClock) -> EvaluateReply:
     """Evaluations that a message asks for."""
-    round_context, config, data, _ = _open(message, context)
+    opened = round_context, config, data, _ = _open(message, context)
     model = _model(config.train, data)
     splits = splits_to_evaluate(message)
     x, y, sizes = _windows_of(data, splits)
     clock.lap(LOAD)
     found: dict[tuple[str, SplitName], EvalResult] = {}
     described: list[float] | None = None
-    for role, state in _models(message, context, model, clock):
+    for role, state in _models(message, context, opened, model, clock):
         clock.lap(DESERIALISE)
         _forget(model)
         load_state(model, state)
@@ -265,10 +268,10 @@ def _evaluated(message: Message, context: Context, clock: WorkClock) -> Evaluate
 
 
 def _models(
-    message: Message, context: Context, model: torch.nn.Module, clock: WorkClock
+    message: Message, context: Context, opened: Opened, model: torch.nn.Module, clock: WorkClock
 ) -> Iterator[tuple[str, State]]:
     """Yield (role, model) to evaluate; in place of the role of an algorithm's models, all of these."""
-    round_context, config, data, client = _open(message, context)
+    round_context, config, data, client = opened
     for role, received in models_to_evaluate(message):
         state = whole_model(received, model, config.train, data, round_context.seed)
         if role != OWN_MODELS:
@@ -320,7 +323,7 @@ def _windows_of(
     return tensor_of(x), tensor_of(y), [len(y)]
 
 
-def _open(message: Message, context: Context) -> tuple[RoundContext, Config, ClientData, int]:
+def _open(message: Message, context: Context) -> Opened:
     """Parts of a message and its context: the round, configuration, this client's windows, its id."""
     round_context = RoundContext.of(message)
     if round_context.log_path and process_name() != round_context.server:
@@ -399,9 +402,13 @@ def _forget(model: torch.nn.Module) -> None:
 
 
 def _settings(config: Config, round_context: RoundContext) -> LocalTraining:
-    """Settings of local training in a round."""
-    at, steps = round_context.round_of_steps, round_context.local_steps
-    return local_training(config.train, at, steps, round_context.kernel)
+    """Settings of local training in a round, made once for the clients that this thread serves in it."""
+    key = config.train, (round_context.round_of_steps, round_context.local_steps, round_context.kernel)
+    known = getattr(_workspace, "settings", None)
+    if known is None or known[0] is not key[0] or known[1] != key[1]:
+        known = _workspace.settings = (*key, local_training(key[0], *key[1]))
+    made: LocalTraining = known[2]
+    return made
 
 
 def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> torch.Generator | None:

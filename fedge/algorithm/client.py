@@ -177,7 +177,7 @@ class Client:
     def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
         """Settings with a method's changes; epochs that it sets go before those of the options."""
         if steps is None and "epochs" not in changed:
-            return replace(self.settings, **changed)
+            return replace(self.settings, **changed) if changed else self.settings
         return replace(self.settings, **{"steps": steps or 0, **changed})
 
     def trainer(self, start: State, *, only: Sequence[str] | None = None, **changed: Any) -> Trainer:

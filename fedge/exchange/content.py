@@ -85,7 +85,7 @@ def handed_out(message: Message) -> Message:
     """
     records = {name: _own_record(record, LentArray) for name, record in entries(message.content).items()}
     own: Any = Message  # takes metadata as they are, which its declared signatures leave out
-    made: Message = own(RecordDict(records), metadata=copy(message.metadata))
+    made: Message = own(fill(RecordDict(), records), metadata=copy(message.metadata))
     return made
 
 
@@ -102,7 +102,7 @@ def received(reply: Message, question: Message) -> Message:
     records = {
         str(name): _own_record(record, copied_array) for name, record in entries(reply.content).items()
     }
-    return Message(RecordDict(records), reply_to=question)
+    return Message(fill(RecordDict(), records), reply_to=question)
 
 
 def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | ConfigRecord | MetricRecord:
@@ -123,7 +123,7 @@ def _own_value(value: Any) -> Any:
 def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
     """Replace the arrays of those states that are kept in files by tickets."""
     tickets = {n: ConfigRecord(asdict(s.ticket)) for n, s in states.items() if isinstance(s, FileState)}
-    message.content = RecordDict({**message.content, **tickets})
+    message.content = fill(RecordDict(), {**entries(message.content), **tickets})
 
 
 _NO_TRAFFIC = (OWN_CONTROL, MEMORY)

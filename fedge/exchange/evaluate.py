@@ -192,7 +192,8 @@ def evaluate_reply(
     values = marked(values, LEAVING)
     if work is not None:
         values.update(about_itself(work))
-    return Message(RecordDict({METRICS: fill(MetricRecord(), values)}), reply_to=message)
+    metrics = fill(MetricRecord(), values)
+    return Message(fill(RecordDict(), {METRICS: metrics}), reply_to=message)
 
 
 def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0) -> EvaluateReply:

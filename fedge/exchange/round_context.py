@@ -1,7 +1,7 @@
 """Round context in every train and evaluate message: where the run stands."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from flwr.app import ConfigRecord, Message, MetricRecord
 
@@ -89,13 +89,16 @@ class RoundContext:
     @staticmethod
     def of(message: Message) -> "RoundContext":
         """Read the round context of a train or evaluate message; other entries of its record are ignored."""
-        record = config_of(message)
-        values: dict[str, Any] = {
-            name: record[name]
-            for name in RoundContext.__dataclass_fields__
-            if name not in (*_NUMBERS, *_SELDOM) or (name in record and name not in _NUMBERS)
-        }
-        return RoundContext(**values, **{name: tuple(record.get(name, ())) for name in _NUMBERS})  # type: ignore[arg-type]
+        record = entries(config_of(message))
+        values = {name: record[name] for name in _ALWAYS}
+        values.update({name: record[name] for name in _SELDOM if name in record})
+        values.update({name: tuple(record[name]) for name in _NUMBERS if name in record})
+        return RoundContext(**values)
+
+
+_ALWAYS = tuple(
+    name for name in RoundContext.__dataclass_fields__ if name not in (*_NUMBERS, *_SELDOM)
+)  # as many fields as there are, looked up in each of thousands of messages
 
 
 def is_of_version(reply: Message, question: Message) -> bool:

@@ -167,7 +167,7 @@ def train_reply(
         content[KEPT] = kept_record(kept, lost)
     if memory is not None:
         content[MEMORY] = to_record(memory)
-    return Message(RecordDict({**marked(content, LEAVING), METRICS: metrics}), reply_to=message)
+    return Message(fill(RecordDict(), {**marked(content, LEAVING), METRICS: metrics}), reply_to=message)
 
 
 def read_train(reply: Message, folder: Path | None = None) -> TrainReply:

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import psutil
@@ -28,7 +29,13 @@ _LARGEST = 2.0**53
 
 def is_client_app() -> bool:
     """Whether this process is a ClientApp that a SuperNode has had started."""
-    return Path(sys.argv[0]).stem == _CLIENT_APP if sys.argv else False
+    return bool(sys.argv) and _stem(sys.argv[0]) == _CLIENT_APP
+
+
+@lru_cache(maxsize=4)
+def _stem(program: str) -> str:
+    """Name of a program without its folder and ending; asked for at every call of a client."""
+    return Path(program).stem
 
 
 def lasting_process() -> int:

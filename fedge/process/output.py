@@ -11,6 +11,7 @@ Native code's writes to descriptors pass by here; `fedge node` bounds them, too.
 """
 
 import logging
+import os
 import re
 import sys
 import threading
@@ -18,7 +19,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedge.process.client_app import is_client_app
@@ -92,7 +92,7 @@ _streams: dict[str, "_Bounded"] = {}  # those in place of sys.stdout and sys.std
 
 def _is_alone() -> bool:
     """Whether this process works for one client at a time, and nobody else."""
-    return is_client_app() or (bool(sys.argv) and Path(sys.argv[0]).name == _RAY_WORKER)
+    return is_client_app() or (bool(sys.argv) and os.path.basename(sys.argv[0]) == _RAY_WORKER)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ docs/tables.md is printed from them (`fedge tables`).
 
 import csv
 import io
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO
@@ -22,6 +23,8 @@ ROUND = "global round, from 1"
 def at(path: str) -> Callable[[Any], Any]:
     """Reader of `path`, as "leaf.gate.blend", in an object; None where a step of it is None."""
     names = path.split(".")
+    if len(names) == 1:
+        return operator.attrgetter(path)
 
     def look_up(row: Any) -> Any:
         for name in names:

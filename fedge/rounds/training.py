@@ -157,7 +157,7 @@ class LeafRounds:
 
         per_leaf: dict[int, dict[int, Checked]] = {leaf.index: {} for leaf in training.leaves}
         messages = list(messages)
-        each = in_threads if transport.shared.may_keep else map  # checksums are worth threads
+        each = map if transport.shared.folder is None else in_threads  # checksums are worth threads
         for message, checked in zip(messages, each(checked_one, messages), strict=True):
             client = transport.clients.partition(message.metadata.src_node_id)
             if isinstance(checked, ReplyRejected):

@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedge.states.averaging import State
 from fedge.states.files import FileState
 
-Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord)
+Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
 
 @cache
