@@ -202,12 +202,13 @@ docs: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python -m tools.notebooks
 
-# what goes to a package index, checked; a tag must name the version (CONTRIBUTING.md). The wheel has no native
-# step: an index takes libraries only if they are built for all Linuxes; who installs the sdist gets one
+# what goes to a package index, checked; a tag must name the version (CONTRIBUTING.md): the source distribution, a wheel
+# for any system, and one with the native step for all x86-64 Linuxes, where this is one (tools/manylinux.py)
 dist: docs
 	$(BIN)/python -m tools.tagged
 	rm -rf dist
 	FEDGE_WHEEL=index $(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m tools.manylinux dist
 	$(BIN)/python -m twine check --strict dist/*
 
 # a fresh environment, the wheel, an empty folder: what somebody does who has never seen Fedge

