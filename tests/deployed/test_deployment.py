@@ -16,6 +16,10 @@ from fedge.launch.deal import deal_into
 from fedge.link.certificates import Wanted, make_certificates
 
 NODES = 2  # three in the soak tests
+METHOD = {
+    "train.algorithm": "ditto", "scaffold.enabled": False, "scaffold.levels": 1, "num-server-rounds": 2,
+    "report": False,
+}  # fmt: skip
 
 pytestmark = pytest.mark.whole_runs
 
@@ -43,13 +47,19 @@ def carried_out(tmp_path_factory):
         stranger = deployment.start_supernode(
             0, NODES, folder / "dealt" / "client-0", name="stranger", certs=folder / "others"
         )
-        done = subprocess.run(
-            [str(BIN / "fedge"), "run", ".", "deployed", "-c", 'run-name="there"'],
-            cwd=deployment.app, env=deployment.environment(folder / "user", SEED="3"),
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        done = run_deployed(deployment, 'run-name="there"')
         deployment.stranger = stranger.poll()
+        words = " ".join(f"{key}={json.dumps(value)}" for key, value in METHOD.items())
+        deployment.method = run_deployed(deployment, f'run-name="method" {words}')
     return deployment, done, options
+
+
+def run_deployed(deployment, options):
+    return subprocess.run(
+        [str(BIN / "fedge"), "run", ".", "deployed", "-c", options],
+        cwd=deployment.app, env=deployment.environment(deployment.folder / "user", SEED="3"),
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
 
 
 def test_the_run_ends_well_and_its_folder_is_where_it_was_started(carried_out):
@@ -72,6 +82,19 @@ def test_the_bits_are_those_of_a_run_in_process(carried_out):
     there = comparable(deployment.app / "runs" / "there")
     for name in ("global", "leaf", "clients", "confusion", "models"):
         assert there[name] == here[name], name
+
+
+def test_a_method_whose_memory_stays_with_the_nodes_has_the_bits_of_a_run_in_process(carried_out):
+    """Ditto: each node's own model lies on its machine, and nowhere else."""
+    deployment, _, options = carried_out
+    assert deployment.method.returncode == 0, deployment.method.stdout + deployment.method.stderr
+    given = {**options, **METHOD, "runs-dir": str(deployment.folder / "here")}
+    here, folder = carry_out(given, "method"), deployment.app / "runs" / "method"
+    there = comparable(folder)
+    for name in ("global", "leaf", "clients", "confusion", "models"):
+        assert there[name] == here[name], name
+    assert not list(folder.rglob("client-*"))
+    assert len(list((deployment.folder / "state").rglob("client-*"))) == NODES
 
 
 def test_nodes_say_with_their_replies_what_they_hold(carried_out):

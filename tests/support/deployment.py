@@ -111,7 +111,8 @@ class Deployment:
         kept = {key: value for key, value in os.environ.items() if key != "SEED"}
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", KEEP_ENVIRONMENT: "1"}
-        return kept | quiet | {"PATH": path, MARK: self.mark, "FLWR_HOME": str(home)} | more
+        folders = {"FLWR_HOME": str(home), "XDG_STATE_HOME": str(self.folder / "state")}
+        return kept | quiet | folders | {"PATH": path, MARK: self.mark} | more
 
     def start(self, name, words, **more):
         """Start a program of this environment; its output goes to NAME.log."""
