@@ -253,3 +253,59 @@ def test_a_slurm_job_starts_a_cloud_and_its_leaf_servers(slurm):
     assert [(leaf.leaf, leaf.once, leaf.workers) for leaf in leaves] == [(n, True, 2) for n in range(3)]
     assert cloud.run_config == ["fedge:fedge", "hierarchy.num-servers=3"]
     assert {leaf.cloud.rpartition(":")[2] for leaf in leaves} == {cloud.leaves.rpartition(":")[2]}
+
+
+def made_for_the_user():
+    """Folders that the image's user can write, as its Dockerfile makes them."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    (made, owned) = re.search(r"mkdir -p (\S+(?: \S+)*) && chown -R fedge (\S+)", dockerfile).groups()
+    return [folder for folder in made.split() if folder.startswith(owned)]
+
+
+@pytest.mark.parametrize("name", ["compose.yml", "superlink.yml"])
+def test_volumes_of_compose_are_writable_by_the_image_s_user(name):
+    """A new volume takes its owner from the folder of the image that it covers; another one is root's."""
+    compose = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+    for service in compose["services"].values():
+        mounts = [volume.split(":") for volume in service["volumes"]]
+        volumes = {mount[0]: mount[1] for mount in mounts if not mount[0].startswith(".")}
+        assert set(volumes.values()) <= set(made_for_the_user())
+        assert volumes.keys() <= compose["volumes"].keys()
+        assert all(mount[2:] == ["ro"] for mount in mounts if mount[0].startswith(".")), "the host's are read"
+
+
+def test_the_memory_of_a_method_lies_on_a_volume_of_its_node():
+    """In the container or pod itself it would go with it, and its client fail in every round."""
+    services = yaml.safe_load((DEPLOY / "superlink.yml").read_text(encoding="utf-8"))["services"]
+    for name in (name for name in services if name.startswith("node")):
+        place = services[name]["environment"]["XDG_STATE_HOME"]
+        assert f"{name}:{place}" in services[name]["volumes"]
+    text = (DEPLOY / "kubernetes" / "superlink.yml").read_text(encoding="utf-8")
+    (pod,) = [
+        one["spec"]["template"]["spec"]
+        for one in yaml.safe_load_all(text)
+        if one["metadata"]["name"] == "fedge-node"
+    ]
+    (container,) = pod["containers"]
+    (place,) = [one["value"] for one in container["env"] if one["name"] == "XDG_STATE_HOME"]
+    assert place in [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "own"]
+
+
+def test_all_files_start_one_image_and_no_other():
+    """By the name under which the Dockerfile's first lines build it."""
+    (built,) = re.findall(r"docker build -t (\S+)", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    named = set()
+    for file in (file for file in FILES if file.suffix == ".yml"):
+        named |= set(re.findall(r"^\s*image: (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE))
+    assert {name.partition(":")[0] for name in named} == {built}
+
+
+def test_every_task_of_a_slurm_job_gets_its_cores():
+    """From Slurm 22.05 on srun does not take them over from sbatch."""
+    script = (DEPLOY / "slurm" / "leaf-servers.sh").read_text(encoding="utf-8")
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    given = re.findall(r"^#SBATCH --(\S+?)=(\S+)$", script, re.MULTILINE)
+    assert dict(given).keys() >= {"ntasks", "cpus-per-task", "time"}
+    commands = [line for line in script.splitlines() if re.match(r"\s*srun ", line)]
+    assert commands
+    assert [line for line in commands if '--cpus-per-task="$SLURM_CPUS_PER_TASK"' not in line] == []

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cryptography import x509
 
+from fedge.client.memory import own_folder
 from fedge.config.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
@@ -27,7 +28,6 @@ _LITTLE_MIB = 1024
 _TESTED = (1, 25)  # that has one port more for all, loses messages, and needs cryptography below 45
 _UNSYNCHRONISED = 5  # TIME_ERROR of <sys/timex.h>
 _TIMEX_BYTES = 512  # more than struct timex has anywhere
-_MEMORIES = Path(".local", "state", "fedge")
 
 
 def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
     yield of_clock()
     yield from of_certificates(options.certs)
     yield from of_servers(options)
-    yield from of_places((Path.cwd(), Path.home() / _MEMORIES, Path(tempfile.gettempdir())))
+    yield from of_places((Path.cwd(), own_folder({}), Path(tempfile.gettempdir())))
 
 
 def of_versions() -> Finding:
