@@ -81,6 +81,27 @@ def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, addr
     assert comparable(outcome.folder)["models"] == wanted["models"]
 
 
+def test_a_run_with_owners_goes_on_without_a_leaf_server_that_is_gone(tmp_path, certificates, address):
+    """The checkpoint knows what its clients told: the scale, and the data's fingerprint, are as before."""
+    _config, of_cloud, make = owned(
+        tmp_path, levels=1, gate__enabled=False, cluster__enabled=False, num_server_rounds=2,
+        guard__start_timeout=3.0, guard__start_clients=6,
+    )  # fmt: skip
+    first = {**of_cloud, "run-name": "there", "num-server-rounds": 1, "guard.start-timeout": 60.0}
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        before, _ = cloud(first, address, certificates, owners=True)
+    assert before.status == "completed", before.reason
+    data = read_manifest(before.folder)["data"]
+    with in_threads(address, certificates, tmp_path, leaves=2, make_host=make):
+        outcome, said = cloud(of_cloud, address, certificates, resume=str(before.folder), owners=True)
+    assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
+    assert "3 of 9 clients are not there (partition 6, 7, 8)" in said
+    assert read_manifest(outcome.folder)["data"] == data
+    rows = load_run(outcome.folder).clients
+    trained = rows.filter((rows["global_round"] == 2) & (rows["leaf"] < 2))["train_loss"]
+    assert trained.drop_nulls().len() == 4  # one client of each leaf is unseen
+
+
 METHODS = {
     "ditto": {"train__algorithm": "ditto"},
     "uplink": {"uplink__clients": "top-k", "uplink__clients_args": '{"share": 0.25}'},
