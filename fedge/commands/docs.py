@@ -45,7 +45,7 @@ def page_files() -> dict[str, Path]:
         ConfigError: the installation lacks them.
     """
     top = packaged_folder()
-    found = {path.stem: path for path in sorted((top / "docs").glob("*.md"))}
+    found = {path.stem: path for path in sorted((top / "docs").glob("*.md"), key=lambda path: path.stem)}
     readme = found.pop(_HOME, top / "README.md")
     if not found or not readme.is_file():
         raise ConfigError(

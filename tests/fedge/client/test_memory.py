@@ -25,11 +25,11 @@ def test_versions_stay_as_long_as_the_server_needs_them(tmp_path):
     for leaf_round in (1, 2, 3, 4):
         before = kept.get(leaf_round - 1)
         place = MemoryPlace(run=RUN, kept=before, keep=True, needed=(2,) if leaf_round > 2 else ())
-        kept[leaf_round] = keep_memory(place, 5, leaf_round, state(leaf_round), {}, node)
+        kept[leaf_round] = keep_memory(place, 5, leaf_round, state(leaf_round), {}, node)[0]
     assert there(tmp_path) == [2, 3, 4]
     assert memory_in(MemoryPlace(run=RUN, kept=kept[3]), 5, node)[0]["v"].tolist() == [3.0] * 3
     undone = MemoryPlace(run=RUN, kept=kept[2], keep=True)
-    again = keep_memory(undone, 5, 3, state(30), {}, node)
+    again = keep_memory(undone, 5, 3, state(30), {}, node)[0]
     assert there(tmp_path) == [2, 3]
     assert memory_in(MemoryPlace(run=RUN, kept=again), 5, node)[0]["v"].tolist() == [30.0] * 3
 
@@ -39,7 +39,7 @@ def test_what_an_uplink_could_not_send_lies_beside_the_method_s_memory(tmp_path)
     node, waits = {KEY: str(tmp_path)}, {"w": np.array([0.5, -1.0])}
     for leaf_round, memory in ((1, packed(state(7), "memory")), (2, {})):
         place = MemoryPlace(run=RUN, keep=True)
-        kept = keep_memory(place, 5, leaf_round, memory, waits, node)
+        kept = keep_memory(place, 5, leaf_round, memory, waits, node)[0]
         own, found = memory_in(MemoryPlace(run=RUN, kept=kept), 5, node)
         assert found["w"].tolist() == [0.5, -1.0]
         assert sorted(own) == (["v"] if memory else [])
@@ -48,7 +48,7 @@ def test_what_an_uplink_could_not_send_lies_beside_the_method_s_memory(tmp_path)
 def test_a_lost_memory_is_begun_anew_only_where_it_is_the_client_s_own(tmp_path):
     """In a run's folder it is an error, as before."""
     node = {KEY: str(tmp_path / "own")}
-    kept = keep_memory(MemoryPlace(run=RUN, keep=True), 0, 1, state(1), {}, node)
+    kept = keep_memory(MemoryPlace(run=RUN, keep=True), 0, 1, state(1), {}, node)[0]
     assert memory_or_lost(MemoryPlace(run=RUN, kept=kept), 0, node)[2] == ""
     for file in (tmp_path / "own").rglob("*.safetensors"):
         file.unlink()
