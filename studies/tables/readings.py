@@ -11,6 +11,7 @@ import polars as pl
 from fedge.records.reader import RunData
 from studies.measures import Read, last
 
+TRUE_OR_FALSE = frozenset({"collapsed"})
 BELOW = 0.2  # twice chance of ten classes: a model of less has collapsed
 
 

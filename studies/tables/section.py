@@ -5,14 +5,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from scipy.special import betaincinv
+
 from fedge.records.reader import load_run
 from fedge.report.comparison.groups import Group, seed_of
-from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.statistics import LEVEL, Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.summary import comparisons
 from studies.result_tables import markdown
-from studies.tables.readings import diverged, minutes, reading
+from studies.tables.readings import TRUE_OR_FALSE, diverged, minutes, reading
 from studies.tables.reported import PERCENT, Claim, Measure, Reported, read_reported
 from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files
 
@@ -154,7 +156,7 @@ def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
     first, reference = measures[0], comparison.groups[0]
     rows = []
     for group in comparison.groups:
-        cells = [_with_interval(over_runs(group, m), m) for m in measures]
+        cells = [cell(group, measure) for measure in measures]
         apart = None
         if group is not reference:
             apart = paired(by_seed(group, first.name), by_seed(reference, first.name))
@@ -165,6 +167,28 @@ def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
     titles = [m.title for m in measures]
     heads = (comparison.title, titles[0], f"minus {reference.label}", *titles[1:], "seeds", "min")
     return markdown(heads, rows)
+
+
+def cell(group: Group, measure: Measure) -> str:
+    """A mean with its interval, or of a reading that is true or false how many runs have it."""
+    if measure.name not in TRUE_OR_FALSE:
+        return _with_interval(over_runs(group, measure), measure)
+    found = by_seed(group, measure.name)
+    return counted(int(sum(found.values())), len(found)) if found else _NOTHING
+
+
+def counted(count: int, of: int) -> str:
+    """How many of how many, with the 95 % interval of Clopper and Pearson 1934 in percent.
+
+    >>> counted(2, 3)
+    '2 of 3 (9 to 99 %)'
+    >>> counted(0, 3)
+    '0 of 3 (0 to 71 %)'
+    """
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, of - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
+    return f"{count} of {of} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def claimed(found: Sequence[Comparison], claim: Claim) -> list[list[str]]:

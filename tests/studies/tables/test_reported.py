@@ -41,3 +41,19 @@ def test_a_measure_that_is_unknown_is_named(tmp_path):
     (tmp_path / FILE).write_text('title = "t"\nsource = "s"\n[[measures]]\nname = "best"\ntitle = "best"\n')
     with pytest.raises(ValueError, match=r"must be one of .* but is 'best'"):
         read_reported(tmp_path)
+
+
+def test_seconds_and_joules_of_hierfavg_are_the_same_rounds_but_for_one_row():
+    """A step .024 s and .0024 J, an upload .1233 s and .0616 J, the cloud ten uploads away."""
+    seconds, joules, _ = read_reported(HERE / "hierfavg").measures
+    apart = {}
+    for where, row in seconds.reported.items():
+        for kappa, (total,) in row.items():
+            steps, uploads = map(int, kappa.split("-"))
+            by_time = total / (uploads * (steps * 0.024 + 0.1233) + 1.233)
+            by_energy = joules.reported[where][kappa][0] / (uploads * (steps * 0.0024 + 0.0616))
+            apart[where, kappa] = by_time / by_energy
+    worst = max(apart, key=lambda row: abs(apart[row] - 1))
+    assert worst == ("edge-iid", "15-4")
+    assert apart.pop(worst) == pytest.approx(56.0 / 25.9, rel=0.01)
+    assert all(ratio == pytest.approx(1, abs=0.051) for ratio in apart.values())

@@ -11,7 +11,7 @@ from fedge import from_images
 from fedge.cli import main as fedge
 from fedge.report.comparison.statistics import Estimate
 from studies.tables.reported import Measure
-from studies.tables.section import INSIDE, OUTSIDE, order, section, verdict
+from studies.tables.section import INSIDE, OUTSIDE, counted, order, section, verdict
 
 HEAD = """
 [sweep]
@@ -92,6 +92,14 @@ def test_a_number_that_no_run_reached_has_no_verdict():
 )
 def test_an_order_needs_an_interval(low, high, found):
     assert order(Estimate(0.1, 0.1, low, high, 3)) == found
+
+
+@pytest.mark.parametrize(
+    ("count", "found"), [(0, "0 of 3 (0 to 71 %)"), (2, "2 of 3 (9 to 99 %)"), (3, "3 of 3 (29 to 100 %)")]
+)
+def test_counts_have_exact_intervals(count, found):
+    """1 − .025^(1/3) = .708; of two the binomial's tails: 3 p² (1 − p) + p³ = .025 at p = .094."""
+    assert counted(count, 3) == found
 
 
 def mean_and_ends(values):
