@@ -121,8 +121,12 @@ def _own_value(value: Any) -> Any:
 
 
 def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
-    """Replace the arrays of those states that are kept in files by tickets."""
-    tickets = {n: ConfigRecord(asdict(s.ticket)) for n, s in states.items() if isinstance(s, FileState)}
+    """Replace the arrays of those states that are kept in files by tickets, where a file has one."""
+    tickets = {
+        name: ConfigRecord(asdict(state.ticket))
+        for name, state in states.items()
+        if isinstance(state, FileState) and state.ticket.checksum  # `map_state` gives none
+    }
     message.content = fill(RecordDict(), {**entries(message.content), **tickets})
 
 

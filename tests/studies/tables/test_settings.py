@@ -88,7 +88,7 @@ def made(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
-    count, classes = max(12_000, 200 * recipe.users), 6 if recipe.source == "hhar" else 10
+    count, classes = max(40_000, 200 * recipe.users), 6 if recipe.source == "hhar" else 10
     users = [f"user-{n % max(1, recipe.users):04d}" for n in range(count)]
     shape = {"mnist": (8, 8) if recipe.users > 100 else (16, 16), "cifar10": (3, 16, 16), "hhar": (3, 32)}[
         recipe.source
