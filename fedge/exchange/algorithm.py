@@ -16,6 +16,7 @@ from fedge.config.option import shown
 from fedge.exchange.content import MEMORY, arrays_of
 from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
+from fedge.states.files import can_hold
 from fedge.states.memory import Kept
 from fedge.states.named import form_of
 from fedge.states.records import from_record, to_record
@@ -195,7 +196,13 @@ def read_memory_of(reply: Message) -> State | None:
         return None
     if not isinstance(record, ArrayRecord):
         raise TypeError(f"a {MEMORY} must be arrays, but is {type(record).__name__}")
-    return arrays_of(reply, MEMORY)
+    memory = arrays_of(reply, MEMORY) or {}
+    for name, array in memory.items():
+        if not can_hold(name, array):
+            raise TypeError(f"a {MEMORY} must be of what a file can hold, but {shown(name)} is {array.dtype}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"a {MEMORY} must be finite, but {shown(name)} is not")
+    return memory
 
 
 def other_extra(extra: State, wanted: Form) -> str:

@@ -25,7 +25,6 @@ from fedge.exchange.failure import rejected, words_of
 from fedge.exchange.train import TrainReply, read_train
 from fedge.metrics.scores import counts_of
 from fedge.states.averaging import State, batches
-from fedge.states.files import can_hold
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 from fedge.training.passes import windows_seen
@@ -213,16 +212,6 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
     keeps, carries = (task.keeps, False) if not task.carries else (False, task.keeps)
     if (reply.kept is not None) != keeps or (reply.memory is not None) != carries:
         raise ReplyRejected("other entries", "a memory that is missing, or that nobody asked for")
-    for name, array in (reply.memory or {}).items():
-        _check_memory(name, array)
-
-
-def _check_memory(name: str, array: np.ndarray) -> None:
-    """Raise ReplyRejected unless an array of a memory is one that a file can hold, of finite numbers."""
-    if not can_hold(name, array):
-        raise ReplyRejected("other entries", f"memory {shown(name)} is of {array.dtype}"[:200])
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ReplyRejected("not finite", f"memory {shown(name)}"[:200])
 
 
 def _is_number(value: float) -> bool:
