@@ -27,6 +27,17 @@ def owned(tmp_path, levels=2, **changes):
     return config, {**config, "data.path": "nowhere.npz"}, partial(host_of_owners, dealt=tmp_path / "dealt")
 
 
+def stopped_and_resumed(of_cloud, address, certificates, folder, between=lambda: None):
+    """Carry out one round, then the rest in a run that goes on; `between` is called when it stands still."""
+    half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
+    first, _ = cloud(half, address, certificates, owners=True)
+    assert first.status == "completed", first.reason
+    between()
+    runs = str(folder / "runs" / "there")
+    outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+    return outcome
+
+
 class Forgetful:
     """A leaf server that is a new process after so many orders: it knows its folder, and its nodes."""
 
@@ -72,11 +83,7 @@ def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, addr
     config, of_cloud, make = owned(tmp_path, num_server_rounds=3, checkpoint__every=1)
     wanted = carry_out(config, "here")
     with in_threads(address, certificates, tmp_path, make_host=make):
-        half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
-        first, _ = cloud(half, address, certificates, owners=True)
-        assert first.status == "completed", first.reason
-        runs = str(tmp_path / "runs" / "there")
-        outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+        outcome = stopped_and_resumed(of_cloud, address, certificates, tmp_path)
     assert outcome.status == "completed", outcome.reason
     assert comparable(outcome.folder)["models"] == wanted["models"]
 
@@ -120,11 +127,7 @@ def test_memories_of_owners_behind_leaf_servers_give_the_same_bits(
     )
     wanted = carry_out(config, "here")
     with in_threads(address, certificates, tmp_path, make_host=make):
-        half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
-        first, _ = cloud(half, address, certificates, owners=True)
-        assert first.status == "completed", first.reason
-        runs = str(tmp_path / "runs" / "there")
-        outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+        outcome = stopped_and_resumed(of_cloud, address, certificates, tmp_path)
     assert outcome.status == "completed", outcome.reason
     found = comparable(outcome.folder)
     assert [name for name in TABLES if found[name] != wanted[name]] == []
@@ -142,12 +145,12 @@ def test_a_memory_that_an_owner_lost_behind_a_leaf_server_is_named(
     changes = {"scaffold__enabled": False, "train__model": "mlp-tiny", **METHODS["ditto"]}
     _, of_cloud, make = owned(tmp_path, levels=1, num_server_rounds=2, checkpoint__every=1, **changes)
     with in_threads(address, certificates, tmp_path, make_host=make):
-        half = {**of_cloud, "run-name": "there", "num-server-rounds": 1}
-        cloud(half, address, certificates, owners=True)
-        for folder in (tmp_path / "state").rglob("client-000001"):
-            shutil.rmtree(folder)
-        runs = str(tmp_path / "runs" / "there")
-        outcome, _ = cloud(of_cloud, address, certificates, resume=runs, owners=True)
+
+        def lose():
+            for folder in (tmp_path / "state").rglob("client-000001"):
+                shutil.rmtree(folder)
+
+        outcome = stopped_and_resumed(of_cloud, address, certificates, tmp_path, between=lose)
     assert outcome.status == "partial", outcome.reason
     run = load_run(outcome.folder)
     assert run.rounds["failures"].to_list() == [None, "memory lost 1"]
