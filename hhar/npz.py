@@ -13,13 +13,12 @@ import zipfile
 from collections.abc import Sequence
 from typing import IO, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from hhar.npy import Header, read_array, read_header
 from hhar.overlap import overlapping
 
 _AS_NUMPY_WRITES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_MAX_HEADER_BYTES = 10_000
 SMALL_BYTES = 256 << 20  # arrays of zeros up to here harm nobody
 MAX_RATIO = 50  # beyond that; sensor noise and images compress 1 to 10 times, a column of names more
 
@@ -74,21 +73,20 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -
     if member.compress_type not in _AS_NUMPY_WRITES:
         raise NpzError(f"{name} must be stored or deflated, as numpy writes it, is of another compression")
     with archive.open(member) as stream:
-        _check_header(stream, member.file_size, name)
-    with archive.open(member) as stream:
-        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-    return array
+        header = _checked_header(stream, member.file_size, name)
+        return read_array(stream, header)
 
 
-def _check_header(stream: IO[bytes], member_bytes: int, name: str) -> None:
-    """Refuse an array that is pickled or that its member cannot hold."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    if version not in ((1, 0), (2, 0)):
-        raise NpzError(f"{name} must be of npy version 1.0 or 2.0, is {version[0]}.{version[1]}")
-    shape, _, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
+def _checked_header(stream: IO[bytes], member_bytes: int, name: str) -> Header:
+    """Header of an array that is neither pickled nor larger or smaller than its member."""
+    try:
+        header = read_header(stream)
+    except ValueError as error:
+        raise NpzError(f"{name}: {error}") from error
+    shape, _, dtype = header
     if dtype.hasobject:
         raise NpzError(f"{name} must be a plain array, holds pickled objects, which are never loaded")
     says, holds = math.prod(shape) * dtype.itemsize, member_bytes - stream.tell()
     if min(shape, default=0) < 0 or says != holds or dtype.itemsize == 0 < math.prod(shape):
         raise NpzError(f"{name} must be as large as its header says, {says} bytes {shape}, holds {holds}")
+    return header

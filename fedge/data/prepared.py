@@ -30,6 +30,7 @@ from fedge.data.scenario import Change
 from fedge.states.averaging import State
 from fedge.states.files import map_state, write_state
 from hhar import synthetic_windows
+from hhar.npy import map_array
 from hhar.windows.join import join, source_names
 from hhar.windows.window_file import (
     WindowFileError,
@@ -373,10 +374,7 @@ def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
 def _map_folder(folder: str, identity: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
     index = json.loads((Path(folder) / _INDEX).read_text())
-    # plain arrays on the mapping: np.memmap repeats its bookkeeping for every slice
-    x = np.load(Path(folder) / "x.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    y = np.load(Path(folder) / "y.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    return x, y, index
+    return map_array(Path(folder) / "x.npy"), map_array(Path(folder) / "y.npy"), index
 
 
 def open_client(folder: str, partition_id: int, global_round: int = 1) -> ClientData:

@@ -44,7 +44,7 @@ def there(tmp_path_factory):
         done = subprocess.run(
             [str(BIN / "fedge"), "run", ".", "deployed", "-c", 'run-name="there"'],
             cwd=deployment.app, env=deployment.environment(folder / "user", SEED="3"),
-            capture_output=True, text=True, timeout=300, check=False,
+            capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return deployment.app / "runs" / "there", options

@@ -58,7 +58,7 @@ def run_deployed(deployment, options):
     return subprocess.run(
         [str(BIN / "fedge"), "run", ".", "deployed", "-c", options],
         cwd=deployment.app, env=deployment.environment(deployment.folder / "user", SEED="3"),
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def at_once(folder, commands):
         )
         for words in commands
     ]  # fmt: skip
-    said = [process.communicate(timeout=300)[0] for process in started]
+    said = [process.communicate(timeout=900)[0] for process in started]
     return [(process.returncode, words) for process, words in zip(started, said, strict=True)]
 
 

@@ -79,7 +79,7 @@ def carried_out(*words):
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     name = "flower" if "flower" in words else "inprocess"
     command = [Path(sys.executable).parent / "fedge", "run", ".", "-c", f'run-name="{name}"', *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = Path("runs") / name
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -51,7 +51,7 @@ def broken_fedge(fault, *words):
     return [sys.executable, "-c", code, *map(str, words)]
 
 
-def finish(command, timeout=300, **options):
+def finish(command, timeout=900, **options):
     """Run a command to its end."""
     env = options.pop("env", None) or environment()
     return subprocess.run(

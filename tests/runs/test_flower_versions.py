@@ -51,7 +51,7 @@ def fedge(python, tmp_path, *words, cwd=ROOT, **variables):
     environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", PYTHONPATH=str(ROOT))
     command = [python, "-m", "fedge.cli", *map(str, words)]
     return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
 
 

@@ -52,7 +52,7 @@ def alone(tmp_path_factory, data):
     """Results of each configuration with a process for itself."""
     runs = tmp_path_factory.mktemp("alone")
     more = {"num-server-rounds": ROUNDS, "runs-dir": str(runs), "data.path": str(data)}
-    subprocess.run([sys.executable, "-c", ALONE, str(SUPPORT), json.dumps(more)], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", ALONE, str(SUPPORT), json.dumps(more)], check=True, timeout=900)
     return {name: results(runs / name) for name in CONFIGURATIONS}
 
 

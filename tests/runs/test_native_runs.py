@@ -31,7 +31,7 @@ def on_ray(runs, name, folder, config):
     """Carry out a configuration by Flower on Ray."""
     options = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
     with RayRun(folder, "run", str(ROOT), "-c", f"{options} runs-dir='{runs}' run-name='{name}'") as run:
-        run.process.wait(timeout=300)
+        run.process.wait(timeout=900)
     assert manifest(runs / name)["status"] == "completed", run.output
 
 

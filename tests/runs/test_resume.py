@@ -68,7 +68,7 @@ def test_killed_in_the_middle_of_a_checkpoint(tmp_path, name, call, goes_on_afte
     overrides = write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})
     module = "run.snapshot" if name == "prune" else "states.checkpoint"
     process = start(KILL.format(module=module, name=name, call=call), "run", ".", "-c", overrides)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == -signal.SIGKILL, output
     folder = tmp_path / "runs" / "killed"
     assert rounds_done(folder) == 2
@@ -87,7 +87,7 @@ def test_a_living_run_is_not_resumed(tmp_path):
     folder = tmp_path / "killed"
     wait_until(lambda: rounds_done(folder) > 1, process, "round 2")
     second = start("", "resume", str(folder))
-    output, _ = second.communicate(timeout=300)
+    output, _ = second.communicate(timeout=900)
     assert (second.returncode, output.count("\n")) == (4, 1)
     assert "is still going on; wait or stop it" in output
     done = rounds_done(folder)
@@ -123,7 +123,7 @@ def test_many_at_once(tmp_path):
 def together(commands):
     """Carry out `fedge WORDS…` side by side; returns (exit code, output) of each."""
     processes = [start("", *words) for words in commands]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    outputs = [process.communicate(timeout=900)[0] for process in processes]
     return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
 
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_ends_the_run_in_one_line(tmp_path, module, name, li
     config = {**tiny(), "num-server-rounds": 5, "runs-dir": str(tmp_path / "runs")}
     code = LIMIT.format(module=module, name=name, limit=limit)
     process = start(code, "run", ".", "-c", write_overrides(tmp_path, config))
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=900)
     assert process.returncode == 4, output
     lines = [line for line in output.splitlines() if line.startswith("fedge: ") and telling in line]
     assert len(lines) == 1, output
@@ -239,7 +239,7 @@ def test_a_small_disk_that_fills_up(small_disk, tmp_path):
     config = {**tiny(), "num-server-rounds": 5, "runs-dir": str(small_disk)}
     ballast, folder = small_disk / "ballast", small_disk / "killed"
     process = start(FILL.format(ballast=str(ballast)), "run", ".", "-c", write_overrides(tmp_path, config))
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=900)
     assert rounds_done(folder) == 3
     assert process.returncode == 4, output
     assert "No space left on device" in output

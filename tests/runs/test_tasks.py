@@ -57,7 +57,7 @@ def test_both_engines_have_the_same_bits(name):
     found = []
     for engine in ("inprocess", "flower"):
         words = ["run", "--engine", engine, *said, "-c", f'run-name="{engine}" report=false']
-        ended = subprocess.run([fedge, *words], capture_output=True, text=True, timeout=300, check=False)
+        ended = subprocess.run([fedge, *words], capture_output=True, text=True, timeout=900, check=False)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         found.append(result(load_run(Path("runs") / engine)))
     assert found[0] == found[1]

@@ -188,7 +188,7 @@ def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path, where):
     process = subprocess.run(
         ["sh", "-c", line.replace("; echo", f" {where}; echo") if "|" not in where else line + where,
          sys.executable, config, str(tmp_path / "code")],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300, check=False,
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert process.stderr == ""
     assert (tmp_path / "code").read_text() == "0\n"

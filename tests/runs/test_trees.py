@@ -124,7 +124,7 @@ def test_killed_at_every_tier_it_goes_on_exactly(tmp_path, tree, kills):
     for module, kind, name, path, per_round in kills:
         code = KILL.format(module=module, kind=kind, name=name, path=path, per_round=per_round)
         process = start(code, *words)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=900)
         assert process.returncode == -signal.SIGKILL, output
         assert checkpoints(folder / "checkpoints")
         words = ["resume", str(folder)]

@@ -62,7 +62,7 @@ def write_overrides(tmp_path, config):
     return str(overrides)
 
 
-def start(program, *words, seed="5", timeout=300, mark=""):
+def start(program, *words, seed="5", timeout=900, mark=""):
     """Run a program of this environment in the project's folder; `mark` is on all that it starts."""
     bin_folder = str(Path(sys.executable).parent)
     environment = {**os.environ, "SEED": seed, "PATH": bin_folder + os.pathsep + os.environ["PATH"]}

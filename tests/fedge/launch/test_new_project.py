@@ -50,12 +50,12 @@ def test_the_tests_of_a_project_with_a_method_pass(tmp_path):
     """They fail where the method has no personal models."""
     new_project(tmp_path / "mine", method=True)
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "own"]
-    done = subprocess.run(tests, cwd=tmp_path / "mine", capture_output=True, text=True, timeout=300)
+    done = subprocess.run(tests, cwd=tmp_path / "mine", capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
     code = tmp_path / "mine" / "mine" / "algorithm.py"
     code.write_text(code.read_text().replace('{"personal": ', '{"other": '))
-    done = subprocess.run(tests, cwd=tmp_path / "mine", capture_output=True, text=True, timeout=300)
+    done = subprocess.run(tests, cwd=tmp_path / "mine", capture_output=True, text=True, timeout=900)
     assert "1 failed" in done.stdout
 
 

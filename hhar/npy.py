@@ -1,0 +1,100 @@
+"""Headers of `.npy` arrays, read without Python's parser.
+
+`numpy.load` parses the header with `ast.literal_eval`, which fails now and then ("AST constructor recursion
+depth mismatch") when threads parse at the same time under Python 3.11 before 3.11.9 and 3.12 before 3.12.3:
+CPython issue 106905. Headers as NumPy writes them are read here by a pattern, all others by NumPy.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import struct
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MAX_HEADER_BYTES = 10_000
+_LENGTHS = {(1, 0): "<H", (2, 0): "<I"}
+_ORDINARY = re.compile(
+    r"\{'descr': '([<>|=]?[a-zA-Z]\d+)', 'fortran_order': (True|False), "
+    r"'shape': \(((?:\d+, )*\d*,?)\), \}\s*"
+)
+
+
+class Header(NamedTuple):
+    """Shape, order and dtype that a header names; the array's bytes follow it."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[Any]
+
+
+def read_header(stream: IO[bytes]) -> Header:
+    """Header of an array of npy version 1.0 or 2.0; the stream stands at the array's first byte afterwards.
+
+    Raises:
+        ValueError: no header, or one of another version, of more than 10,000 bytes, or not of NumPy's form.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in _LENGTHS:
+        raise ValueError(f"must be of npy version 1.0 or 2.0, is {version[0]}.{version[1]}")
+    length_bytes = stream.read(struct.calcsize(_LENGTHS[version]))
+    if len(length_bytes) < struct.calcsize(_LENGTHS[version]):
+        raise ValueError("the header must be whole, is cut")
+    (length,) = struct.unpack(_LENGTHS[version], length_bytes)
+    if length > _MAX_HEADER_BYTES:
+        raise ValueError(f"the header must have at most {_MAX_HEADER_BYTES} bytes, has {length}")
+    header = stream.read(length)
+    if len(header) < length:
+        raise ValueError("the header must be whole, is cut")
+    found = _ORDINARY.fullmatch(header.decode("latin1"))
+    return _by_numpy(version, length_bytes + header) if found is None else _ordinary(found)
+
+
+def _ordinary(found: re.Match[str]) -> Header:
+    """Header of a plain dtype, as NumPy writes it."""
+    shape = tuple(int(length) for length in found[3].replace(" ", "").split(",") if length)
+    return Header(shape, found[2] == "True", np.dtype(found[1]))
+
+
+def _by_numpy(version: tuple[int, int], rest: bytes) -> Header:
+    """Header of any other form: structured dtypes, or as Python 2 wrote it."""
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return Header(*read(io.BytesIO(rest), max_header_size=_MAX_HEADER_BYTES))
+
+
+def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
+    """Array whose header has been read, in its own memory.
+
+    Raises:
+        ValueError: the stream ends before the array does.
+    """
+    flat = np.empty(math.prod(header.shape), dtype=header.dtype)
+    left = memoryview(flat.view(np.uint8)) if flat.nbytes else memoryview(b"")
+    while len(left):
+        part = stream.read(min(len(left), 1 << 20))
+        if not part:
+            raise ValueError(f"must hold {flat.nbytes} bytes, ends {len(left)} before that")
+        left[: len(part)] = part
+        left = left[len(part) :]
+    return flat.reshape(header.shape[::-1]).T if header.fortran_order else flat.reshape(header.shape)
+
+
+def map_array(path: Path) -> NDArray[Any]:
+    """Array of a file, mapped read-only; a plain one, since np.memmap repeats its bookkeeping at each slice.
+
+    Raises:
+        OSError: the file is not there.
+        ValueError: the file is no array, or shorter than its header says.
+    """
+    with path.open("rb") as stream:
+        header = read_header(stream)
+        order = "F" if header.fortran_order else "C"
+        mapped = np.memmap(
+            path, mode="r", dtype=header.dtype, shape=header.shape, offset=stream.tell(), order=order
+        )
+    return mapped.view(np.ndarray)
