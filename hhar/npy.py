@@ -93,8 +93,8 @@ def map_array(path: Path) -> NDArray[Any]:
     """
     with path.open("rb") as stream:
         header = read_header(stream)
-        order = "F" if header.fortran_order else "C"
-        mapped = np.memmap(
-            path, mode="r", dtype=header.dtype, shape=header.shape, offset=stream.tell(), order=order
-        )
-    return mapped.view(np.ndarray)
+        offset = stream.tell()
+    shape = header.shape[::-1] if header.fortran_order else header.shape
+    mapped = np.memmap(path, mode="r", dtype=header.dtype, shape=shape, offset=offset).view(np.ndarray)
+    plain: NDArray[Any] = mapped.T if header.fortran_order else mapped
+    return plain

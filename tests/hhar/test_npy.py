@@ -94,3 +94,9 @@ def test_mapped_arrays_cannot_be_written(tmp_path):
 def test_an_empty_array_is_mapped(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((0, 3), np.float32))
     assert map_array(tmp_path / "x.npy").shape == (0, 3)
+
+
+def test_a_mapped_array_in_fortran_order(tmp_path):
+    array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    np.save(tmp_path / "x.npy", array)
+    np.testing.assert_array_equal(map_array(tmp_path / "x.npy"), array)
