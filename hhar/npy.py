@@ -74,7 +74,8 @@ def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
         ValueError: the stream ends before the array does.
     """
     flat = np.empty(math.prod(header.shape), dtype=header.dtype)
-    left = memoryview(flat.view(np.uint8)) if flat.nbytes else memoryview(b"")
+    unread: Any = flat.view(np.uint8) if flat.nbytes else b""
+    left = memoryview(unread)
     while len(left):
         part = stream.read(min(len(left), 1 << 20))
         if not part:
