@@ -23,16 +23,16 @@ from flwr.clientapp import ClientApp
 
 from fedge import simulate
 from fedge.config.flat import from_run_config
-from fedge.devices.evaluation import Evaluating
+from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.presets import lognormal
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.rules import fedbuff
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.vectors import version_of
-from fedge.devices.world import Hooks, World
+from fedge.devices.world import Listeners, World
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
@@ -80,7 +80,7 @@ def procedure_of(
     who = Population(dict.fromkeys(range(devices), 0), dict.fromkeys(range(devices), 40), frozenset(), 1)
     fleet = lognormal(np.arange(devices), np.random.default_rng(1))
     start = version_of({"w": np.zeros(3286, np.float32)})
-    hooks = Hooks(lambda *_: False, lambda _: None)
+    hooks = Listeners(lambda *_: False, lambda _: None)
     world = World(
         config,
         1,
@@ -93,7 +93,7 @@ def procedure_of(
         LapClock(),
         hooks,
     )
-    return Procedure(world, [Server(start, fedbuff, {"buffer": buffer}, devices)])
+    return Procedure(world, [DeviceServer(start, fedbuff, {"buffer": buffer}, devices)])
 
 
 def cpu_of(procedure: Procedure, events: int) -> tuple[float, int, int]:
@@ -150,7 +150,7 @@ def jobs() -> None:
 
         windows = dict.fromkeys(range(devices), 40)
         ahead = LookAhead(grid, clients, config, contexts, windows, (), waiting, clock)
-        evaluating = Evaluating(grid, clients, contexts, {}, 2, waiting)
+        evaluating = ClockEvaluation(grid, clients, contexts, {}, 2, waiting)
         seconds, _, count = cpu_of(procedure_of(devices, ahead, evaluating, 1), 20_000)
     print(f"{devices} devices: {1e3 * seconds / count:.3f} ms of CPU per job, in all threads")
 

@@ -144,8 +144,8 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
             rows = list(csv.DictReader(table))
         steps = [json.loads(line) for line in (outcome.folder / "clusters.jsonl").read_text().splitlines()]
     planted = manifest["scenario"] or {}
-    verdicts = [step["tests"] for step in steps if step.get("tests")]
-    tests, first = [verdict[0] for verdict in verdicts], verdicts[0] if verdicts else []
+    results = [step["tests"] for step in steps if step.get("tests")]
+    tests, first = [result[0] for result in results], results[0] if results else []
     return {
         "case": name,
         "seed": seed,
@@ -222,9 +222,9 @@ def main() -> None:
                 with options.out.open("a") as lines:
                     lines.write(json.dumps(run) + "\n")
             aris = " ".join("-" if ari is None else f"{ari:.2g}" for ari in run["ari"])
-            verdict = "right" if is_right(run) else "WRONG"
+            result = "right" if is_right(run) else "WRONG"
             looks = f"p {run['p']}; unseen {run['unseen']:.3f}; {run['seconds']} s"
-            print(f"{name} seed {seed}: {verdict}; ARI {aris}; {looks}", flush=True)
+            print(f"{name} seed {seed}: {result}; ARI {aris}; {looks}", flush=True)
     print("\n| case | right | p of the first test |\n|---|---|---|")
     for name in options.cases:
         runs = [run for (case, _), run in known.items() if case == name]

@@ -10,7 +10,7 @@ import torch
 from fedge.config.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
-from fedge.parallel.team import Kind, Team
+from fedge.parallel.team import Team, TeamKind
 from fedge.training.local import TrainResult
 from fedge.training.settings import LocalTraining
 
@@ -51,7 +51,7 @@ def train_together(
     if team is None or team.size != config.processes:
         team = _mine.team = Team(config.processes)
     x, _ = data.train
-    kind = Kind(
+    kind = TeamKind(
         config.model,
         config.arguments("model"),
         tuple(x.shape[1:]),

@@ -19,7 +19,7 @@ from fedge.states.averaging import State
 
 if TYPE_CHECKING:
     from fedge.cloud.memory import CloudMemory
-    from fedge.cloud.step import Hearing, Meeting, Probe
+    from fedge.cloud.step import Meeting, OpenStep, Probe
 
 
 class GroupsByDeals:
@@ -40,7 +40,7 @@ class GroupsByDeals:
     @property
     def labels(self) -> np.ndarray | None:
         """(S,) in force; None before the first step."""
-        return self.dealt.docket.labels
+        return self.dealt.proposals.labels
 
     @property
     def alone(self) -> frozenset[int]:
@@ -55,7 +55,7 @@ class GroupsByDeals:
     @property
     def decides(self) -> bool:
         """Whether changes are on trial."""
-        return bool(self.dealt.docket.on_trial)
+        return bool(self.dealt.proposals.on_trial)
 
     def watch(self, losses: Mapping[int, tuple[int, float]]) -> None:
         """Take in client → its child and its training loss in a round."""
@@ -67,8 +67,8 @@ class GroupsByDeals:
     def forget_losses(self) -> None:
         """It keeps none."""
 
-    def heard(self, likeness: Likeness, seed: int) -> Likeness | None:
-        """Take in updates from the run's first model; return those that the verdict rests on."""
+    def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
+        """Take in updates from the run's first model; return those that the result rests on."""
         self.dealt.hear_updates(likeness, seed)
         return self.dealt.likeness
 
@@ -77,16 +77,16 @@ class GroupsByDeals:
         where = (met.begun.setting.seed, met.global_round)
         return self.dealt.ask(met.models, met.weights, tried.forks, tried.folds or {}, where)
 
-    def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
+    def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
         """The groups in force after the trials of the step."""
-        dealt, met, probe = self.dealt, hearing.met, hearing.probe
+        dealt, met, probe = self.dealt, open_step.met, open_step.probe
         memory, begun, children = met.begun.memory, met.begun, len(met.models)
         memory.since_probe = 0 if begun.common_start or probe is not None else memory.since_probe + 1
         asked_anew = probe is not None or begun.updates is not None
-        facts: dict[str, Any] = dealt.verdict() if asked_anew or dealt.is_open else {}
+        facts: dict[str, Any] = dealt.result() if asked_anew or dealt.is_open else {}
         if asked_anew and dealt.too_few:
             facts["skipped"] = dealt.too_few
-        before = dealt.docket.labels
+        before = dealt.proposals.labels
         labels, told = dealt.settle(answers, children)
         facts |= told | dealt.proposed()
         if answers is not None:
@@ -98,7 +98,7 @@ class GroupsByDeals:
         events = events_between(np.zeros_like(labels) if before is None else before, labels)
         if events and before is not None:
             facts["events"] = events
-        memory.pace.note_comparison(quiet=not events and not dealt.docket.is_unsettled)
+        memory.pace.note_comparison(quiet=not events and not dealt.proposals.is_unsettled)
         similarity = None
         if dealt.likeness is not None and "tests" in facts:
             similarity = leaf_similarity(dealt.likeness.cosines, dealt.likeness.leaf_of, children)

@@ -25,7 +25,7 @@ from fedge.states.named import packed
 
 if TYPE_CHECKING:
     from fedge.cloud.memory import CloudMemory
-    from fedge.cloud.step import Hearing, Meeting, Probe
+    from fedge.cloud.step import Meeting, OpenStep, Probe
 
 RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
 _RECENT = "recent-"  # before their numbers, among the states
@@ -62,7 +62,7 @@ class GroupsByMethod:
         """Forget losses of earlier steps: clients have moved to other children."""
         self.recent.clear()
 
-    def heard(self, likeness: Likeness, seed: int) -> Likeness:
+    def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness:
         """The newest updates are remembered."""
         return likeness
 
@@ -72,20 +72,20 @@ class GroupsByMethod:
         asks = met.begun.memory.needs("cross-losses")
         return all_to_all(compared) if asks else [{} for _ in compared]
 
-    def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
+    def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
         """The groups in force after what the method has found.
 
         Raises:
             ValueError: the signal is not finite in a leaf (the leaf is named).
         """
-        memory = hearing.met.begun.memory
-        evidence = _evidence(hearing, answers)
+        memory = open_step.met.begun.memory
+        evidence = _evidence(open_step, answers)
         found = self._grouped(memory, evidence)
         memory.kept = memory.kept if found.kept is None else found.kept
         own = packed(evidence.memory, "memory of the cloud")
-        memory.own = hearing.met.begun.setting.keep(own) if own else {}
-        labels, facts = self._settled(memory, found, evidence, hearing.probe is not None)
-        return Settled(found, labels, facts, hearing.met.brought, evidence.common_start)
+        memory.own = open_step.met.begun.setting.keep(own) if own else {}
+        labels, facts = self._settled(memory, found, evidence, open_step.probe is not None)
+        return Settled(found, labels, facts, open_step.met.brought, evidence.common_start)
 
     def _grouped(self, memory: "CloudMemory", evidence: Evidence) -> Grouping:
         """Grouping of the method, or the one in force and the reason where it must not compare."""
@@ -152,14 +152,14 @@ class GroupsByMethod:
         )
 
 
-def _evidence(hearing: "Hearing", answers: Answers | None) -> Evidence:
+def _evidence(open_step: "OpenStep", answers: Answers | None) -> Evidence:
     """Evidence that the method may use; after a probe that of the probe."""
-    memory, probe, evidence = hearing.met.begun.memory, hearing.probe, hearing.met.evidence(answers)
-    memory.since_probe = 0 if hearing.met.begun.common_start else memory.since_probe + 1
+    memory, probe, evidence = open_step.met.begun.memory, open_step.probe, open_step.met.evidence(answers)
+    memory.since_probe = 0 if open_step.met.begun.common_start else memory.since_probe + 1
     if probe is None:
         return evidence
     memory.since_probe = 0
-    starts = [probe.start] * len(hearing.met.models)
+    starts = [probe.start] * len(open_step.met.models)
     return replace(evidence, models=probe.models, starts=starts, common_start=True, recent=())
 
 

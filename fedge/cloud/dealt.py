@@ -1,12 +1,12 @@
 """The cloud's groups where the deal test tells them from chance (`cluster.count = "auto"`).
 
-    verdict    the deal test's result for the newest updates that all clients made of one model: round 1's, or
+    result     the deal test's result for the newest updates that all clients made of one model: round 1's, or
                a probe's, which trains the model that the run began with; it is the same model and the same
                batches every time, so that clients whose data stay as they are make the same updates, bit by
                bit, and a probe repeats only the changed parts (`fedge.clustering.deals`)
     watch      clients whose training loss jumps from one round to the next have other data than before: the
                leaves are compared at once, from a probe
-    docket     changes towards the verdict, each decided by a trial of its own; besides, leaves that another
+    proposals  changes towards the result, each decided by a trial of its own; besides, leaves that another
                cluster's model serves better, and clusters that are as good for each other's clients
                (`fedge.clustering.proposals`, `fedge.clustering.strangers`)
 
@@ -24,21 +24,21 @@ from fedge.clustering import deals
 from fedge.clustering.auto import dealt_tests, p_of_cut
 from fedge.clustering.deals import Deal
 from fedge.clustering.evidence import Answers
-from fedge.clustering.proposals import Change, Docket, applied, changes_between, towards
+from fedge.clustering.proposals import Change, Proposals, applied, changes_between, towards
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.clustering.strangers import (
     Asking,
     Folds,
-    Heard,
-    Worth,
-    heard,
+    StrangerLosses,
+    TrialResult,
     is_doubted,
     is_simple_move,
     merged,
     misplaced,
     moved,
     questions,
-    worth_of,
+    result_of,
+    stranger_losses,
 )
 from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
@@ -53,17 +53,17 @@ class DealtGroups:
     """Clusters of leaves, and proposed changes.
 
     Attributes:
-        docket: the groups in force, and the changes that wait.
+        proposals: the groups in force, and the changes that wait.
         likeness: of the newest updates from the run's first model, or None.
-        tests: the verdict; empty before there is one.
-        is_open: whether groups in force have not come to the verdict yet.
-        too_few: why there is no verdict on the newest updates; empty where there is one.
+        tests: the result; empty before there is one.
+        is_open: whether groups in force have not come to the result yet.
+        too_few: why there is no result on the newest updates; empty where there is one.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
         """Begin a run."""
         self._config = config
-        self.docket = Docket()
+        self.proposals = Proposals()
         self.likeness: Likeness | None = None
         self.tests: list[Deal] = []
         self.is_open = False
@@ -93,10 +93,10 @@ class DealtGroups:
     @property
     def alone(self) -> frozenset[int]:
         """The leaves that are alone, or would be after a change on trial: they are judged by folds."""
-        labels = self.docket.labels
+        labels = self.proposals.labels
         sizes = np.zeros(0) if labels is None else np.bincount(labels)[labels]
         single = {int(k) for k in np.flatnonzero(sizes == 1)}
-        single |= {part[0] for change in self.docket.on_trial for part in change.after if len(part) == 1}
+        single |= {part[0] for change in self.proposals.on_trial for part in change.after if len(part) == 1}
         return frozenset(single)
 
     def watch(self, losses: Mapping[int, float], leaf_of: Mapping[int, int]) -> None:
@@ -119,9 +119,9 @@ class DealtGroups:
     # --- a cloud step -------------------------------------------------------------------------------
 
     def hear_updates(self, likeness: Likeness, seed: int) -> None:
-        """Take in updates from the run's first model; those that are as before leave the verdict as it is.
+        """Take in updates from the run's first model; those that are as before leave the result as it is.
 
-        A verdict is one look at the data as they are. Where only the set of answers differs there is no
+        A result is one look at the data as they are. Where only the set of answers differs there is no
         second one, unless too few had answered for a first.
         """
         old = self.likeness
@@ -151,10 +151,10 @@ class DealtGroups:
             where: seed and global round, by which models are drawn where there are too many.
         """
         self._seed = where[0]
-        labels = self.docket.present(len(models))
+        labels = self.proposals.present(len(models))
         self._forks.back(forks, folds)
         self._asking = Asking(
-            labels, models, weights, self.docket.on_trial, forks, folds, _orders(labels, *where)
+            labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *where)
         )
         return questions(self._asking)
 
@@ -165,48 +165,56 @@ class DealtGroups:
             answers: to the questions; None if there were none.
             leaves: S.
         """
-        config, docket = self._config, self.docket
-        present = docket.present(leaves)
-        said = heard(answers, self._asking) if answers is not None and self._asking is not None else None
+        config, proposals = self._config, self.proposals
+        present = proposals.present(leaves)
+        said = (
+            stranger_losses(answers, self._asking)
+            if answers is not None and self._asking is not None
+            else None
+        )
         found = self._towards_verdict(present)
-        by_verdict = changes_between(present, found)
+        by_result = changes_between(present, found)
         if said is not None:
             young = self._since_change < _MATURE
             fixed = [leaf for leaf in range(leaves) if young and leaf not in self._changed]
             found = _by_losses(said, present, found, config.min_gain, fixed)
-        docket.find(found)
-        worths = {
-            change: None if said is None else worth_of(change, said, config.min_gain * docket.hurdle(change))
-            for change in docket.on_trial
+        proposals.find(found)
+        trial_results = {
+            change: None
+            if said is None
+            else result_of(change, said, config.min_gain * proposals.hurdle(change))
+            for change in proposals.on_trial
         }
-        facts = self._told(worths)
-        adopted = docket.decide(self._decided(worths, said), leaves)
+        facts = self._told(trial_results)
+        adopted = proposals.decide(self._decided(trial_results, said), leaves)
         self._entering, self._by_forks = [], {}
         for change in adopted:
-            worth = worths[change]
+            gained = trial_results[change]
             wrong = [] if said is None else self._placed(change, misplaced(change, said, config.min_gain))
-            self._note_who_brings_what(change, () if worth is None else worth.home, wrong)
+            self._note_who_brings_what(change, () if gained is None else gained.home, wrong)
             if wrong:
                 facts["misplaced"] = facts.get("misplaced", []) + wrong
-        labels = docket.labels
+        labels = proposals.labels
         assert labels is not None
         self._since_change = 0 if adopted else self._since_change + 1
         if adopted:
             self._changed = []
-            self.is_open = self.is_open and all(change in by_verdict for change in adopted)
+            self.is_open = self.is_open and all(change in by_result for change in adopted)
             self._propose_finer_cuts(labels)
-        self._forks.go_on(docket.call(config.patience), adopted)
+        self._forks.go_on(proposals.call(config.patience), adopted)
         return labels, facts
 
-    def _decided(self, worths: Mapping[Change, Worth | None], said: Heard | None) -> dict[Change, bool]:
+    def _decided(
+        self, trial_results: Mapping[Change, TrialResult | None], said: StrangerLosses | None
+    ) -> dict[Change, bool]:
         """Decided changes, by trials; forks of the undecided train on."""
-        known = {change: worth for change, worth in worths.items() if worth is not None}
+        known = {change: gained for change, gained in trial_results.items() if gained is not None}
         return {
-            change: worth.useful
-            for change, worth in known.items()
+            change: gained.useful
+            for change, gained in known.items()
             if self._forks.ages.get(change, 0) >= _DOUBTS
             or said is None
-            or not is_doubted(change, said, worth, self._config.min_gain)
+            or not is_doubted(change, said, gained, self._config.min_gain)
         }
 
     def _note_who_brings_what(self, change: Change, home: Sequence[int], wrong: Sequence[int]) -> None:
@@ -254,27 +262,27 @@ class DealtGroups:
         )
 
     def _towards_verdict(self, present: np.ndarray) -> np.ndarray:
-        """The next step to the groups of the verdict; those in force where it has been reached."""
+        """The next step to the groups of the result; those in force where it has been reached."""
         if not self.is_open or not self.tests:
             return present
         target = deals.labels_after(self.tests, np.zeros_like(present))
         if not changes_between(present, target):
             self.is_open = False
             return present
-        return towards(target, self.tests, present, self.docket.failed)
+        return towards(target, self.tests, present, self.proposals.failed)
 
     def _propose_finer_cuts(self, labels: np.ndarray) -> None:
-        """Propose the verdict's finer cuts of groups just adopted: both were found at the same time."""
+        """Propose the result's finer cuts of groups just adopted: both were found at the same time."""
         for change in changes_between(labels, self._towards_verdict(labels)):
-            self.docket.agreed.setdefault(change, self._config.patience)
+            self.proposals.agreed.setdefault(change, self._config.patience)
 
     def _placed(self, change: Change, wrong: Sequence[int]) -> list[int]:
-        """Put leaves of a split that was adopted on its other side, in force and in the verdict; return them.
+        """Put leaves of a split that was adopted on its other side, in force and in the result; return them.
 
         Only if the resulting cut stands in the deal test, too: adopted cuts are tested cuts. A
         leaf that does not may go by its losses, later.
         """
-        labels = self.docket.labels
+        labels = self.proposals.labels
         assert labels is not None
         if not wrong:
             return []
@@ -293,27 +301,27 @@ class DealtGroups:
             self.tests = [deals.with_leaf_beside(test, leaf, stay) for test in self.tests]
         own = set(change.leaves)
         self.tests = [replace(test, p=p) if set(test.leaves) == own else test for test in self.tests]
-        self.docket.labels = applied(labels, [])
+        self.proposals.labels = applied(labels, [])
         return list(wrong)
 
-    def _told(self, worths: Mapping[Change, Worth | None]) -> dict[str, Any]:
+    def _told(self, trial_results: Mapping[Change, TrialResult | None]) -> dict[str, Any]:
         """The facts of the trials of a step."""
-        known = {change: worth for change, worth in worths.items() if worth is not None}
+        known = {change: gained for change, gained in trial_results.items() if gained is not None}
         if not known:
             return {}
         trials = [{**c.to_json(), **asdict(w), "parts": list(w.parts)} for c, w in known.items()]
-        best = max(known.values(), key=lambda worth: (worth.useful, worth.gain))
+        best = max(known.values(), key=lambda gained: (gained.useful, gained.gain))
         summary = {"gain": best.gain, "better": best.better, "clients": best.clients, "useful": best.useful}
         return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}
 
     def _candidate(self) -> np.ndarray:
         """The groups (S,) that all changes which wait would give."""
-        assert self.docket.labels is not None
-        return applied(self.docket.labels, list(self.docket.agreed))
+        assert self.proposals.labels is not None
+        return applied(self.proposals.labels, list(self.proposals.agreed))
 
     def proposed(self) -> dict[str, Any]:
         """The facts about changes that wait after a step."""
-        agreed = self.docket.agreed
+        agreed = self.proposals.agreed
         if not agreed:
             return {}
         waiting = [{**change.to_json(), "agreed": count} for change, count in agreed.items()]
@@ -323,8 +331,8 @@ class DealtGroups:
             "proposed": waiting,
         }
 
-    def verdict(self) -> dict[str, Any]:
-        """The facts about the verdict."""
+    def result(self) -> dict[str, Any]:
+        """The facts about the result."""
         if self.likeness is None:
             return {}
         facts: dict[str, Any] = {"tests": [test.to_json() for test in self.tests]}
@@ -335,7 +343,7 @@ class DealtGroups:
     def facts(self) -> dict[str, Any]:
         """Everything but the likeness as JSON, for `restore`."""
         return {
-            "docket": self.docket.facts(),
+            "proposals": self.proposals.facts(),
             "tests": [test.to_json() for test in self.tests],
             "is_open": self.is_open,
             "losses": sorted(self._losses.items()),
@@ -347,7 +355,7 @@ class DealtGroups:
     def restore(self, likeness: Likeness | None, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`."""
         self.likeness = likeness
-        self.docket.restore(facts["docket"])
+        self.proposals.restore(facts["proposals"])
         self.tests = [Deal.from_json(test) for test in facts["tests"]]
         self.is_open = facts["is_open"]
         self._since_change, self._changed = facts["since_change"], list(facts["changed"])
@@ -356,14 +364,14 @@ class DealtGroups:
 
 
 def _by_losses(
-    said: Heard, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
+    said: StrangerLosses, present: np.ndarray, found: np.ndarray, min_gain: float, fixed: Sequence[int]
 ) -> np.ndarray:
     """Groups (S,) with proposals from clients' losses where there are no others yet.
 
     Args:
         said: the clients' answers.
         present: (S,) in force.
-        found: (S,) that the verdict proposes.
+        found: (S,) that the result proposes.
         min_gain: by how much more a neighbour's model may lose for two clusters to be one, and by how much
             less for a leaf to go.
         fixed: leaves that do not move, as the models are young.

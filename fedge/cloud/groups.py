@@ -20,7 +20,7 @@ from fedge.states.averaging import State
 
 if TYPE_CHECKING:
     from fedge.cloud.memory import CloudMemory
-    from fedge.cloud.step import Hearing, Meeting, Probe
+    from fedge.cloud.step import Meeting, OpenStep, Probe
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Groups(Protocol):
     def forget_losses(self) -> None:
         """Forget losses of earlier steps: clients have moved to other children."""
 
-    def heard(self, likeness: Likeness, seed: int) -> Likeness | None:
+    def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
         """Take in updates from one start; return those that the server is to remember."""
 
     def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
         """Questions to clients: per child, role → model."""
 
-    def settle(self, hearing: "Hearing", answers: Answers | None) -> Settled:
+    def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
         """The groups in force from now on."""
 
     def forks(

@@ -2,7 +2,7 @@
 
     CloudRound   the leaves have begun; they train
     Meeting      they have come to the cloud, which may want a probe of them
-    Hearing      the cloud asks their clients, and goes on with the answers
+    OpenStep     the cloud asks their clients, and goes on with the answers
     CloudStep    findings and offers
 
 Each stage gives the next, so nothing can be asked for before it is due, nor forgotten. A stage is gone
@@ -205,12 +205,12 @@ class Meeting:
             return None
         return self.begun.first if memory.groups.probes_first else mean_of(self.brought)
 
-    def hear(
+    def open(
         self,
         probe: Probe | None = None,
         forks: Sequence[State | None] = (),
         folds: Mapping[int, Folds] | None = None,
-    ) -> "Hearing":
+    ) -> "OpenStep":
         """Go on with or without a probe; the cloud's own models follow the leaves' training of them.
 
         Args:
@@ -221,12 +221,12 @@ class Meeting:
         memory = self.begun.memory
         updates = self.begun.updates if probe is None else probe.updates
         if updates is not None and len(updates):
-            memory.likeness = memory.groups.heard(updates.likeness(), self.begun.setting.seed)
+            memory.likeness = memory.groups.stranger_losses(updates.likeness(), self.begun.setting.seed)
         pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)
             pool.keep_states(self.begun.setting.keep)
-        return Hearing(self, probe, self._questions(probe, Tried(forks, folds)))
+        return OpenStep(self, probe, self._questions(probe, Tried(forks, folds)))
 
     def _questions(self, probe: Probe | None, tried: Tried) -> Questions:
         """Questions to clients: per leaf, role → model; empty for nothing."""
@@ -246,7 +246,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Hearing:
+class OpenStep:
     """The cloud asks clients.
 
     Attributes:

@@ -12,7 +12,7 @@ import numpy as np
 from fedge.clustering.similarity import number_by_first_appearance
 
 
-class Event(TypedDict):
+class GroupEvent(TypedDict):
     """One change of clusters.
 
     Attributes:
@@ -96,14 +96,14 @@ class Membership:
         self.agreed, self.probed = facts["agreed"], facts["probed"]
 
 
-def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[Event]:
+def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[GroupEvent]:
     """Changes between two clusterings, in order of their smallest leaves; a mere renumbering is none.
 
     Clusters that share leaves, directly or through others, belong to one event: one that comes apart is a
     split, several that become one are a merge, and all other changes are moves. Both are (S,) labels.
     """
     old, new = np.asarray(before), np.asarray(after)
-    found: list[Event] = []
+    found: list[GroupEvent] = []
     for touched in _connected(old, new):
         was, now = _clusters(old, touched), _clusters(new, touched)
         if was != now:
@@ -135,7 +135,7 @@ def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def words(event: Event) -> str:
+def words(event: GroupEvent) -> str:
     """An event as a person says it."""
     if event["kind"] == "split":
         return f"leaves {_list(event['before'][0])} split into {_lists(event['after'])}"

@@ -129,7 +129,7 @@ def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
     return [split for split in found if split != change]
 
 
-class Docket:
+class Proposals:
     """The groups in force, and the changes that wait.
 
     Attributes:

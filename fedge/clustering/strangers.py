@@ -160,7 +160,7 @@ def is_simple_move(change: Change) -> bool:
 
 
 @dataclass(frozen=True)
-class Heard:
+class StrangerLosses:
     """Log losses (K,) of models of strangers at every client; NaN where unknown.
 
     Attributes:
@@ -178,7 +178,7 @@ class Heard:
     labels: np.ndarray
 
 
-def heard(answers: Answers, asking: Asking) -> Heard:
+def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
     """Evidence in clients' answers to `questions`."""
     unknown = np.full(len(answers.leaf_of), np.nan)
 
@@ -194,7 +194,7 @@ def heard(answers: Answers, asking: Asking) -> Heard:
     present = np.where(in_force_alone, alone, present)
     proposed = np.where(np.isin(leaf_of, list(to_be_alone)), alone, proposed)
     clusters = np.stack([log(cluster_role(k)) for k in range(int(asking.labels.max()) + 1)])
-    return Heard(leaf_of, present, proposed, log(NEIGHBOUR), clusters, asking.labels)
+    return StrangerLosses(leaf_of, present, proposed, log(NEIGHBOUR), clusters, asking.labels)
 
 
 def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> np.ndarray:
@@ -210,7 +210,7 @@ def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> 
 
 
 @dataclass(frozen=True)
-class Worth:
+class TrialResult:
     """Result of a trial of one change.
 
     Attributes:
@@ -230,10 +230,10 @@ class Worth:
     home: tuple[int, ...] = ()
 
 
-def worth_of(change: Change, said: Heard, min_gain: float) -> Worth | None:
+def result_of(change: Change, said: StrangerLosses, min_gain: float) -> TrialResult | None:
     """Gain of a change in the clients' answers; None if no client has evaluated both models."""
     if change.kind == "merge":
-        found = _worth_of_merge(change, said)
+        found = _result_of_merge(change, said)
         return None if found is None else replace(found, useful=found.gain >= -min_gain)
     found = _gained(said.present - said.proposed, said.leaf_of, _judges(change))
     return None if found is None else replace(found, useful=found.gain > min_gain)
@@ -244,7 +244,7 @@ def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
     return (change.movers,) if is_simple_move(change) else change.after
 
 
-def _worth_of_merge(change: Change, said: Heard) -> Worth | None:
+def _result_of_merge(change: Change, said: StrangerLosses) -> TrialResult | None:
     """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
     Where clusters have come to be alike since they were parted, as when the cause is over, the mean of
@@ -257,11 +257,11 @@ def _worth_of_merge(change: Change, said: Heard) -> Worth | None:
         served = _gained(falls, said.leaf_of, change.before)
         if served is not None and all(part is not None for part in served.parts):
             found.append(replace(served, home=home))
-    known = [worth for worth in found if worth is not None]
-    return max(known, key=lambda worth: worth.gain, default=None)
+    known = [gained for gained in found if gained is not None]
+    return max(known, key=lambda gained: gained.gain, default=None)
 
 
-def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, ...]]) -> Worth | None:
+def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, ...]]) -> TrialResult | None:
     """Mean fall of log loss over parts of leaves, each part counting alike; None if all are unknown.
 
     Args:
@@ -276,10 +276,10 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
     if not there:
         return None
     gain, every = float(np.mean(there)), np.concatenate(known)
-    return Worth(gain, tuple(means), float((every > 0).mean()), int(every.size), False)
+    return TrialResult(gain, tuple(means), float((every > 0).mean()), int(every.size), False)
 
 
-def misplaced(change: Change, said: Heard, min_gain: float) -> list[int]:
+def misplaced(change: Change, said: StrangerLosses, min_gain: float) -> list[int]:
     """Leaves of a split whose clients are served better by the other part; a part is never emptied.
 
     A cut that is right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
@@ -301,17 +301,17 @@ def misplaced(change: Change, said: Heard, min_gain: float) -> list[int]:
     return [leaf for leaf in found if left[leaf] > 1]
 
 
-def is_doubted(change: Change, said: Heard, worth: Worth, min_gain: float) -> bool:
+def is_doubted(change: Change, said: StrangerLosses, gained: TrialResult, min_gain: float) -> bool:
     """Whether forks of a split should train on before it counts, though it is useful on the whole.
 
     So they should if a part loses by it, or if a leaf seems to be on the wrong side: after one round that may
     be for lack of training.
     """
-    loses = any(part is not None and part < 0 for part in worth.parts)
-    return change.kind == "split" and worth.useful and (loses or bool(misplaced(change, said, min_gain)))
+    loses = any(part is not None and part < 0 for part in gained.parts)
+    return change.kind == "split" and gained.useful and (loses or bool(misplaced(change, said, min_gain)))
 
 
-def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
+def moved(said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
     """Groups (S,) after each leaf has gone to the cluster whose model does best at its clients.
 
     A leaf stays unless another cluster's model loses less at each of its clients than a model of strangers of
@@ -337,7 +337,9 @@ def moved(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: flo
     return after
 
 
-def merged(said: Heard, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> list[tuple[int, int]]:
+def merged(
+    said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
+) -> list[tuple[int, int]]:
     """Pairs of clusters whose models do as well at each other's clients, but for `min_gain`.
 
     The pair that loses least first; a cluster is in one pair at most.

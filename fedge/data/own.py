@@ -6,7 +6,7 @@ A node's configuration says where they are, in one of three ways:
     own-data      a window file or data set that is this client's alone; it is split here
     data          a data set of everybody's, of which the client takes the share that the run deals it
 
-Their description (`Told`) is all that the server ever learns: counts, names of classes and channels,
+Their description (`WindowsReport`) is all that the server ever learns: counts, names of classes and channels,
 sums of channels.
 """
 
@@ -47,7 +47,7 @@ _MOST_WINDOWS = 10**9  # of a client and split
 
 
 @dataclass(frozen=True)
-class Told:
+class WindowsReport:
     """Client's description of its windows.
 
     Attributes:
@@ -89,7 +89,7 @@ class Told:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @staticmethod
-    def of_text(text: str) -> "Told":
+    def of_text(text: str) -> "WindowsReport":
         """Read the text of `to_text`.
 
         Raises:
@@ -101,7 +101,7 @@ class Told:
             told = json.loads(text)
             counts = {split: tuple(map(_count, told["counts"][split])) for split in _SPLITS}
             sums = told["sums"]
-            read = Told(
+            read = WindowsReport(
                 str(told["source"]), str(told["fingerprint"]), bool(told["synthetic"]),
                 str(told["split_kind"]),
                 tuple(map(_count, told["input_shape"])), str(told["dtype"]),
@@ -173,7 +173,7 @@ class OwnData:
     """
 
     laid: LaidOut
-    told: Told
+    told: WindowsReport
     look_in: tuple[str, ...]
 
     def bounds(self, global_round: int) -> ClientBounds:
@@ -240,7 +240,7 @@ def _of_folder(folder: str) -> OwnData:
 def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
     """Map a folder once per process; `identity` is that of its files."""
     laid, facts = read_laid_out(Path(folder))
-    return OwnData(laid, Told.of_text(facts["told"]), tuple(looked_in()))
+    return OwnData(laid, WindowsReport.of_text(facts["told"]), tuple(looked_in()))
 
 
 def write_share(folder: Path, data: OwnData) -> None:
@@ -275,7 +275,7 @@ def share_of(windows: Windows, dealt: Partition, client: int, source: str, synth
     first = laid.bounds[0]
     parts = (slice(first.start, first.val), slice(first.val, first.test), slice(first.test, first.stop))
     counts = {split: _counts(windows, laid.y[part]) for split, part in zip(_SPLITS, parts, strict=True)}
-    told = Told(
+    told = WindowsReport(
         source, _fingerprint(laid), synthetic, dealt.split_kind, laid.x.shape[1:], windows.x.dtype.name,
         tuple(windows.classes), tuple(windows.channels), dict(windows.about), counts,
         channel_sums(laid.x[parts[0]]), laid.y.shape[1:], laid.y.dtype.name,

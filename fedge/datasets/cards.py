@@ -26,7 +26,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Card:
+class DataCard:
     """Facts of a data set before it is downloaded.
 
     Attributes:

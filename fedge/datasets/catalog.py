@@ -12,7 +12,7 @@ import numpy as np
 
 from fedge.config.option import nearest
 from fedge.datasets.archives import as_folder
-from fedge.datasets.cards import Card
+from fedge.datasets.cards import DataCard
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.window_file import Windows
@@ -32,13 +32,13 @@ _IN_G, _IN_SI = "gravity in g", "gravity in m/s²"
 _CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options that say how windows are cut
 
 
-def card(name: str) -> Card:
+def card(name: str) -> DataCard:
     """The card of a data set.
 
     Raises:
         HharError: there is none of that name.
     """
-    found: Card = _module(name).CARD
+    found: DataCard = _module(name).CARD
     return found
 
 
@@ -96,7 +96,7 @@ def _module(name: str) -> Any:
     return import_module(f"fedge.datasets.{_MODULES[name]}")
 
 
-def _refuse_others(known: Card, given: Mapping[str, Any]) -> None:
+def _refuse_others(known: DataCard, given: Mapping[str, Any]) -> None:
     for key in given:
         if key not in known.options and not (key == "si" and known.spec is not None):
             flags = ", ".join("--" + option.replace("_", "-") for option in known.options)
@@ -105,7 +105,7 @@ def _refuse_others(known: Card, given: Mapping[str, Any]) -> None:
             )
 
 
-def _spec(known: Card, given: Mapping[str, Any]) -> Any:
+def _spec(known: DataCard, given: Mapping[str, Any]) -> Any:
     """How windows are to be cut; None for images."""
     if known.spec is None:
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from fedge.datasets.images import from_images
 from fedge.datasets.pickled import read_pickled
 from hhar.errors import HharError
@@ -25,7 +25,7 @@ _TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 PARTS = {"train": _TRAIN, "test": ("test_batch",), "all": (*_TRAIN, "test_batch")}
 _MOST_BYTES = 64 << 20  # of one batch; they have 31 MB
 
-CARD = Card(
+CARD = DataCard(
     name="cifar10",
     title="CIFAR-10",
     users=0,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedge.datasets.archives import is_archive, unpack
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.raw.download import alone_in
@@ -21,7 +21,7 @@ RAW = Path("data/raw")  # folder of all data sets' files, unless told otherwise
 
 
 def download(
-    card: Card,
+    card: DataCard,
     folder: Path | None = None,
     *,
     url: str = "",
@@ -58,7 +58,7 @@ def download(
     return found
 
 
-def _with_other(card: Card, url: str, sha256: str) -> tuple[RemoteFile, ...]:
+def _with_other(card: DataCard, url: str, sha256: str) -> tuple[RemoteFile, ...]:
     """The files of a card, with another address or checksum for its only one."""
     if not (url or sha256):
         return card.files

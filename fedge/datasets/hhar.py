@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from hhar.facts import ACTIVITIES, USERS
 from hhar.progress import ProgressCallback, no_progress
 from hhar.raw.download import UCI_URL
 from hhar.windows.cut import WindowSpec
 from hhar.windows.window_file import Windows
 
-CARD = Card(
+CARD = DataCard(
     name="hhar",
     title="Heterogeneity Activity Recognition (HHAR)",
     users=len(USERS),

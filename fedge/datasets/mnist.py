@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from fedge.datasets.images import from_images
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
@@ -25,7 +25,7 @@ _MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _UINT8 = 8
 _MOST_BYTES = 1 << 30  # of one file, unpacked; the largest is 47 MB
 
-CARD = Card(
+CARD = DataCard(
     name="mnist",
     title="MNIST",
     users=0,

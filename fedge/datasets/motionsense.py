@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from fedge.datasets.tables import read_columns
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
@@ -28,7 +28,7 @@ _TRIAL = re.compile(r"(dws|ups|wlk|jog|std|sit)_(\d{1,2})")
 _PERSON = re.compile(r"sub_(\d{1,3})\.csv")
 _AXES = [f"{sensor}.{axis}" for sensor in ("gravity", "userAcceleration", "rotationRate") for axis in "xyz"]
 
-CARD = Card(
+CARD = DataCard(
     name="motionsense",
     title="MotionSense",
     users=24,

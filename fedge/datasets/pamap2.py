@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.cut import WindowBuilder, WindowSpec
@@ -33,7 +33,7 @@ _USED = (1, 2, 3, 7, 8, 9)  # of the 17: acceleration ±16 g, gyroscope
 CHANNELS = tuple(f"{place}_{name}_{axis}" for place in PLACES for name in ("acc", "gyro") for axis in "xyz")
 _FILE = re.compile(r"subject(\d{3})\.dat")
 
-CARD = Card(
+CARD = DataCard(
     name="pamap2",
     title="PAMAP2 Physical Activity Monitoring",
     users=9,

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from fedge.datasets.tables import read_matrix
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
@@ -34,7 +34,7 @@ _SIGNALS = [f"{signal}_{axis}" for signal in ("total_acc", "body_gyro") for axis
 _RAW = re.compile(r"acc_exp(\d+)_user(\d+)\.txt")
 _STEP_NS = 20_000_000
 
-CARD = Card(
+CARD = DataCard(
     name="uci-har",
     title="Human Activity Recognition Using Smartphones (UCI HAR)",
     users=30,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.datasets.cards import Card, RemoteFile
+from fedge.datasets.cards import DataCard, RemoteFile
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.cut import WindowBuilder, WindowSpec
@@ -31,7 +31,7 @@ RATE_HZ = 20.0
 MOST_BROKEN = 0.01  # share of records that may be left out; published, it is one in ten thousand
 _BACKWARDS_S = 1.0
 
-CARD = Card(
+CARD = DataCard(
     name="wisdm",
     title="WISDM activity prediction v1.1",
     users=36,

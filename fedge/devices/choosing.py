@@ -10,7 +10,7 @@ from fedge.config.option import ConfigError, shown
 from fedge.devices.availability import Presence
 from fedge.devices.draws import PickDraws
 from fedge.devices.roster import Roster
-from fedge.devices.selection import History, Selection, Turn, uniform
+from fedge.devices.selection import DeviceTurn, History, Selection, uniform
 from fedge.states.averaging import State
 
 
@@ -46,7 +46,7 @@ class Choosing:
         """
         self._devices = devices
         self.rosters = [Roster(each, presence) for each in devices]
-        self.turns = [Turn(leaf, PickDraws(seed, leaf), places[leaf]) for leaf in range(len(devices))]
+        self.turns = [DeviceTurn(leaf, PickDraws(seed, leaf), places[leaf]) for leaf in range(len(devices))]
         self.history = History.of(windows)
         self._select = partial(selection, **(arguments or {}))
 
@@ -70,7 +70,7 @@ class Choosing:
         turn.given += 1
         return device, roster.take(device, now_us)
 
-    def _selected(self, roster: Roster, turn: Turn) -> int | None:
+    def _selected(self, roster: Roster, turn: DeviceTurn) -> int | None:
         """The selection's answer, once checked."""
         try:
             device = self._select(roster.there, self.history, turn)

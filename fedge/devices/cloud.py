@@ -26,15 +26,15 @@ from fedge.config.sections.devices import AsynchronyConfig
 from fedge.devices.clock import SECOND_US, Clock, Kind
 from fedge.devices.ledger import Ledger
 from fedge.devices.line import Line
-from fedge.devices.network import DOWN, UP, Network
+from fedge.devices.network import DOWN, UP, SharedLinks
 from fedge.devices.rules import Arrival, Rule
-from fedge.devices.server import Server, within
+from fedge.devices.server import DeviceServer, within
 from fedge.devices.vectors import Version
 from fedge.states.averaging import weighted_mean
 
 
 @dataclass
-class Link:
+class CloudLink:
     """Link between one leaf and the cloud.
 
     Attributes:
@@ -69,7 +69,7 @@ class Cloud:
     def __init__(
         self,
         config: AsynchronyConfig,
-        server: Server,
+        server: DeviceServer,
         weights: Sequence[float],
         labels: Sequence[int] | None = None,
     ) -> None:
@@ -84,7 +84,7 @@ class Cloud:
         self.labels = [0] * len(weights) if labels is None else list(labels)
         self.servers = [server.like(server.version, len(self.of_group(group)), group)
                         for group in range(max(self.labels) + 1)]  # fmt: skip
-        self.links = [Link(server.version) for _ in weights]
+        self.links = [CloudLink(server.version) for _ in weights]
         self.waiting: list[list[int]] = [[] for _ in self.servers]
         self.lines: list[Line[int]] = [Line() for _ in self.servers]
         self.dissolved_us = 0  # virtual time for which rules of groups that are no more occupied the cloud
@@ -94,7 +94,7 @@ class Cloud:
         self._bytes = server.version.nbytes
         seconds = config.cloud_delay_s + self._bytes / (config.cloud_megabytes_s * 1e6)
         self._delay_us = round(seconds * SECOND_US) if config.cloud_delay_s else 0
-        self.network: Network | None = None
+        self.network: SharedLinks | None = None
         self._before_us = round(config.cloud_delay_s * SECOND_US)
         self._most_bytes_s = config.cloud_megabytes_s * 1e6
 
@@ -107,16 +107,16 @@ class Cloud:
         """The leaves of a group, in order."""
         return [leaf for leaf, label in enumerate(self.labels) if label == group]
 
-    def server_of(self, leaf: int) -> Server:
+    def server_of(self, leaf: int) -> DeviceServer:
         """The model and rule of a leaf's group."""
         return self.servers[self.labels[leaf]]
 
-    def renewed(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
+    def renewed(self, leaf: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
         """Note that a leaf has made a version; let it send its model if that is due."""
         self.links[leaf].made += 1
         self._send_if_due(leaf, server, clock, ledger)
 
-    def _send_if_due(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
+    def _send_if_due(self, leaf: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
         link = self.links[leaf]
         if link.sent is None and link.made >= self._every:
             link.sent, link.made = server.version, 0
@@ -204,7 +204,7 @@ class Cloud:
         ledger.moved["cloud_down"] += self._bytes
         self._begin_to_send(leaf, Kind.AT_LEAF, clock)
 
-    def give(self, leaf: int, server: Server, clock: Clock, ledger: Ledger) -> None:
+    def give(self, leaf: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
         """Give a leaf the cloud's model; the leaf's changes since it sent stay on top of it."""
         link = self.links[leaf]
         assert link.sent is not None
@@ -220,7 +220,9 @@ class Cloud:
         link.base, link.sent, link.answer = version, None, None
         self._send_if_due(leaf, server, clock, ledger)
 
-    def regroup(self, labels: Sequence[int], leaves: Sequence[Server], clock: Clock, ledger: Ledger) -> None:
+    def regroup(
+        self, labels: Sequence[int], leaves: Sequence[DeviceServer], clock: Clock, ledger: Ledger
+    ) -> None:
         """Let leaves share models by other labels from now on; groups of the same leaves stay as they are."""
         before = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
         servers, waiting, lines = self.servers, self.waiting, self.lines
@@ -242,7 +244,7 @@ class Cloud:
                 if self.network is not None:  # messages under way are void
                     for direction in (UP, DOWN):
                         self.network.leave(self.network.of_cloud(direction), self._key(leaf), clock)
-                self.links[leaf] = Link(mean, sent=model, exchange=self.links[leaf].exchange + 1)
+                self.links[leaf] = CloudLink(mean, sent=model, exchange=self.links[leaf].exchange + 1)
                 ledger.moved["cloud_up"] += self._bytes
                 self._answer(leaf, clock, ledger)
         gone = [line for line in lines if not any(line is kept for kept in self.lines)]

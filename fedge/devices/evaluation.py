@@ -17,7 +17,7 @@ from fedge.tasks.task import Task
 _AT_ONCE = -2  # before all that trains
 
 
-class Evaluating:
+class ClockEvaluation:
     """Asks clients to evaluate versions.
 
     Attributes:

@@ -32,7 +32,7 @@ from fedge.states.averaging import State
 ALLOWED = {"cross-losses"}  # for which clients can be asked at any moment
 
 
-class Groups:
+class ClockGroups:
     """The labels in force, and how they change.
 
     Attributes:

@@ -16,7 +16,7 @@ DOWN, UP = 0, 1
 _MEGA = 1e6
 
 
-class Network:
+class SharedLinks:
     """All shared links.
 
     Attributes:

@@ -11,7 +11,7 @@ from fedge.seeding import Purpose, numpy_stream
 
 
 class DevicePace:
-    """A `fedge.rounds.virtual_time.Pace` of a fleet, whose jobs take what they take on the virtual clock."""
+    """Speeds of a fleet, as `fedge.rounds.virtual_time` asks for them: jobs take their time on the clock."""
 
     def __init__(self, config: Config, seed: int, windows: np.ndarray, fleet: Fleet) -> None:
         """Take in who is how fast.

@@ -14,7 +14,7 @@ from fedge.devices.fleet import Durations, Fleet, Times, micros
 from fedge.devices.jobs import Fate, Job
 from fedge.devices.real import logged_ends
 from fedge.devices.selection import History
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.sharing import duration_us, rate_of
 from fedge.devices.transit import NOT_YET_US, Route
 from fedge.training.passes import steps_of_passes, windows_seen
@@ -120,7 +120,14 @@ class Planning:
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
     def job(
-        self, leaf: int, device: int, attempt: int, now_us: int, until_us: int, period: int, server: Server
+        self,
+        leaf: int,
+        device: int,
+        attempt: int,
+        now_us: int,
+        until_us: int,
+        period: int,
+        server: DeviceServer,
     ) -> Job:
         """The next job, of a device that is there until some time.
 
@@ -156,7 +163,14 @@ class Planning:
         )  # fmt: skip
 
     def routed(
-        self, leaf: int, device: int, attempt: int, now_us: int, until_us: int, period: int, server: Server
+        self,
+        leaf: int,
+        device: int,
+        attempt: int,
+        now_us: int,
+        until_us: int,
+        period: int,
+        server: DeviceServer,
     ) -> tuple[Job, Route]:
         """The same over the shared link of a leaf: a job that ends no sooner than it says, and its route."""
         self.begun += 1

@@ -4,7 +4,7 @@
     SEND           a device begins to receive or to send over the link of its leaf
     SEND_CLOUD     a leaf or the cloud begins to send over the cloud's link
     CLOUD_SERVED   the cloud, whose rule takes virtual time, is done with a leaf's model
-    SERVED         a leaf whose rule takes virtual time (`Server.seconds_of_next`) is done with an arrival
+    SERVED         a leaf whose rule takes virtual time (`DeviceServer.seconds_of_next`) took in an arrival
     ARRIVE         a device's job ends; its model goes to its leaf's rule, its place is free again
     AT_CLOUD       a leaf's model reaches the cloud (`fedge.devices.cloud`)
     AT_LEAF        the cloud's answer reaches a leaf
@@ -26,16 +26,16 @@ from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
 from fedge.devices.cloud import Cloud
 from fedge.devices.ends import Ends
-from fedge.devices.groups import Groups
+from fedge.devices.groups import ClockGroups
 from fedge.devices.jobs import Job
 from fedge.devices.ledger import Ledger
 from fedge.devices.line import Line
-from fedge.devices.network import Network
+from fedge.devices.network import SharedLinks
 from fedge.devices.periods import end_period
 from fedge.devices.planning import Planning
 from fedge.devices.rounds import goal_of, settled
 from fedge.devices.rules import Arrival
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.transit import OpenRound, Route
 from fedge.devices.vectors import Version
 from fedge.devices.world import JobRow, World
@@ -73,9 +73,9 @@ class Procedure:
     def __init__(
         self,
         world: World,
-        servers: Sequence[Server],
+        servers: Sequence[DeviceServer],
         cloud: Cloud | None = None,
-        groups: Groups | None = None,
+        groups: ClockGroups | None = None,
     ) -> None:
         """Stand before the first event.
 
@@ -106,7 +106,7 @@ class Procedure:
             config, world.seed, world.fleet, windows, self._model_bytes, world.duration, self.choosing.history
         )
         self.ledger = Ledger(len(world.fleet), world.fleet)
-        self.network = Network(config.asynchrony, len(self.servers), self._model_bytes)
+        self.network = SharedLinks(config.asynchrony, len(self.servers), self._model_bytes)
         self.routes: dict[int, Route] = {}
         self.rounds: list[OpenRound | None] = [None] * len(self.servers)
         if cloud is not None and self.network.at_cloud:
@@ -365,7 +365,7 @@ class Procedure:
     # --- how good it is -----------------------------------------------------------------------------
 
     @property
-    def tops(self) -> list[Server]:
+    def tops(self) -> list[DeviceServer]:
         """Per leaf whose model its clients are served: the cloud's for its group, or the only leaf."""
         if self.cloud is None:
             return self.servers

@@ -67,7 +67,7 @@ class RealClock(Clock):
 
 
 @dataclass(frozen=True)
-class Ends:
+class RealEnds:
     """When the jobs of a run on the real clock ended.
 
     Attributes:
@@ -94,7 +94,7 @@ class Ends:
         return end_us, failed
 
 
-def logged_ends(path: str) -> Ends:
+def logged_ends(path: str) -> RealEnds:
     """The ends of jobs that a run's log tells.
 
     Args:
@@ -121,7 +121,7 @@ def logged_ends(path: str) -> Ends:
             f"asynchrony.replay must be a run's {LOG}, with whole numbers as job, device and ended_us, but "
             f"in {file} is {shown(str(error))}; change it"
         ) from error
-    return Ends(file, found)
+    return RealEnds(file, found)
 
 
 def refuse_what_reality_decides(config: Config) -> None:

@@ -4,7 +4,7 @@
 
 that is called for every free place, and in rounds for every device of a round, one after another. It sees
 the devices there (`fedge.devices.idle.Idle`, at least one), facts of all devices (`History`) and
-of the moment (`Turn`), which also has chance and its state between calls. Nobody may write to
+of the moment (`DeviceTurn`), which also has chance and its state between calls. Nobody may write to
 `history`.
 """
 
@@ -26,7 +26,7 @@ class History:
     Attributes:
         windows: training windows, int64.
         begun: jobs that it was given, int64.
-        given_in: the round (`Turn.round`) in which the newest one was given, int64; 0 before the first.
+        given_in: the round (`DeviceTurn.round`) in which the newest one was given, int64; 0 before the first.
         updates: results that were taken in, int64.
         losses: mean training loss of the newest of these, float64; NaN before the first.
         seconds: virtual seconds that the newest of these took, float64; NaN before the first.
@@ -52,7 +52,7 @@ class History:
 
 
 @dataclass
-class Turn:
+class DeviceTurn:
     """The moment at which a place of a leaf is free.
 
     Attributes:
@@ -91,12 +91,12 @@ class Turn:
 Selection = Callable[..., "int | None"]
 
 
-def uniform(there: Idle, history: History, turn: Turn) -> int:
+def uniform(there: Idle, history: History, turn: DeviceTurn) -> int:
     """Each that is there is as likely."""
     return there.at(turn.below(len(there)))
 
 
-def balanced(there: Idle, history: History, turn: Turn) -> int:
+def balanced(there: Idle, history: History, turn: DeviceTurn) -> int:
     """One of those that have been given the fewest jobs so far, each as likely."""
     ids = there.ids()
     begun = history.begun[ids]
@@ -104,7 +104,7 @@ def balanced(there: Idle, history: History, turn: Turn) -> int:
     return int(fewest[turn.below(len(fewest))])
 
 
-def without_reuse(there: Idle, history: History, turn: Turn, times: int = 1) -> int | None:
+def without_reuse(there: Idle, history: History, turn: DeviceTurn, times: int = 1) -> int | None:
     """Each that has not been given `times` jobs is as likely; a place stays free where there is no such
     device.
 
@@ -122,7 +122,7 @@ def without_reuse(there: Idle, history: History, turn: Turn, times: int = 1) -> 
 def oort(
     there: Idle,
     history: History,
-    turn: Turn,
+    turn: DeviceTurn,
     exploration: float = 0.9,
     decay: float = 0.98,
     least: float = 0.2,

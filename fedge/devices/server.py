@@ -13,7 +13,7 @@ from fedge.devices.rules import Arrival, Memory, Rule
 from fedge.devices.vectors import Version
 
 
-class Server:
+class DeviceServer:
     """A leaf over its devices, or the cloud over its leaves.
 
     Rules move models by differences, and so can move BatchNorm's running variances below zero, where averages
@@ -58,11 +58,11 @@ class Server:
         self.range: tuple[np.ndarray, np.ndarray] | None = None
         self.put_aside: Callable[[np.ndarray], np.ndarray] = _in_memory
 
-    def like(self, version: Version, children: int, number: int) -> "Server":
+    def like(self, version: Version, children: int, number: int) -> "DeviceServer":
         """A server with the same rule that begins with a model; its streams are those of a number."""
         facts = self.memory.facts
         own = None if facts is None else replace(facts, server=facts.server + number)
-        made = Server(version, *self._given, children, own)
+        made = DeviceServer(version, *self._given, children, own)
         made.put_aside = self.put_aside
         return made
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from fedge.config.option import ConfigError, shown
 from fedge.devices.clock import Clock
-from fedge.devices.cloud import Cloud, Link
+from fedge.devices.cloud import Cloud, CloudLink
 from fedge.devices.jobs import restored
 from fedge.devices.line import Line
 from fedge.devices.procedure import Procedure
 from fedge.devices.real import RealClock
 from fedge.devices.rules import Arrival
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.transit import OpenRound, Route
 from fedge.devices.vectors import Layout, Version
 from fedge.states.averaging import State
@@ -180,7 +180,7 @@ def restore(
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
 
 
-def _servers(procedure: Procedure) -> list[Server]:
+def _servers(procedure: Procedure) -> list[DeviceServer]:
     """The leaves, and the cloud's servers if there are any."""
     return [*procedure.servers, *(procedure.cloud.servers if procedure.cloud is not None else [])]
 
@@ -221,7 +221,7 @@ def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
 def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> None:
     """Let the cloud's links go on."""
     cloud.links = [
-        Link(
+        CloudLink(
             found.version(base), base_number, made,
             None if sent is None else found.version(sent),
             None if answer is None else (found.version(answer[0]), answer[1]), *exchange,
@@ -233,7 +233,7 @@ def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> Non
     cloud.dissolved_us = facts["dissolved_us"]
 
 
-def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:
+def _server_facts(server: DeviceServer, kept: _Kept) -> dict[str, Any]:
     """A server as JSON; its arrays are kept."""
     waiting = server.counters
     return {
@@ -252,7 +252,7 @@ def _server_facts(server: Server, kept: _Kept) -> dict[str, Any]:
 
 
 def _restore_server(
-    server: Server, facts: Mapping[str, Any], arrays: dict[str, np.ndarray], found: _Found
+    server: DeviceServer, facts: Mapping[str, Any], arrays: dict[str, np.ndarray], found: _Found
 ) -> None:
     """Let a server go on."""
     buffer = [

@@ -19,19 +19,19 @@ from fedge.config.traits import TELLS_CLASSES
 from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of
-from fedge.devices.evaluation import Evaluating
+from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.fleet import check_fleet, with_power
-from fedge.devices.groups import Groups
+from fedge.devices.groups import ClockGroups
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
 from fedge.devices.outlook import refuse_nobody_there, refuse_unknown_power, refuse_vain_times
 from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.trying import refuse_partial_work
 from fedge.devices.vectors import Version, version_of
-from fedge.devices.world import Hooks, World
+from fedge.devices.world import Listeners, World
 from fedge.exchange.train import TrainReply
 from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
@@ -152,27 +152,27 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
 
     world = World(
         config, seed, who, fleet, presence,
-        cast(LookAhead, _Unmoved(crowd.model_bytes)), cast(Evaluating, _Unasked()), frozenset(),
-        LapClock(), Hooks(on_evaluation, lambda _: None),
+        cast(LookAhead, _Unmoved(crowd.model_bytes)), cast(ClockEvaluation, _Unasked()), frozenset(),
+        LapClock(), Listeners(on_evaluation, lambda _: None),
         SELECTIONS.load(devices.selection), devices.arguments("selection"),
         duration_of(devices.duration, devices.arguments("duration")),
     )  # fmt: skip
     start = _start(crowd.model_bytes)
     rule, arguments = SERVER_RULES.load(asynchrony.rule), asynchrony.arguments("rule")
     servers = [
-        Server(start, rule, arguments, size, None, private_sum(config.privacy, seed, leaf, count))
+        DeviceServer(start, rule, arguments, size, None, private_sum(config.privacy, seed, leaf, count))
         for leaf, size in enumerate(sizes)
     ]
-    groups = Groups(config, (), seed) if len(sizes) > 1 else None
+    groups = ClockGroups(config, (), seed) if len(sizes) > 1 else None
     cloud = None if groups is None else _cloud(config, start, sizes, groups)
     return Procedure(world, servers, cloud, groups)
 
 
-def _cloud(config: Config, start: Version, sizes: list[int], groups: Groups) -> Cloud:
+def _cloud(config: Config, start: Version, sizes: list[int], groups: ClockGroups) -> Cloud:
     """The cloud above leaves of these sizes."""
     rule = CLOUD_RULES.load(config.asynchrony.cloud_rule)
     arguments = cloud_arguments(rule, config.asynchrony.arguments("cloud_rule"))
-    server = Server(start, rule, arguments, len(sizes))
+    server = DeviceServer(start, rule, arguments, len(sizes))
     return Cloud(config.asynchrony, server, [float(size) for size in sizes], groups.labels.tolist())
 
 

@@ -16,7 +16,7 @@ from fedge.devices.duration import Work, asked, duration_of
 from fedge.devices.fleet import check_fleet
 from fedge.devices.idle import Idle
 from fedge.devices.rules import Arrival, Memory
-from fedge.devices.selection import History, Turn
+from fedge.devices.selection import DeviceTurn, History
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
 _DEVICES = 2
@@ -86,7 +86,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
 def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for a selection that picks an absent device, or cannot be called."""
     there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
-    turn = Turn(0, PickDraws(0, 0), _DEVICES)
+    turn = DeviceTurn(0, PickDraws(0, 0), _DEVICES)
     found = _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
     if found is not None and (isinstance(found, bool) or found not in range(_DEVICES)):
         raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Any
 from fedge.config.config import Config
 from fedge.devices.availability import Presence
 from fedge.devices.duration import Duration
-from fedge.devices.evaluation import Evaluating
+from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.fleet import Fleet
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
@@ -35,7 +35,7 @@ class JobRow:
 
 
 @dataclass(frozen=True)
-class Hooks:
+class Listeners:
     """Listeners to events.
 
     Attributes:
@@ -75,10 +75,10 @@ class World:
     fleet: Fleet
     presence: Presence
     ahead: LookAhead
-    evaluating: Evaluating
+    evaluating: ClockEvaluation
     traced: frozenset[int]
     clock: LapClock
-    hooks: Hooks
+    hooks: Listeners
     selection: Selection = uniform
     selection_arguments: Mapping[str, Any] = field(default_factory=dict)
     duration: Duration | None = None

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedge.client.guarded_app import is_out_of_gpu_memory
 from fedge.doctor.gpus import gpus
-from fedge.parallel.team import Kind, Team
+from fedge.parallel.team import Team, TeamKind
 from fedge.process.versions import versions
 from fedge.states.averaging import State
 from fedge.training.gpu import FLOAT32, TF32, settle_gpus
@@ -199,7 +199,7 @@ def _several(device: str) -> Checked:
     x, y = _windows()
     team = Team(2)
     try:
-        kind = Kind("cnn-pool", {}, (_CHANNELS, _SAMPLES), _CLASSES, device)
+        kind = TeamKind("cnn-pool", {}, (_CHANNELS, _SAMPLES), _CLASSES, device)
         order = torch.Generator().manual_seed(3)
         two = team.train(kind, get_state(model), (x.numpy(), y.numpy()), _SETTINGS, order).state
     finally:

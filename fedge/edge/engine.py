@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 
 from fedge.config.flat import from_run_config
 from fedge.config.topology import leaf_of_clients
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.edge import orders
 from fedge.edge.answers import words_told
 from fedge.edge.port import EdgeLeaves
@@ -130,7 +130,7 @@ class EdgeEngine:
             ids.append(message_id)
         return ids
 
-    def _answer(self, message: Message, told: Told | None, kernels: tuple[str, ...] | None) -> None:
+    def _answer(self, message: Message, told: WindowsReport | None, kernels: tuple[str, ...] | None) -> None:
         """Answer a first call."""
         client, clients = message.metadata.dst_node_id - 1, len(self._leaf_of)
         hello = Hello(client, clients, told=told, device="", kernels=kernels)
@@ -164,7 +164,9 @@ class EdgeEngine:
             why = words_told(answer) if answer.kind != orders.DONE else ""
             if not why:
                 told = mapping(answer.facts["told"], "told")[str(client)]
-                self._answer(message, Told.of_text(text(told, _MOST_TOLD, "told")), kernels_told(answer))
+                self._answer(
+                    message, WindowsReport.of_text(text(told, _MOST_TOLD, "told")), kernels_told(answer)
+                )
                 return
         except (LeafGone, KeyError, ValueError) as error:
             why = words_of(error)

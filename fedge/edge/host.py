@@ -29,13 +29,13 @@ from fedge.native.library import usable_kernels
 from fedge.process.escape import printable
 from fedge.process.versions import versions
 from fedge.rounds.book import RoundBook
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import Task
+from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities, Transport
-from fedge.rounds.wanted import Receiver, Wanted
+from fedge.rounds.wanted import Receiver, Requests
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 
@@ -60,7 +60,7 @@ class Site:
         close: lets the clients go.
     """
 
-    task: Task
+    task: RunTask
     make_leaf: Callable[[State], Leaf]
     model: State
     parameter_names: tuple[str, ...]
@@ -188,7 +188,7 @@ class _AtWork:
         start, book = leaf.model, self._book
         receiver = self._receiver(packet, start)
         alone = frozenset({self._index} if facts["alone"] else ())
-        book.wanted = Wanted([receiver] if receiver else [], alone, facts["dispersion"])
+        book.wanted = Requests([receiver] if receiver else [], alone, facts["dispersion"])
         counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
         has_moved = leaf.model is not start
         version = int(facts["version"])
@@ -264,7 +264,7 @@ class _AtWork:
         facts = packet.facts
         self._remember(packet)
         known, unseen = (self._models(packet, facts[who]) for who in ("known", "unseen"))
-        asked = Asked(
+        asked = EvaluationRequest(
             {self._index: known} if known else {}, facts["splits"], {self._index: unseen} if unseen else {}
         )
         return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}

@@ -28,10 +28,10 @@ from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused, OnNote
 from fedge.process.watchdog import note_progress, refuse_stalled, stall_limit_s
-from fedge.rounds.evaluation import Asked, roles_of
+from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around, RunFacts
-from fedge.rounds.wanted import Receiver, Wanted
+from fedge.rounds.wanted import Receiver, Requests
 from fedge.states.averaging import State
 from fedge.tasks.chosen import task_of
 from fedge.timing.timeline import ExchangeTimes
@@ -98,7 +98,7 @@ class EdgeLeaves:
     def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
         """Training asked of one leaf server, against which its answer is checked."""
         book, is_own = self._transport.book, training.line == LEAF
-        wanted = book.wanted if is_own else Wanted()
+        wanted = book.wanted if is_own else Requests()
         updates, alone = wanted.updates_of(leaf.index), leaf.index in wanted.alone
         version, apart = self._versions[leaf.index], wanted.dispersion
         return Trained(leaf, training.line, leaf_round, version, updates, alone, apart)
@@ -107,7 +107,7 @@ class EdgeLeaves:
         """The order of a leaf round to one leaf server."""
         states, facts = leaf.round_states()
         index = leaf.index
-        wanted = self._transport.book.wanted if training.line == LEAF else Wanted()
+        wanted = self._transport.book.wanted if training.line == LEAF else Requests()
         order = {
             "leaf_round": leaf_round,
             "line": training.line,
@@ -183,7 +183,7 @@ class EdgeLeaves:
                 _take_summaries([receiver] if receiver else [], leaf.index, answer)
         return Probe(start, models, updates)
 
-    def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
+    def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients of all leaves evaluate models."""
         packets, roles = {}, {}
         for leaf in self._leaves:

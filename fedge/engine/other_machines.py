@@ -15,7 +15,7 @@ from fedge.exchange.engine import Elsewhere
 from fedge.native.library import usable_kernels
 from fedge.process.identity import machine_number, process_number
 from fedge.process.memory import ProcessMemory, measure_worker
-from fedge.timing.clocks import Clock
+from fedge.timing.clocks import MachineClock
 
 _PATIENCE_S = 2.0
 _READINGS = 3
@@ -29,7 +29,7 @@ def look_elsewhere() -> Elsewhere:
     kernels = Counter(said[2] for said in answers if said)
     here = machine_number(process_number())
     found: dict[int, ProcessMemory] = {}
-    clocks: dict[int, Clock] = {}
+    clocks: dict[int, MachineClock] = {}
     for worker, (name, processes, _) in [
         (one, said) for one, said in zip(workers, answers, strict=True) if said
     ]:
@@ -55,9 +55,9 @@ def _reading(_: Any) -> float:
     return time.perf_counter()
 
 
-def _clock(worker: Any, name: str) -> Clock:
+def _clock(worker: Any, name: str) -> MachineClock:
     """Clock of a worker's machine against the server's."""
-    clock = Clock(name=name)
+    clock = MachineClock(name=name)
     for _ in range(_READINGS):
         asked = time.perf_counter()
         (reading,) = _answers([worker], _reading)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.exchange.content import send_tickets
 from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
 from fedge.exchange.engine import Engine
@@ -92,7 +92,7 @@ class Clients:
         engine: Engine,
         node_of: Mapping[int, int],
         sharing: Collection[int] = (),
-        told: Mapping[int, Told] | None = None,
+        told: Mapping[int, WindowsReport] | None = None,
         roll: Roll | None = None,
         devices: Mapping[str, int] | None = None,
         kernels: Mapping[tuple[str, ...], int] | None = None,

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 
 from fedge.exchange.failure import Failure
 from fedge.process.memory import ProcessMemory
-from fedge.timing.clocks import Clock
+from fedge.timing.clocks import MachineClock
 
 
 class RunError(RuntimeError):
@@ -32,7 +32,7 @@ class Elsewhere:
     """
 
     processes: Sequence[ProcessMemory] = ()
-    clocks: Mapping[int, Clock] = field(default_factory=dict)
+    clocks: Mapping[int, MachineClock] = field(default_factory=dict)
     kernels: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
 

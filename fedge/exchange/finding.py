@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.roll import ALL, Among, Question, Quorum, Roll
@@ -68,7 +68,7 @@ def find_clients(
 
 
 def find_again(
-    engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, Told]
+    engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, WindowsReport]
 ) -> Clients:
     """The clients of a run that goes on, whose windows are known.
 

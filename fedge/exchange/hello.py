@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedge.config.option import ConfigError, shown
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.exchange.content import CONFIG, OPTIONS, config_of
 from fedge.privacy.marks import MACHINES, PLACES, SCALES, Leaving, marked
 from fedge.process.escape import printable
@@ -42,7 +42,7 @@ class Hello:
     partition_id: int
     num_partitions: int
     seen: str = ""
-    told: Told | None = None
+    told: WindowsReport | None = None
     device: str = CPU
     kernels: tuple[str, ...] | None = None
 
@@ -99,7 +99,7 @@ def read_hello(reply: Message) -> Hello:
         raise TypeError("partition_id and num_partitions must be whole numbers")
     if not 0 <= partition_id < num_partitions <= _MOST_PARTITIONS:
         raise ValueError(f"partition {shown(partition_id)} of {shown(num_partitions)}")
-    told = Told.of_text(str(record["told"])) if "told" in record else None
+    told = WindowsReport.of_text(str(record["told"])) if "told" in record else None
     device = printable(str(record.get("device", CPU))[:_LONGEST])
     kernels = tuple(printable(str(record["kernels"])[:_LONGEST]).split()) if "kernels" in record else None
     return Hello(partition_id, num_partitions, str(record["seen"])[:_LONGEST], told, device, kernels)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.exchange.content import config_of
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, Failure, words_of
@@ -59,7 +59,7 @@ class Quorum:
 
     least: int = 0
     is_possible: bool = False
-    told: Mapping[int, Told] | None = None
+    told: Mapping[int, WindowsReport] | None = None
 
 
 ALL = Quorum()
@@ -93,7 +93,7 @@ class Roll:
         question: Question,
         among: Among | None = None,
         expected: int = 0,
-        known: Mapping[int, Told] | None = None,
+        known: Mapping[int, WindowsReport] | None = None,
     ) -> None:
         """Ask nodes of an engine; all partitions have to be there, or those of `among`.
 
@@ -248,7 +248,7 @@ class Roll:
 
     # --- while the run goes on ----------------------------------------------------------------------------
 
-    def expect(self, told: Mapping[int, Told]) -> None:
+    def expect(self, told: Mapping[int, WindowsReport]) -> None:
         """Take partitions, with their clients' descriptions, for those of nodes that are away."""
         for partition, windows in told.items():
             self.hellos[partition] = Hello(partition, self.expected, told=windows, device="")

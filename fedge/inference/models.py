@@ -20,7 +20,7 @@ from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.models import build_model, state_entries
 from fedge.training.module_state import load_state
-from fedge.training.own_models import Fit, refuse_no_network, refuse_other_types
+from fedge.training.own_models import OwnFit, refuse_no_network, refuse_other_types
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Models:
         try:
             network = build_model(
                 card.model, card.input_shape, len(card.classes), torch.Generator(), card.arguments,
-                Fit(card.dtype == "int64", card.answer, "answers"),
+                OwnFit(card.dtype == "int64", card.answer, "answers"),
             )  # fmt: skip
         except (TypeError, ValueError, RuntimeError) as error:
             raise _cannot_be_made(card, error) from error

@@ -44,12 +44,12 @@ class Commands:
         self._under = parser.add_subparsers(
             required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
         )
-        self._groups: list[Group] = []
+        self._groups: list[CommandGroup] = []
         parser.more = self._lines
 
-    def group(self, title: str) -> "Group":
+    def group(self, title: str) -> "CommandGroup":
         """A group to which subcommands are added, as to the result of ``add_subparsers``."""
-        self._groups.append(Group(title, self._under))
+        self._groups.append(CommandGroup(title, self._under))
         return self._groups[-1]
 
     def _lines(self, width: int) -> Iterator[str]:
@@ -65,7 +65,7 @@ class Commands:
         yield from wrap("fedge COMMAND --help says more of one.", width)
 
 
-class Group:
+class CommandGroup:
     """Commands that stand under one title.
 
     Attributes:

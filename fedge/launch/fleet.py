@@ -56,7 +56,7 @@ _LET_IN = ("registered successfully", "already")  # in Flower's answer to a key;
 
 
 @dataclass(frozen=True)
-class Place:
+class SuperLinkPlace:
     """Place and parts of a SuperLink.
 
     Attributes:
@@ -159,7 +159,7 @@ def await_free(option: str, address: str) -> None:
         time.sleep(_POLL_S)
 
 
-def let_in(keys: Sequence[Path], place: Place) -> None:
+def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
     """Register keys that the SuperLink does not know yet, where no SuperNode reaches it.
 
     A SuperNode that dials before its key is registered ends. Where a key got in before and is not to any
@@ -186,7 +186,7 @@ def let_in(keys: Sequence[Path], place: Place) -> None:
 class SuperLink:
     """A SuperLink while it lives. Use as a context manager, which ends it and all that it has started."""
 
-    def __init__(self, place: Place, fleet: str = "") -> None:
+    def __init__(self, place: SuperLinkPlace, fleet: str = "") -> None:
         """Start it, and wait until it listens.
 
         Args:
@@ -311,7 +311,7 @@ class SuperLink:
         self.output.close()
 
 
-def _words(place: Place, fleet: str) -> list[str]:
+def _words(place: SuperLinkPlace, fleet: str) -> list[str]:
     """Command of the SuperLink; one that has one port for all is on the loopback interface."""
     certificate, key = place.pair
     where = ["--host", HERE, "--port", str(place.control)]

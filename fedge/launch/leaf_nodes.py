@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedge import leaf_app
 from fedge.engine.federation import TOLD, Federation
-from fedge.launch.fleet import Place, SuperLink, await_free, keys_of, let_in
+from fedge.launch.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
 from fedge.launch.flower import toml_of
 from fedge.launch.project import CLIENT_APP
 from fedge.link.certificates import server_name
@@ -51,11 +51,11 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
             return _follow(link, options)
 
 
-def place_of(options: argparse.Namespace) -> Place:
+def place_of(options: argparse.Namespace) -> SuperLinkPlace:
     """Where a leaf server's SuperLink is."""
     folder = (options.folder or Path(f"leaf-{options.leaf}")).absolute()
     name = server_name(options.leaf)
-    return Place("--nodes", options.nodes, free_port(), options.certs, name, folder, _NAME)
+    return SuperLinkPlace("--nodes", options.nodes, free_port(), options.certs, name, folder, _NAME)
 
 
 def _follow(link: SuperLink, options: argparse.Namespace) -> int:
@@ -89,7 +89,7 @@ def _follow(link: SuperLink, options: argparse.Namespace) -> int:
     return exits.FAILED
 
 
-def write_app(folder: Path, place: Place, options: argparse.Namespace) -> None:
+def write_app(folder: Path, place: SuperLinkPlace, options: argparse.Namespace) -> None:
     """Write the app that is handed to the SuperLink: which leaf server this is, and no code."""
     folder.mkdir(exist_ok=True)
     (folder / "README.md").write_text("A leaf server.\n")  # Flower 1.25 cannot install an app of no file

@@ -59,11 +59,13 @@ def _serve(options: argparse.Namespace) -> int:
             f"--control must be of the loopback interface, as 127.0.0.1:{port}, because whoever reaches it "
             f"may have code carried out, but is {options.control}; start fedge run on this machine"
         )
-    from fedge.launch.fleet import Place, SuperLink, await_free, keys_of, let_in
+    from fedge.launch.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
     from fedge.link.certificates import SUPERLINK
     from fedge.process.reaper import start_reaper
 
-    place = Place("--nodes", options.nodes, port, options.certs, SUPERLINK, options.folder.absolute(), _NAME)
+    place = SuperLinkPlace(
+        "--nodes", options.nodes, port, options.certs, SUPERLINK, options.folder.absolute(), _NAME
+    )
     place.prepare()
     keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
     start_reaper()  # nothing of a SuperLink ends with its starter

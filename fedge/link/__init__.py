@@ -11,7 +11,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "certificates": ["Wanted", "make_certificates"],
+        "certificates": ["CertificateRequest", "make_certificates"],
         "dial": ["Link"],
         "frames": ["LinkError", "Packet"],
         "gate": ["LeafGate", "LeafGone"],

@@ -41,7 +41,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CertificateRequest:
     """Wanted contents of a folder of certificates.
 
     Attributes:
@@ -95,7 +95,7 @@ class _Role:
         return x509.ExtendedKeyUsage([of.SERVER_AUTH if self.is_server else of.CLIENT_AUTH])
 
 
-def _roles(wanted: Wanted) -> list[_Role]:
+def _roles(wanted: CertificateRequest) -> list[_Role]:
     """All certificates that are wanted.
 
     Raises:
@@ -117,7 +117,7 @@ def _roles(wanted: Wanted) -> list[_Role]:
     return [*made, *(_Role(leaf_name(leaf), (), False) for leaf in range(wanted.leaves))]
 
 
-def make_certificates(folder: Path, wanted: Wanted) -> list[Path]:
+def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
     """Write the wanted files that are missing; returns those written.
 
     Raises:

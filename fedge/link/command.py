@@ -42,14 +42,16 @@ def _make(options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if not least <= value <= most:
             raise ConfigError(f"--{name} must be {least} to {most}, but is {value}")
-    from fedge.link.certificates import Wanted, make_certificates, revoke  # loads cryptography
+    from fedge.link.certificates import CertificateRequest, make_certificates, revoke  # loads cryptography
 
     if options.revoke:
         for name in revoke(options.folder, options.revoke):
             print(f"{name} counts no more; new files, and revoked.pem, go to the machines that have the old")
         return 0
     hosts = _hosts(options.hosts)
-    written = make_certificates(options.folder, Wanted(hosts, options.leaves, options.nodes, options.days))
+    written = make_certificates(
+        options.folder, CertificateRequest(hosts, options.leaves, options.nodes, options.days)
+    )
     for file in written:
         print(file)
     if not written:

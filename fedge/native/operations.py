@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedge.native.sequences import SEQUENCES, bound, moved_shape, require, time_axis
 from fedge.native.taps import Taps, pair_of, taps_of
-from fedge.native.trace import Handler, Node, Recorder, UnknownError
+from fedge.native.trace import Handler, Node, OperationRecorder, UnknownError
 
 _CONV = {"input": None, "weight": None, "bias": None, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 _LINEAR = {"input": None, "weight": None, "bias": None}
@@ -48,14 +48,14 @@ def _over_time(value: Any, what: str, across: int) -> int:
     return value
 
 
-def _series(recorder: Recorder, tensor: Any) -> int:
+def _series(recorder: OperationRecorder, tensor: Any) -> int:
     """The value of a tensor that has channels and time, or pixels."""
     number = recorder.number(tensor)
     require(tensor.dim() > 2, "it is not given a series")
     return number
 
 
-def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _conv(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     a = bound(_CONV, args, kwargs)
     value = _series(recorder, a["input"])
     if a["input"].dim() == 4 and a["weight"].dim() == 4:
@@ -76,7 +76,7 @@ def _conv(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out
     return None
 
 
-def _image_conv(recorder: Recorder, a: dict[str, Any], value: int, taps: Taps, out: Tensor) -> None:
+def _image_conv(recorder: OperationRecorder, a: dict[str, Any], value: int, taps: Taps, out: Tensor) -> None:
     """Take down a convolution of an image; one of single pixels is one of a series."""
     require(a["groups"] == 1, "groups")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
@@ -88,7 +88,7 @@ def _image_conv(recorder: Recorder, a: dict[str, Any], value: int, taps: Taps, o
     recorder.nodes.append(Node("image_conv", (value,), output, *names, **fields))
 
 
-def _linear(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _linear(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down a linear layer on features, or on the channels of each step, a convolution of one tap."""
     a = bound(_LINEAR, args, kwargs)
     value = recorder.number_of_any(a["input"])
@@ -105,7 +105,7 @@ def _linear(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], o
     recorder.nodes.append(Node("conv", (value,), made, *names, size=1))
 
 
-def _norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _norm(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     a = bound(_NORM, args, kwargs)
     value = recorder.number(a["input"])
     require(not recorder.is_flat(a["input"]), "BatchNorm of features that were series")
@@ -122,7 +122,9 @@ def _norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out
 def _same_size(kind: str) -> Handler:
     """Take down an operation number by number."""
 
-    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def handler(
+        recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
         flag = False
         if kind == "gelu":
             approximate = kwargs.get("approximate", args[1] if len(args) > 1 else "none")
@@ -144,7 +146,9 @@ def _drawn_in(tensor: Tensor, axes: tuple[str, ...]) -> str:
 def _drop(whole_channels: bool) -> Handler:
     """Take down dropout, of numbers or of whole channels."""
 
-    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def handler(
+        recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
         a = bound(_DROP, args, kwargs)
         if not a["training"] or a["p"] == 0:
             return recorder.alias(out, a["input"])
@@ -167,20 +171,24 @@ def _drop(whole_channels: bool) -> Handler:
     return handler
 
 
-def _relu_max_pool2(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _relu_max_pool2(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     value = _series(recorder, args[0])
     output = recorder.new_value(out)
     recorder.nodes.append(Node("max_pool", (value,), output, size=2, stride=2, flag=True))
 
 
-def _max_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+def _max_pool(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     a = bound(_MAX_POOL, args, kwargs)
     require(not a["return_indices"] and not a["ceil_mode"], "pooling with indices or a ceiling")
     require(pair_of(a["dilation"], "dilation") == (1, 1), "dilation")
     _pool(recorder, "max_pool", a, out)
 
 
-def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _mean_pool(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     a = bound(_MEAN_POOL, args, kwargs)
     require(not a["ceil_mode"], "pooling with a ceiling")
     require(
@@ -190,7 +198,7 @@ def _mean_pool(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
     _pool(recorder, "mean_pool", a, out)
 
 
-def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
+def _pool(recorder: OperationRecorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
     """Take down pooling over time, or over an image."""
     value = _series(recorder, a["input"])
     require(a.get("divisor_override") is None, "pooling with a divisor of its own")
@@ -210,7 +218,9 @@ def _pool(recorder: Recorder, kind: str, a: dict[str, Any], out: Tensor) -> None
     return None
 
 
-def _image_pool(recorder: Recorder, kind: str, value: int, image: Tensor, taps: Taps, out: Tensor) -> None:
+def _image_pool(
+    recorder: OperationRecorder, kind: str, value: int, image: Tensor, taps: Taps, out: Tensor
+) -> None:
     """Take down pooling over lines and steps."""
     taken = math.prod(taps.size)
     require(taken < 255, "a pool of 255 pixels or more")
@@ -219,18 +229,22 @@ def _image_pool(recorder: Recorder, kind: str, value: int, image: Tensor, taps: 
     recorder.nodes.append(Node(f"image_{kind}", (value,), recorder.new_value(out), numbers=numbers, **fields))
 
 
-def _adaptive_mean(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _adaptive_mean(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     given = args[0] if args else kwargs["input"]
     _adaptive(recorder, "mean_pool", _series(recorder, given), given, out)
 
 
-def _adaptive_max(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+def _adaptive_max(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> None:
     require(isinstance(out, Tensor), "pooling with indices")
     given = args[0] if args else kwargs["input"]
     _adaptive(recorder, "max_pool", _series(recorder, given), given, out)
 
 
-def _adaptive(recorder: Recorder, kind: str, value: int, given: Tensor, out: Tensor) -> None:
+def _adaptive(recorder: OperationRecorder, kind: str, value: int, given: Tensor, out: Tensor) -> None:
     """Take down pooling to a number of steps, or of pixels each way, that divides those that there are."""
     steps, left = recorder.values[value][1], out.shape[-1]
     if kind == "mean_pool" and out.shape[2:].numel() == 1:
@@ -262,7 +276,9 @@ def _adaptive_taps(given: Tensor, out: Tensor) -> Taps:
 def _reduce(mean: bool) -> Handler:
     """Take down a mean or sum over all time, or all pixels."""
 
-    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def handler(
+        recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
         a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
         if isinstance(a["input"], Tensor) and a["input"].dim() == 3:
             over = time_axis(recorder, a["input"], a["dim"])
@@ -287,14 +303,14 @@ def _reduce(mean: bool) -> Handler:
     return handler
 
 
-def _pooled(recorder: Recorder, value: int, out: Tensor) -> int:
+def _pooled(recorder: OperationRecorder, value: int, out: Tensor) -> int:
     """A new value of one step."""
     number = recorder.same_value(out, value)
     recorder.values[number] = (recorder.values[value][0], 1)
     return number
 
 
-def _divide(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _divide(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down the division of a sum over time by a number: a mean."""
     require(len(args) == 2 and not kwargs and isinstance(args[1], (int, float)), "a quotient of tensors")
     require(math.isfinite(args[1]) and args[1] != 0, "a quotient")
@@ -306,7 +322,7 @@ def _divide(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], o
     recorder.nodes[-1] = Node(last.kind, last.inputs, output, numbers=(last.numbers[0] / args[1],))
 
 
-def _add(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _add(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down a residual sum, or the counting of a BatchNorm."""
     if len(args) == 2 and id(args[0]) in recorder.names and args[1] == 1:
         recorder.counters.append(recorder.names[id(args[0])])
@@ -322,7 +338,7 @@ def _add(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     recorder.nodes.append(Node("add", (first, second), recorder.same_axes(out, args[0])))
 
 
-def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _shape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down another shape of the same numbers: series, with an axis of one, or features."""
     tensor = args[0] if args else kwargs["input"]
     if moved_shape(recorder, tensor, out):
@@ -341,7 +357,7 @@ def _shape(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], ou
     return recorder.alias(out, tensor)
 
 
-def _same(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _same(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Record an operation that changes no number: a copy, another order in memory."""
     require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
     recorder.alias(out, args[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedge.native.trace import Handler, Node, Recorder, UnknownError
+from fedge.native.trace import Handler, Node, OperationRecorder, UnknownError
 
 _STEPS = ("N", "T", "C")
 _STEPS_FIRST = ("T", "N", "C")
@@ -50,7 +50,7 @@ def require(holds: bool, what: str) -> None:
 def _recurrent(kind: str) -> Handler:
     """Take down GRU or LSTM: a node for each direction of each layer."""
 
-    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def handler(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         require(len(args) == 9 and not kwargs and isinstance(args[2], (list, tuple)), "packed sequences")
         given, start, weights, biased, layers, rate, training, both, batch_first = args
         for state in start if isinstance(start, (list, tuple)) else (start,):
@@ -83,7 +83,7 @@ def _recurrent(kind: str) -> Handler:
 
 
 def _direction(
-    recorder: Recorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
+    recorder: OperationRecorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
 ) -> int:
     """One direction of one layer; names: weights, then biases, each of the input, then of the state."""
     weight, of_state, bias, state_bias = [*names, "", ""][:4]
@@ -94,7 +94,7 @@ def _direction(
     return made
 
 
-def _dropped_between(recorder: Recorder, value: int, rate: float) -> int:
+def _dropped_between(recorder: OperationRecorder, value: int, rate: float) -> int:
     """Dropout between two layers, which PyTorch draws step by step."""
     require(rate < 1, "dropout of everything")
     made = recorder.add_value(*recorder.values[value])
@@ -102,7 +102,7 @@ def _dropped_between(recorder: Recorder, value: int, rate: float) -> int:
     return made
 
 
-def _joined(recorder: Recorder, first: int, second: int) -> int:
+def _joined(recorder: OperationRecorder, first: int, second: int) -> int:
     """Channels of two values side by side."""
     (one, steps), (other, _) = recorder.values[first], recorder.values[second]
     made = recorder.add_value(one + other, steps)
@@ -110,7 +110,7 @@ def _joined(recorder: Recorder, first: int, second: int) -> int:
     return made
 
 
-def _zeros(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _zeros(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Note that a tensor holds zeros."""
     recorder.bind_zeros(out)
 
@@ -118,7 +118,9 @@ def _zeros(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], ou
 # --- norms and embeddings ---------------------------------------------------------------------------------
 
 
-def _layer_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _layer_norm(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     a = bound(_LAYER_NORM, args, kwargs)
     value, axes = recorder.number_of_any(a["input"]), recorder.axes(a["input"])
     channels, steps = recorder.values[value]
@@ -131,19 +133,23 @@ def _layer_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any
     recorder.nodes.append(Node("row_norm", (value,), output, *names, size=length, numbers=(float(a["eps"]),)))
 
 
-def _group_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _group_norm(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     a = bound(_GROUP_NORM, args, kwargs)
     _grouped(recorder, a, int(a["num_groups"]), out)
 
 
-def _instance_norm(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _instance_norm(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     """Take down an instance norm: each channel is a group."""
     a = bound(_INSTANCE_NORM, args, kwargs)
     require(a["running_mean"] is None and bool(a["use_input_stats"]), "running statistics of a window")
     _grouped(recorder, a, a["input"].shape[1], out)
 
 
-def _grouped(recorder: Recorder, a: dict[str, Any], groups: int, out: Tensor) -> None:
+def _grouped(recorder: OperationRecorder, a: dict[str, Any], groups: int, out: Tensor) -> None:
     value = recorder.number(a["input"])
     require(not recorder.is_flat(a["input"]), "a GroupNorm of features that were series")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
@@ -153,7 +159,9 @@ def _grouped(recorder: Recorder, a: dict[str, Any], groups: int, out: Tensor) ->
     )
 
 
-def _embedding(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _embedding(
+    recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+) -> None:
     a = bound(_EMBEDDING, args, kwargs)
     value = recorder.number_of_any(a["input"])
     require(recorder.axes(a["input"]) == ("N", "T"), "an embedding of what are no tokens")
@@ -169,7 +177,7 @@ def _embedding(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]
 # --- parts and axes ---------------------------------------------------------------------------------------
 
 
-def _picked(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _picked(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down steps and channels picked by numbers and ranges."""
     tensor, index = args
     states = recorder.states(tensor)
@@ -213,7 +221,7 @@ def _ranges(index: Any, tensor: Tensor) -> list[tuple[int, int, bool]]:
     return found
 
 
-def _state(recorder: Recorder, state: tuple[int, int] | None, out: Tensor) -> None:
+def _state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tensor) -> None:
     """Take down what a recurrent layer hands on after its last step."""
     if state is None:
         raise UnknownError("the cell's last state")
@@ -223,7 +231,7 @@ def _state(recorder: Recorder, state: tuple[int, int] | None, out: Tensor) -> No
     recorder.nodes.append(Node("pick", (value,), made, size=step, stride=0))
 
 
-def _cat(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
     """Take down values side by side, channel by channel."""
     a = bound({"tensors": None, "dim": 0}, args, kwargs)
     tensors = a["tensors"]
@@ -242,7 +250,9 @@ def _cat(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out:
 def _moved(two: bool) -> Handler:
     """Take down axes that change places, two of them or all: the same value under other names."""
 
-    def handler(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def handler(
+        recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
         require(not kwargs, "axes by name")
         tensor, *places = args
         if len(places) == 1:
@@ -260,7 +270,7 @@ def _moved(two: bool) -> Handler:
     return handler
 
 
-def moved_shape(recorder: Recorder, tensor: Any, out: Tensor) -> bool:
+def moved_shape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
     """Whether a new shape was one of a state, or of steps by channels, and has been taken down."""
     states = recorder.states(tensor)
     if states is not None:
@@ -283,7 +293,7 @@ def moved_shape(recorder: Recorder, tensor: Any, out: Tensor) -> bool:
     return True
 
 
-def time_axis(recorder: Recorder, tensor: Tensor, over: Any) -> int | None:
+def time_axis(recorder: OperationRecorder, tensor: Tensor, over: Any) -> int | None:
     """Axis of steps of values (N, T, F) or (T, N, F), where all steps are taken together; else None."""
     axes = recorder.axes(tensor) if recorder.number_of_any(tensor) >= 0 else ()
     given = over if isinstance(over, (tuple, list)) else (over,)
@@ -294,7 +304,7 @@ def time_axis(recorder: Recorder, tensor: Tensor, over: Any) -> int | None:
     return None
 
 
-def _greatest(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+def _greatest(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
     """Take down the maximum over all steps."""
     a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
     tensor = a["input"]

@@ -79,7 +79,7 @@ class Network:
 
 
 @dataclass
-class Recorder:
+class OperationRecorder:
     """Takes a network down while it is called.
 
     Attributes:
@@ -209,13 +209,13 @@ class Recorder:
         return is_usual and tensor.dim() == 2 and self.values[self.number_of_any(tensor)][1] > 1
 
 
-Handler = Callable[[Recorder, tuple[Any, ...], dict[str, Any], Tensor], None]
+Handler = Callable[[OperationRecorder, tuple[Any, ...], dict[str, Any], Tensor], None]
 
 
 class _Watch(TorchFunctionMode):
     """Hands every operation to its handler."""
 
-    def __init__(self, recorder: Recorder, handlers: dict[str, Handler]) -> None:
+    def __init__(self, recorder: OperationRecorder, handlers: dict[str, Handler]) -> None:
         super().__init__()
         self._recorder = recorder
         self._handlers = handlers
@@ -277,7 +277,7 @@ def _trace_batch(
     """Call the model with one size of batch."""
     entries = {name: entry.detach() for name, entry in model.named_parameters()}
     entries |= {name: entry.clone() for name, entry in model.named_buffers()}
-    recorder = Recorder(batch, {id(entry): name for name, entry in entries.items()})
+    recorder = OperationRecorder(batch, {id(entry): name for name, entry in entries.items()})
     x = torch.zeros((batch, *input_shape), dtype=torch.int64 if tokens else torch.float32)
     if tokens:
         recorder.bind(x, recorder.add_value(1, *input_shape), ("N", "T"))

@@ -13,6 +13,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "shares": ["own_rows"],
-        "team": ["Kind", "Team", "TeamError"],
+        "team": ["TeamKind", "Team", "TeamError"],
     },
 )

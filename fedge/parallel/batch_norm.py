@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedge.config.option import ConfigError
-from fedge.parallel.shares import Seat
+from fedge.parallel.shares import ProcessSeat
 
 
-def share_statistics(model: nn.Module, seat: Seat) -> None:
+def share_statistics(model: nn.Module, seat: ProcessSeat) -> None:
     """Let every BatchNorm of a model take its statistics over all processes; nothing else of it changes.
 
     Raises:
@@ -40,7 +40,7 @@ def share_statistics(model: nn.Module, seat: Seat) -> None:
         layer.forward = partial(_forward, layer, seat)  # type: ignore[method-assign]
 
 
-def _forward(layer: _BatchNorm, seat: Seat, x: Tensor) -> Tensor:
+def _forward(layer: _BatchNorm, seat: ProcessSeat, x: Tensor) -> Tensor:
     """Normalise as `_BatchNorm.forward`, over the batch of all processes."""
     has_statistics = layer.running_mean is not None and layer.running_var is not None
     if not layer.training and has_statistics:
@@ -55,7 +55,7 @@ def _forward(layer: _BatchNorm, seat: Seat, x: Tensor) -> Tensor:
     return y
 
 
-def joined_statistics(x: Tensor, seat: Seat) -> tuple[Tensor, Tensor, float]:
+def joined_statistics(x: Tensor, seat: ProcessSeat) -> tuple[Tensor, Tensor, float]:
     """Mean and variance (C,) float64 of the channels of x (N, C, …) on all processes, and their m."""
     channels = x.shape[1]
     table = torch.zeros(seat.size, 2 * channels + 1, dtype=torch.float64, device=x.device)
@@ -97,7 +97,7 @@ class _Normalise(torch.autograd.Function):
         variance: Tensor,
         eps: float,
         count: float,
-        seat: Seat,
+        seat: ProcessSeat,
     ) -> Tensor:
         mean, variance = mean.to(x.dtype), variance.to(x.dtype)
         ctx.save_for_backward(x, weight, mean, torch.rsqrt(variance + eps))

@@ -24,7 +24,7 @@ from fedge.config.register import look_in
 from fedge.parallel.arrays import Block
 from fedge.parallel.channel import ClosedError, receive, send
 from fedge.parallel.sgd import SharedNetwork, share_network, train_share
-from fedge.parallel.shares import Seat
+from fedge.parallel.shares import ProcessSeat
 from fedge.process.parent import follow_at_once
 from fedge.training.gpu import settle_gpus
 from fedge.training.models import build_model
@@ -57,7 +57,7 @@ class Member:
     """One process; keeps its network from round to round."""
 
     def __init__(self, inherited: Inherited) -> None:
-        self._seat = Seat(inherited.rank, inherited.size)
+        self._seat = ProcessSeat(inherited.rank, inherited.size)
         self._states, self._windows = Block(inherited.states), Block(inherited.windows)
         self._meeting = inherited.meeting
         self._kind: dict[str, Any] | None = None

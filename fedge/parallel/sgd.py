@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fedge.config.option import ConfigError
 from fedge.parallel.batch_norm import share_statistics
-from fedge.parallel.shares import Seat, own_rows
+from fedge.parallel.shares import ProcessSeat, own_rows
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.local import pass_loss, pass_order
 from fedge.training.own_models import BATCH_NORMS, OwnDraws
@@ -32,10 +32,10 @@ class SharedNetwork:
 
     model: nn.Module
     wrapped: DistributedDataParallel
-    seat: Seat
+    seat: ProcessSeat
 
 
-def share_network(model: nn.Module, seat: Seat) -> SharedNetwork:
+def share_network(model: nn.Module, seat: ProcessSeat) -> SharedNetwork:
     """A model, on its device, that takes gradients and statistics over all processes.
 
     Raises:

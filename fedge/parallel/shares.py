@@ -20,7 +20,7 @@ def own_rows(batch: int, rank: int, processes: int) -> slice:
 
 
 @dataclass
-class Seat:
+class ProcessSeat:
     """One process among those of a client.
 
     Attributes:

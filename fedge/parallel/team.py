@@ -51,7 +51,7 @@ class TeamError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class TeamKind:
     """Kind of network that the processes hold, as `fedge.training.models.build_model` makes it.
 
     Attributes:
@@ -132,7 +132,7 @@ class Team:
 
     def train(
         self,
-        kind: Kind,
+        kind: TeamKind,
         start: Mapping[str, np.ndarray],
         windows: tuple[np.ndarray, np.ndarray],
         settings: LocalTraining,
@@ -169,7 +169,7 @@ class Team:
 
     def _job(
         self,
-        kind: Kind,
+        kind: TeamKind,
         start: Mapping[str, np.ndarray],
         windows: tuple[np.ndarray, np.ndarray],
         settings: LocalTraining,

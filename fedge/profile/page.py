@@ -6,7 +6,7 @@ from pathlib import Path
 from fedge.console.palette import colour, dashes
 from fedge.profile.allocators import Capture
 from fedge.profile.result import (
-    Change,
+    Growth,
     Profile,
     allocator_changes,
     flame_file,
@@ -14,7 +14,7 @@ from fedge.profile.result import (
     resident_changes,
 )
 from fedge.profile.watch import ROLES
-from fedge.report.html.page import Page, Panel, Section, Tile, write_page
+from fedge.report.html.page import Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, legend_below, new_figure
 from fedge.report.html.tables import NOTHING, counted, seconds_text, table
 from fedge.report.listing import aligned
@@ -74,9 +74,9 @@ def _tiles(profile: Profile) -> list[Tile]:
     ]
 
 
-def _resident_section(profile: Profile) -> Section:
+def _resident_section(profile: Profile) -> PageSection:
     """Resident memory over time, by role."""
-    return Section("Resident memory", [_RESIDENT], [_resident_panel(profile)])
+    return PageSection("Resident memory", [_RESIDENT], [_resident_panel(profile)])
 
 
 def _resident_panel(profile: Profile) -> Panel:
@@ -102,7 +102,7 @@ def _resident_panel(profile: Profile) -> Panel:
     return Panel("By role", table(headers, rows), figure, caption, is_open=True)
 
 
-def _capture_section(capture: Capture) -> Section:
+def _capture_section(capture: Capture) -> PageSection:
     """Section on one process's memory, and the name of its flame graph."""
     title = "Server" if capture.role == "server" else "Largest worker"
     text = [
@@ -123,7 +123,7 @@ def _capture_section(capture: Capture) -> Section:
         is_wide=True,
     )
     link = (f"Flame graph of the {capture.role}", flame_file(capture))
-    return Section(title, text, [panel], links=[link])
+    return PageSection(title, text, [panel], links=[link])
 
 
 def _rows(capture: Capture) -> Iterator[tuple[object, ...]]:
@@ -133,10 +133,10 @@ def _rows(capture: Capture) -> Iterator[tuple[object, ...]]:
         yield top.what, place.strip() or NOTHING, top.heap_mib, top.mapped_mib, top.count
 
 
-def _setup(profile: Profile) -> Section:
+def _setup(profile: Profile) -> PageSection:
     """Versions."""
     rows = [(name, str(version)) for name, version in profile.facts["versions"].items()]
-    return Section("Versions", (), [Panel("Versions", table(("what", "version"), rows))])
+    return PageSection("Versions", (), [Panel("Versions", table(("what", "version"), rows))])
 
 
 def profile_lines(profile: Profile) -> Iterator[str]:
@@ -187,8 +187,10 @@ def comparison_page(before: Profile, after: Profile) -> Page:
         lead=[f"Before: {before.name}, {before.facts['when']}. After: {after.name}, {after.facts['when']}."]
         + [f"The runs differ in {'; '.join(differing)}." for _ in range(bool(differing))],
         sections=[
-            Section("Resident memory", [_RESIDENT], [Panel("Peaks", resident, is_open=True, is_wide=True)]),
-            Section(
+            PageSection(
+                "Resident memory", [_RESIDENT], [Panel("Peaks", resident, is_open=True, is_wide=True)]
+            ),
+            PageSection(
                 "Allocators",
                 [_ALLOCATED, "Of the server and the largest worker."],
                 [Panel("Largest changes first", allocated, is_open=True, is_wide=True)],
@@ -198,13 +200,13 @@ def comparison_page(before: Profile, after: Profile) -> Page:
     )
 
 
-def _change_row(change: Change) -> tuple[object, ...]:
+def _change_row(change: Growth) -> tuple[object, ...]:
     """The cells of a change."""
     difference = None if change.before is None or change.after is None else change.after - change.before
     return change.name, change.before, change.after, difference, percent_text(change)
 
 
-def percent_text(change: Change) -> str:
+def percent_text(change: Growth) -> str:
     """Change as text, e.g. "+3.2 %", "new" or "gone"."""
     if change.percent is None:
         return "new" if change.before is None else "gone" if change.after is None else NOTHING

@@ -40,7 +40,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Change:
+class Growth:
     """A number before and after.
 
     Attributes:
@@ -111,24 +111,24 @@ def read_profile(folder: Path) -> Profile:
         raise ConfigError(f"{path} must be a profile, but is damaged ({error}); profile again") from error
 
 
-def resident_changes(before: Profile, after: Profile) -> list[Change]:
+def resident_changes(before: Profile, after: Profile) -> list[Growth]:
     """RSS and USS of every role, to which a limit on growth applies."""
     first, second = before.peaks, after.peaks
     return [
-        Change(f"{role}, {kind.upper()}", first.get(role, {}).get(key), second.get(role, {}).get(key))
+        Growth(f"{role}, {kind.upper()}", first.get(role, {}).get(key), second.get(role, {}).get(key))
         for role in ROLES
         if role in first or role in second
         for kind, key in (("rss", "rss_mib"), ("uss", "uss_mib"))
     ]
 
 
-def allocator_changes(before: Profile, after: Profile) -> list[Change]:
+def allocator_changes(before: Profile, after: Profile) -> list[Growth]:
     """Change of every allocation site, by role, largest first.
 
     The largest worker stands for all; a place that is not among the largest of a capture counts as absent.
     """
     first, second = _places(before), _places(after)
-    changes = [Change(name, first.get(name), second.get(name)) for name in {**first, **second}]
+    changes = [Growth(name, first.get(name), second.get(name)) for name in {**first, **second}]
     return sorted(changes, key=lambda c: (-abs((c.after or 0.0) - (c.before or 0.0)), c.name))
 
 

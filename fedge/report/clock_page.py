@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedge.console.palette import colour, dashes
-from fedge.report.html.page import Page, Panel, Section, Tile, write_page
+from fedge.report.html.page import Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, legend_below, new_figure
 from fedge.report.html.tables import bytes_text, percent, seconds_text, table
 from fedge.rounds.moment import VersionRow
@@ -72,7 +72,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
             Tile("At work", percent(last.utilisation, 1), f"of {last.places} places"),
             Tile("Traffic", bytes_text(last.up + last.down + last.cloud_up + last.cloud_down), "all tiers"),
         ],
-        sections=[Section("Over virtual time", panels=panels)],
+        sections=[PageSection("Over virtual time", panels=panels)],
         footer="Made by fedge clock: times, bytes and staleness are a run's; of models nothing is known.",
     )
 

@@ -16,7 +16,7 @@ _TEXTS = ("metric", "group", "seeds", "reference")
 _COUNTS = ("n", "n_pairs")
 
 
-class Comparison(pl.DataFrame):
+class FinalNumbers(pl.DataFrame):
     """Final numbers as `compare` returns them: a Polars frame that Jupyter shows as a table by metric."""
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
@@ -44,7 +44,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
     return f"{text} ({row['difference_low']:.3g} to {row['difference_high']:.3g})"
 
 
-def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> Comparison:
+def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> FinalNumbers:
     """The final numbers of several runs; runs that differ only in seed are one group.
 
     Args:
@@ -79,4 +79,4 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         column: pl.String if column in _TEXTS else pl.Int64 if column in _COUNTS else pl.Float64
         for column in CSV_COLUMNS
     }
-    return Comparison([csv_cells(row) for row in rows], schema=types, orient="row")
+    return FinalNumbers([csv_cells(row) for row in rows], schema=types, orient="row")

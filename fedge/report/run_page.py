@@ -10,7 +10,7 @@ import polars as pl
 from fedge.records.costs import virtual_seconds
 from fedge.records.outputs import damaged_tables
 from fedge.records.reader import RunData, load_run
-from fedge.report.html.page import Notice, Page, Section, Tile, write_page
+from fedge.report.html.page import Notice, Page, PageSection, Tile, write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import bytes_text, counted, seconds_text, text_of, total
 from fedge.report.sections.accuracy import accuracy_section
@@ -48,7 +48,7 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
 
 def run_page(run: RunData) -> Page:
     """The page of a run; to be called and rendered within `figure_style`."""
-    makers: list[Callable[[RunData], Section]] = list(_ALWAYS)
+    makers: list[Callable[[RunData], PageSection]] = list(_ALWAYS)
     if not run.rounds.is_empty():
         makers = [*_NEED_ROUNDS, *makers]
     sections = [make(run) for make in makers]
@@ -239,10 +239,10 @@ def _gate_tile(run: RunData) -> Tile:
     return Tile("Gate", f"{taken} of {taken + kept}", "offers taken")
 
 
-def log_section(run: RunData) -> Section:
+def log_section(run: RunData) -> PageSection:
     """The end of run.log."""
     path = run.folder / "run.log"
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    return Section(
+    return PageSection(
         "Log", [f"The last lines of {path.name}."], code="\n".join(lines[-_LOG_LINES:]) or "(empty)"
     )

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "port": ["LeafPort"],
         "results": ["ClientResult", "LeafResult", "RoundResult"],
-        "strategy": ["HierarchicalStrategy", "Task"],
+        "strategy": ["HierarchicalStrategy", "RunTask"],
         "transport": ["Facilities", "Transport"],
     },
 )

@@ -28,7 +28,7 @@ from fedge.rounds.results import (
     RoundResult,
     Traffic,
 )
-from fedge.rounds.wanted import Wanted
+from fedge.rounds.wanted import Requests
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared
 from fedge.serving.roles import served_role
@@ -83,7 +83,7 @@ class RoundBook:
     traffic: dict[Path, Traffic] = field(default_factory=dict)
     began: float = 0.0
     exchanges: list[ExchangeTimes] = field(default_factory=list)
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: Requests = field(default_factory=Requests)
     folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
     models: list[ModelResult] = field(default_factory=list)
     came_from: Mapping[int, int] = field(default_factory=dict)

@@ -31,7 +31,7 @@ from fedge.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationRequest:
     """Evaluations to be asked of clients, by model.
 
     Attributes:
@@ -49,7 +49,7 @@ class Asked:
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
-    def of_leaves(self, servers: Sequence[Server]) -> "Asked":
+    def of_leaves(self, servers: Sequence[Server]) -> "EvaluationRequest":
         """Evaluations by leaves, where children of one server are asked: they, or regions above them."""
 
         def spread(
@@ -62,7 +62,7 @@ class Asked:
                 for leaf in leaves_below(server)
             }
 
-        return Asked(spread(self.models, False), self.splits, spread(self.unseen_clients, True))
+        return EvaluationRequest(spread(self.models, False), self.splits, spread(self.unseen_clients, True))
 
 
 def _as_seen_from(
@@ -100,7 +100,7 @@ class Evaluating:
         self._classes = classes
         self._learned = learned
 
-    def ask(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
+    def ask(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the evaluations that count, client by client.
 
         Args:
@@ -114,7 +114,7 @@ class Evaluating:
         """Partition id → windows of a split."""
         return {client: held_out[split] for client, held_out in self._held_out.items()}
 
-    def messages(self, asked: Asked) -> list[Message]:
+    def messages(self, asked: EvaluationRequest) -> list[Message]:
         """One message per client that is asked, leaf by leaf.
 
         Args:
@@ -142,7 +142,7 @@ class Evaluating:
                 messages += made
         return messages
 
-    def take(self, asked: Asked, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
+    def take(self, asked: EvaluationRequest, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
         """The evaluations that count, client by client, having noted the failures.
 
         A loss that is not finite is that of a model which has diverged: it is noted, the evaluation counts.

@@ -10,7 +10,7 @@ from fedge.cloud.offers import Offer
 from fedge.config.sections.serving import GateConfig, PersonalConfig
 from fedge.exchange.evaluate import OWN, EvaluateReply
 from fedge.leaf.server import Server
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.minutes import Minutes
 from fedge.serving import decision as choosing
 from fedge.serving import roles as serving
@@ -34,7 +34,7 @@ class Gates:
     gate: GateConfig
     personal: PersonalConfig
 
-    def asked(self, minutes: Minutes) -> Asked:
+    def asked(self, minutes: Minutes) -> EvaluationRequest:
         """The models that gates choose from, and those that unseen clients are served, by child."""
         models: dict[int, dict[str, State]] = {}
         unseen_clients: dict[int, dict[str, State]] = {}
@@ -43,7 +43,7 @@ class Gates:
             unseen_clients[child.number] = serving.unseen_clients_evaluate(
                 self.personal, child, models[child.number]
             )
-        return Asked(models, ("val", "test"), unseen_clients)
+        return EvaluationRequest(models, ("val", "test"), unseen_clients)
 
     def is_foreseen(self, minutes: Minutes) -> bool:
         """Whether every child will go on with the same model under any evaluations of its clients."""
@@ -52,7 +52,7 @@ class Gates:
             for child in self.children
         )
 
-    def decide(self, minutes: Minutes, asked: Asked, evaluated: Evaluated) -> None:
+    def decide(self, minutes: Minutes, asked: EvaluationRequest, evaluated: Evaluated) -> None:
         """Let every gate decide on its clients' evaluations, and its child go on accordingly.
 
         Where all is foreseen, this may come before anybody has evaluated (`decide_again`).

@@ -27,7 +27,7 @@ from fedge.exchange.round_context import PROBE
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.folds import by_client
 from fedge.leaf.server import Server
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.gates import Gates
 from fedge.rounds.minutes import Minutes
 from fedge.rounds.port import LeafPort
@@ -224,8 +224,8 @@ class Meetings:
         meeting = begun.meet(brought, minutes.number, losses, self._dispersion())
         start = meeting.probe_start()
         probe = None if start is None else self._probe(begun, start, leaf_round)
-        hearing = meeting.hear(probe, [child.models.trial for child in children], self._all_folds())
-        step = hearing.finish(self._ask(hearing.questions) if any(hearing.questions) else None)
+        open_step = meeting.open(probe, [child.models.trial for child in children], self._all_folds())
+        step = open_step.finish(self._ask(open_step.questions) if any(open_step.questions) else None)
         cloud_control.arrive(children)
         step = self._kept(step)
         book.note_cloud_step(minutes, step, self._offers(step.offers), children)
@@ -292,7 +292,7 @@ class Meetings:
         }
         book.note_questions(self.minutes, [models[child.number] for child in self._children], self._children)
         bytes_before = book.downlink_bytes
-        asked = Asked(models, (split,)).of_leaves(self._children)
+        asked = EvaluationRequest(models, (split,)).of_leaves(self._children)
         evaluated = self._port.evaluate(asked, phase="cluster")
         return collect_answers(
             evaluated,

@@ -16,14 +16,14 @@ from fedge.cloud.step import Probe
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.transport import Transport
 from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 
 if TYPE_CHECKING:
-    from fedge.rounds.strategy import Task
+    from fedge.rounds.strategy import RunTask
 
 
 class LeafPort(Protocol):
@@ -63,7 +63,7 @@ class LeafPort(Protocol):
             most_windows: on which each client trains; 0 for all that it has.
         """
 
-    def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
+    def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the evaluations that count, client by client.
 
         Args:
@@ -90,7 +90,7 @@ class TrainsAhead(Protocol):
     """Leaf servers whose clients can evaluate, and train for the next global round, in one exchange."""
 
     def evaluate_and_train(
-        self, asked: Asked, training: TrainingLine, leaf_round: int
+        self, asked: EvaluationRequest, training: TrainingLine, leaf_round: int
     ) -> dict[int, EvaluateReply]:
         """Let clients evaluate models, and train for the leaf round with which the next global round begins.
 
@@ -116,7 +116,7 @@ class Around:
         transport: has the book of the round.
     """
 
-    task: "Task"
+    task: "RunTask"
     leaves: Sequence[Leaf]
     transport: Transport
 

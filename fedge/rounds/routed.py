@@ -17,7 +17,7 @@ from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.joint import joint_question, parts_of
 from fedge.exchange.round_context import LEAF, is_of_version
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.evaluation import Asked, Evaluating
+from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
@@ -103,12 +103,12 @@ class RoutedLeaves:
         """Run one exchange in which the clients of leaves train one model."""
         return self._leaf_rounds.probe(leaves, start, leaf_round, receiver, line, most_windows)
 
-    def evaluate(self, asked: Asked, phase: str = "") -> dict[int, EvaluateReply]:
+    def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Run one exchange in which clients evaluate models."""
         return self._evaluating.ask(asked, phase)
 
     def evaluate_and_train(
-        self, asked: Asked, training: TrainingLine, leaf_round: int
+        self, asked: EvaluationRequest, training: TrainingLine, leaf_round: int
     ) -> dict[int, EvaluateReply]:
         """Run one exchange in which clients evaluate models, and train for the leaf round that comes next."""
         transport = self._transport

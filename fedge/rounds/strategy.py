@@ -33,7 +33,7 @@ from fedge.leaf.moving import settle
 from fedge.leaf.server import Server, take_in_given
 from fedge.rounds import lines
 from fedge.rounds.common_test import CommonTest
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.meeting import Meetings, seat_of
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
@@ -54,7 +54,7 @@ RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """Learning task of a run, and facts known of it beforehand.
 
     Attributes:
@@ -86,7 +86,7 @@ class HierarchicalStrategy:
 
     def __init__(
         self,
-        task: Task,
+        task: RunTask,
         branches: Sequence[Server],
         cloud: CloudAggregator,
         facilities: Facilities,
@@ -319,7 +319,7 @@ class HierarchicalStrategy:
             self._leaf_round(training, leaf_round)
         models = {fork.index: {PERSONAL: fork.model} for fork in training.leaves}
         unseen_clients = models if self._config.personal.unseen_clients == "same" else {}
-        found = self._port.evaluate(Asked(models, ("val", "test"), unseen_clients))
+        found = self._port.evaluate(EvaluationRequest(models, ("val", "test"), unseen_clients))
         for leaf, fork in zip(self.leaves, training.leaves, strict=True):
             if self._transport.book.note_personal(leaf, found):
                 leaf.models.serve_personal(fork.model)
@@ -336,7 +336,7 @@ class HierarchicalStrategy:
             for leaf in leaves
             if leaf.algorithm is not None and leaf.algorithm.form.unseen
         }
-        found = self._port.evaluate(Asked(models, ("test",), unseen))
+        found = self._port.evaluate(EvaluationRequest(models, ("test",), unseen))
         self._transport.book.note_models(leaves, found)
         self._transport.lap("gate")
 

@@ -17,7 +17,7 @@ from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.process.behind import Behind
 from fedge.rounds.book import RoundBook
 from fedge.rounds.hooks import Hooks
-from fedge.rounds.virtual_time import Pace
+from fedge.rounds.virtual_time import Speeds
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.shared import SharedStates
@@ -53,7 +53,7 @@ class Facilities:
     hooks: Hooks = field(default_factory=Hooks)
     behind: Behind = field(default_factory=Behind)
     once_bytes: int = 0
-    pace: Pace | None = None
+    pace: Speeds | None = None
 
 
 class Transport:

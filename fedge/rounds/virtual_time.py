@@ -18,7 +18,7 @@ from fedge.leaf.server import Server
 from fedge.rounds.results import Traffic
 
 
-class Pace(Protocol):
+class Speeds(Protocol):
     """Speeds of devices and links."""
 
     def job(
@@ -55,7 +55,7 @@ class VirtualTime:
         joules: of all jobs so far; None where power is not known.
     """
 
-    def __init__(self, pace: Pace, branches: Sequence[Server]) -> None:
+    def __init__(self, pace: Speeds, branches: Sequence[Server]) -> None:
         """Begin at 0.
 
         Args:

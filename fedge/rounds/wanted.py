@@ -31,7 +31,7 @@ class Receiver:
 
 
 @dataclass
-class Wanted:
+class Requests:
     """Wishes of all servers in a global round.
 
     Attributes:

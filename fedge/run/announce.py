@@ -31,11 +31,11 @@ from fedge.records.folder import short
 from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
 from fedge.rounds.results import RoundResult
-from fedge.run.build import Plan
+from fedge.run.build import RunPlan
 from fedge.run.facts import DataFacts
 from fedge.run.remarks import Remarks, changes_of
 from fedge.run.resume import Resumption
-from fedge.timing.clocks import Clock
+from fedge.timing.clocks import MachineClock
 from fedge.timing.nodes import NodeBook
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
@@ -57,7 +57,7 @@ class Announcer:
     """
 
     def __init__(
-        self, grid: Engine, plan: Plan, recorder: Recorder, console: Console, tracking: Tracking
+        self, grid: Engine, plan: RunPlan, recorder: Recorder, console: Console, tracking: Tracking
     ) -> None:
         """Announce a run.
 
@@ -271,7 +271,7 @@ class Announcer:
                 self._plan.config, result.epsilon_spent, result.releases, self._leaves
             )
         elsewhere, of_nodes = self._grid.look_elsewhere(), self._nodes.round(result.exchanges)
-        clocks = {machine: Clock(name=name) for machine, name in self._nodes.names.items()}
+        clocks = {machine: MachineClock(name=name) for machine, name in self._nodes.names.items()}
         processes = in_order([*self._memory.measure(), *elsewhere.processes, *of_nodes])
         of_workers = [process.known_as for process in processes if process.role == "worker"]
         timelines = self._timelines.round(

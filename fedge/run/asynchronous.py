@@ -13,16 +13,16 @@ from fedge.config.option import ConfigError
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
 from fedge.config.traits import ROUNDS, TELLS_CLASSES
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.aside import Aside
 from fedge.devices.availability import Presence
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of
-from fedge.devices.evaluation import Evaluating
+from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.fleet import Fleet, check_fleet, with_power
-from fedge.devices.groups import Groups
+from fedge.devices.groups import ClockGroups
 from fedge.devices.limits import Limits
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
@@ -39,10 +39,10 @@ from fedge.devices.probing import Probing
 from fedge.devices.procedure import Procedure
 from fedge.devices.real import RealClock
 from fedge.devices.results import Population
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import Version, version_of
-from fedge.devices.world import Hooks, JobRow, World
+from fedge.devices.world import JobRow, Listeners, World
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
 from fedge.process.watchdog import note_progress
@@ -81,7 +81,7 @@ class AsynchronousSteps(Steps):
     _expected: int | None = None  # jobs, if that can be told
 
     def _take_told(
-        self, told: Mapping[int, Told], num_clients: int
+        self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
         """Use clients' descriptions of windows that they own: each is a device of its own user's.
 
@@ -173,13 +173,13 @@ class AsynchronousSteps(Steps):
             LookAhead(
                 engine, clients, config, contexts, who.windows, variances, waiting, plan.clock
             ),
-            Evaluating(
+            ClockEvaluation(
                 engine, clients, contexts, tests, shape.classes, waiting,
                 {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
                 task_of(config.train),
             ),
             frozenset(who.windows) if config.asynchrony.is_real else self._traced(who), plan.clock,
-            Hooks(
+            Listeners(
                 lambda *rows: self._on_evaluation(procedure, *rows), lambda row: self._write_job(who, row)
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
@@ -193,7 +193,7 @@ class AsynchronousSteps(Steps):
             self._expected = jobs_expected(fleet, who, config, initial.nbytes, self._presence(who))
         facts = self._facts(initial, shape)
         servers = [
-            Server(
+            DeviceServer(
                 initial, rule, arguments, len(who.devices_of(leaf)), replace(facts, server=leaf),
                 private_sum(config.privacy, plan.seed, leaf, len(who.leaf_of)),
             )
@@ -201,7 +201,7 @@ class AsynchronousSteps(Steps):
         ]  # fmt: skip
         groups = None
         if who.leaves > 1:
-            groups = Groups(config, parameter_names(network), plan.seed, who.truth)
+            groups = ClockGroups(config, parameter_names(network), plan.seed, who.truth)
         for server in servers:
             server.put_aside = aside.vector
         procedure = Procedure(world, servers, self._cloud(who, facts, groups), groups)
@@ -241,7 +241,7 @@ class AsynchronousSteps(Steps):
             self._frozen,
         )
 
-    def _cloud(self, who: Population, facts: ModelFacts, groups: Groups | None) -> Cloud | None:
+    def _cloud(self, who: Population, facts: ModelFacts, groups: ClockGroups | None) -> Cloud | None:
         """The cloud; none above a single leaf."""
         if groups is None:
             return None
@@ -253,7 +253,7 @@ class AsynchronousSteps(Steps):
             windows[who.leaf_of[device], device] = count
         weights = windows.sum(1)
         of_leaves = replace(facts, shares=windows @ facts.shares / weights[:, None], server=who.leaves)
-        server = Server(facts.version, rule, arguments, who.leaves, of_leaves)
+        server = DeviceServer(facts.version, rule, arguments, who.leaves, of_leaves)
         return Cloud(config, server, weights.tolist(), groups.labels.tolist())
 
     def _fleet(self) -> Fleet:

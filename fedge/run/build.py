@@ -43,9 +43,9 @@ from fedge.rounds.common_test import CommonTest
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.port import PortMaker
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, Task
+from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, RunTask
 from fedge.rounds.transport import Facilities
-from fedge.rounds.virtual_time import Pace
+from fedge.rounds.virtual_time import Speeds
 from fedge.run.common_test import parts_of_clients, parts_of_file
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
@@ -64,7 +64,7 @@ AlgorithmMaker = Callable[[State, Sequence[str]], "LeafAlgorithm | None"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """Plan from which the parts of a run are made.
 
     Attributes:
@@ -101,7 +101,7 @@ class Plan:
 
 
 def build_strategy(
-    plan: Plan,
+    plan: RunPlan,
     clients: Clients,
     dealt: Partition,
     clients_per_leaf: Sequence[int],
@@ -154,7 +154,7 @@ def build_strategy(
         if len(region.path) in config.meeting_tiers
     }
     common = common_test(plan, shape, dealt, frozen)
-    task = Task(config, plan.seed, held_out, shape.classes, truth, own_layers, common)
+    task = RunTask(config, plan.seed, held_out, shape.classes, truth, own_layers, common)
     facilities = Facilities(
         clients, round_contexts(plan), plan.clock, plan.shared, hooks, plan.behind, state_bytes(frozen),
         _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
@@ -173,7 +173,7 @@ def with_local_steps(config: Config, steps: int) -> Config:
     return replace(config, train=replace(config.train, local_steps=steps))
 
 
-def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Pace | None:
+def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
     """The pace of clients as devices; None where rounds take real time only."""
     if not config.devices.time_rounds:
         return None
@@ -184,7 +184,7 @@ def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Pace | None:
     return pace_of(config, seed, np.array([known.get(client, 0) for client in everybody], np.int64))
 
 
-def common_test(plan: Plan, shape: DataShape, dealt: Partition, frozen: State) -> CommonTest | None:
+def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State) -> CommonTest | None:
     """Evaluation on the common test set; None without one.
 
     Args:
@@ -237,7 +237,7 @@ def cloud_rule(config: Config, trainable: Sequence[str], tier: int = 0) -> RuleM
     return RuleMaker(lambda: make_cloud_rule(config.cloud), needed_leaves(config.cloud), tuple(trainable))
 
 
-def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
+def network_of(plan: RunPlan, shape: DataShape, number: int = 0) -> nn.Module:
     """A network with initial weights: number 0 for all leaves, others where there are several."""
     try:
         return drawn_network(
@@ -250,13 +250,13 @@ def network_of(plan: Plan, shape: DataShape, number: int = 0) -> nn.Module:
         raise ConfigError(f"train.model: {error}") from error
 
 
-def start_of(plan: Plan, network: nn.Module) -> tuple[State, State]:
+def start_of(plan: RunPlan, network: nn.Module) -> tuple[State, State]:
     """A run's first model as it travels, and its frozen entries, from a network of `network_of`."""
     train = plan.config.train
     return parted(first_state(network, train), frozen_names(network, train))
 
 
-def frozen_of(plan: Plan, shape: DataShape) -> State:
+def frozen_of(plan: RunPlan, shape: DataShape) -> State:
     """The entries of a run's models that no message carries."""
     return {} if plan.config.train.exchange == "all" else start_of(plan, network_of(plan, shape))[1]
 
@@ -294,7 +294,7 @@ def make_leaves(
     return leaves
 
 
-def algorithm_maker(plan: Plan) -> AlgorithmMaker:
+def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
     """Factory of a leaf's side of the clients' algorithm; None where the algorithm needs none."""
     form = plan.form
     if form is None:
@@ -356,7 +356,7 @@ def _let_send(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:
         _let_send(server.below, uplink, seed)
 
 
-def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
+def round_contexts(plan: RunPlan) -> Callable[[int, int], RoundContext]:
     """Function (global round, leaf round) → context for clients."""
 
     server, scale, steps = process_name(), plan.owners_scale, plan.local_steps
@@ -382,7 +382,7 @@ def round_contexts(plan: Plan) -> Callable[[int, int], RoundContext]:
     return round_context
 
 
-def prepare_sharing(plan: Plan, clients: Clients, leaves: Sequence[Leaf]) -> None:
+def prepare_sharing(plan: RunPlan, clients: Clients, leaves: Sequence[Leaf]) -> None:
     """Decide whether large states go through files.
 
     Control variates are two per leaf and one per client (and one that is about to take another's place);

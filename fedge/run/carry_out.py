@@ -15,7 +15,7 @@ from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.config.register import looked_in
 from fedge.console.lines import Console
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
 from fedge.exchange.algorithm import ReplyForm
@@ -34,7 +34,7 @@ from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
 from fedge.run.algorithms import form_of_algorithm
 from fedge.run.announce import Announcer
-from fedge.run.build import Plan, build_strategy, frozen_of
+from fedge.run.build import RunPlan, build_strategy, frozen_of
 from fedge.run.common_test import refuse_other_common_test
 from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.kept_models import KeptModels
@@ -62,7 +62,7 @@ class Steps:
     def __init__(
         self,
         grid: Engine,
-        plan: Plan,
+        plan: RunPlan,
         prepared: Prepared,
         opened: Opened,
         recorder: Recorder,
@@ -94,7 +94,9 @@ class Steps:
         self._fingerprint = ""  # of the data
         self._card: Card | None = None  # the models' description of themselves
         self._frozen: Mapping[str, np.ndarray] = {}  # entries of all models that never travel
-        self._told: Mapping[int, Told] | None = None  # descriptions by clients that own their windows
+        self._told: Mapping[int, WindowsReport] | None = (
+            None  # descriptions by clients that own their windows
+        )
         self._global_round = 0  # the last one that is done
 
     def carry_out(self) -> None:
@@ -302,7 +304,7 @@ class Steps:
         return deal.partition, deal.clients_per_leaf, shape
 
     def _take_told(
-        self, told: Mapping[int, Told], num_clients: int
+        self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
         """Use clients' descriptions of their own windows, by partition id; returns the same as `_deal`."""
         plan = self._plan

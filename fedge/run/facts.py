@@ -16,7 +16,7 @@ from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
 from fedge.data.composition import Holding, holdings
 from fedge.data.order import TimeOrder, time_order
 from fedge.data.outliers import left_out
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, DataSource
 from fedge.data.scaling import ChannelSums, Scale, scale_of
@@ -88,7 +88,7 @@ class OwnersData:
 
 
 def data_of_owners(
-    config: Config, seed: int, told: Mapping[int, Told], resumption: Resumption | None, clients: int
+    config: Config, seed: int, told: Mapping[int, WindowsReport], resumption: Resumption | None, clients: int
 ) -> OwnersData:
     """Facts of a run from its clients' descriptions of their windows.
 
@@ -134,7 +134,7 @@ def data_of_owners(
 
 
 def part_of_owners(
-    config: Config, seed: int, clients: int, told: Mapping[int, Told], scale: Scale
+    config: Config, seed: int, clients: int, told: Mapping[int, WindowsReport], scale: Scale
 ) -> tuple[Partition, DataShape]:
     """Facts of a leaf server from its own clients' descriptions; of others it knows nothing.
 
@@ -152,7 +152,7 @@ def part_of_owners(
     return dealt, _shape(first, scale)
 
 
-def _shape(first: Told, scale: Scale) -> DataShape:
+def _shape(first: WindowsReport, scale: Scale) -> DataShape:
     """The sizes of the data, as the first client tells them of its own."""
     return DataShape(
         first.input_shape, len(first.classes), scale.mean, scale.std, first.y_shape, first.y_dtype,
@@ -160,7 +160,7 @@ def _shape(first: Told, scale: Scale) -> DataShape:
     )  # fmt: skip
 
 
-def _alike(told: Mapping[int, Told]) -> Told:
+def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
     """The first client's, or raise ConfigError where another's windows are of another kind."""
     at = min(told)
     first = told[at]
@@ -196,7 +196,7 @@ def _pooled(
     return scale_of([told for client, told in sums.items() if client not in odd]), odd
 
 
-def _source(told: Mapping[int, Told]) -> DataSource:
+def _source(told: Mapping[int, WindowsReport]) -> DataSource:
     """Where the data come from; the fingerprint is that of all clients' in order."""
     names = sorted({one.source for one in told.values()})
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
@@ -205,7 +205,7 @@ def _source(told: Mapping[int, Told]) -> DataSource:
     return DataSource(f"{len(told)} owners ({some})", digest, synthetic)
 
 
-def _refuse_without_windows(told: Mapping[int, Told]) -> None:
+def _refuse_without_windows(told: Mapping[int, WindowsReport]) -> None:
     """Raise ConfigError for the first client that lacks windows of a split."""
     for client, one in told.items():
         for split in _SPLITS:
@@ -217,7 +217,7 @@ def _refuse_without_windows(told: Mapping[int, Told]) -> None:
 
 
 def _refuse_leaf_without_clients(
-    told: Mapping[int, Told], sizes: Sequence[int], unseen: Collection[int]
+    told: Mapping[int, WindowsReport], sizes: Sequence[int], unseen: Collection[int]
 ) -> None:
     """Raise ConfigError for the first leaf of whose clients none is there that trains."""
     for leaf in range(len(sizes)):
@@ -229,7 +229,9 @@ def _refuse_leaf_without_clients(
             )
 
 
-def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _counted(
+    told: Mapping[int, WindowsReport], clients: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Per client, per split as many numbers as it has windows: that of the first of them."""
     at, found = 0, []
     for client in range(clients):
@@ -242,7 +244,7 @@ def _counted(told: Mapping[int, Told], clients: int) -> list[tuple[np.ndarray, n
     return found
 
 
-def _holdings(told: Mapping[int, Told], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
+def _holdings(told: Mapping[int, WindowsReport], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
     """Windows of every client; users and devices stay with the owner."""
     leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
     for client, one in told.items():

@@ -17,7 +17,7 @@ from fedge.config.traits import NATIVE as KNOWN_TO_IT
 from fedge.data.prepared import DataShape
 from fedge.exchange.hello import CPU
 from fedge.native.library import BF16, KERNEL, usable_kernels
-from fedge.run.build import Plan, network_of
+from fedge.run.build import RunPlan, network_of
 from fedge.training.kernels import AUTO, NAMED, NATIVE, PLAIN, TORCH, Kernel, kernel_of
 
 
@@ -44,7 +44,7 @@ def offers_of(kernels: Mapping[tuple[str, ...], int], who: str) -> list[Offer]:
 
 
 def kernel_of_run(
-    plan: Plan,
+    plan: RunPlan,
     shape: DataShape,
     devices: Collection[str] = (),
     offers: Sequence[Offer] = (),

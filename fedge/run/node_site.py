@@ -14,7 +14,7 @@ from typing import Any
 from fedge.config.flat import from_run_config
 from fedge.config.option import ConfigError
 from fedge.config.topology import clients_per_leaf
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.scaling import Scale
 from fedge.edge.host import Site
 from fedge.exchange.clients import Clients
@@ -83,7 +83,7 @@ class NodeSites:
         self._refuse(facts)
         if facts.get("scale") is None:
             raise ConfigError("its clients own their windows; start the cloud with fedge run --owners")
-        told = {int(client): Told.of_text(text) for client, text in facts["told"].items()}
+        told = {int(client): WindowsReport.of_text(text) for client, text in facts["told"].items()}
         scale = Scale(*map(tuple, facts["scale"]))
         plan = replace(plan_of(self._folder, facts), owners_scale=scale, options=_question(facts).options)
         clients = self._clients(facts, told)
@@ -101,7 +101,7 @@ class NodeSites:
         refuse_other_leaf(self._leaf, facts)
         refuse_code_of_cloud(from_run_config(facts["config"]), self._folder, self._trust_code)
 
-    def _clients(self, facts: Mapping[str, Any], told: Mapping[int, Told]) -> Clients:
+    def _clients(self, facts: Mapping[str, Any], told: Mapping[int, WindowsReport]) -> Clients:
         """The clients as they were asked; a leaf server that is a new process asks again."""
         found, self._found = self._found, None
         if found is not None and found[0] == _question(facts):

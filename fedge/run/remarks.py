@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.membership import Event, words
+from fedge.clustering.membership import GroupEvent, words
 from fedge.clustering.reach import STRONG
 from fedge.config.option import shown
 from fedge.records.server_table import path_text
@@ -178,7 +178,7 @@ def changes_of(result: RoundResult) -> list[str]:
     ]
 
 
-def _worth_of_split(event: Event, tests: Sequence[Mapping[str, Any]]) -> str:
+def _worth_of_split(event: GroupEvent, tests: Sequence[Mapping[str, Any]]) -> str:
     """The p-value of the cut by which a cluster came apart, where the deal test has made it."""
     first, *rest = (set(cluster) for cluster in event["after"])
     cuts = [

@@ -13,7 +13,7 @@ from fedge.config.config import Config
 from fedge.config.flat import options, to_run_config
 from fedge.config.option import ConfigError, Scalar, shown
 from fedge.config.sections.guard import BEST, CheckpointConfig
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.privacy.noise import SYSTEM
 from fedge.records.catalog import ROUND_TABLES
 from fedge.records.device_tables import GROWING
@@ -75,7 +75,7 @@ class Resumption:
         return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
 
     @property
-    def told(self) -> dict[int, Told] | None:
+    def told(self) -> dict[int, WindowsReport] | None:
         """Partition id → its owner's description of its windows; None where the server dealt them.
 
         Raises:
@@ -85,7 +85,7 @@ class Resumption:
         if texts is None:
             return None
         with odd_content(self.checkpoint.folder):
-            return {int(client): Told.of_text(text) for client, text in texts.items()}
+            return {int(client): WindowsReport.of_text(text) for client, text in texts.items()}
 
     @property
     def run(self) -> Mapping[str, Any]:

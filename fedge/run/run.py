@@ -28,7 +28,7 @@ from fedge.report.at_end import report_at_end
 from fedge.rounds.port import LeafEngine
 from fedge.run.algorithms import is_default
 from fedge.run.announce import Announcer
-from fedge.run.build import Plan
+from fedge.run.build import RunPlan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
 from fedge.run.opening import Opened, first_manifest, open_folder
@@ -188,7 +188,7 @@ def _carry_out(
             exits.ending_on_signal(ending.interrupt),
             watching(limit_s, around.log_path, ending.give_up, start_s),
         ):
-            plan = Plan(config, prepared.seed, around.folder, data_folder, around.shared, LapClock())
+            plan = RunPlan(config, prepared.seed, around.folder, data_folder, around.shared, LapClock())
             announcer = Announcer(grid, plan, recorder, around.console, around.tracking)
             steps = _steps_of(config)(grid, plan, prepared, opened, recorder, around.console, announcer)
             return ending.around(steps.carry_out, announcer.remarks)

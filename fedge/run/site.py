@@ -22,10 +22,10 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.leaf.leaf import Leaf
 from fedge.records.folder import remove_client_data
-from fedge.rounds.strategy import Task
+from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.run.build import (
-    Plan,
+    RunPlan,
     algorithm_maker,
     frozen_of,
     make_leaves,
@@ -44,7 +44,7 @@ from fedge.timing.laps import LapClock
 from fedge.training.models import parameter_names, variance_names
 
 
-class LeafEngine(Engine, Protocol):
+class KnownClients(Engine, Protocol):
     """An engine whose clients are known beforehand."""
 
     @property
@@ -53,7 +53,7 @@ class LeafEngine(Engine, Protocol):
 
 
 RUN = "run-"  # begins the name of a run's folder; 16 digits follow
-MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextManager[LeafEngine]]
+MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextManager[KnownClients]]
 """(run configuration, clients of the run, those of this leaf) → what drives these."""
 
 
@@ -122,13 +122,13 @@ def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
         raise ConfigError(f"this is leaf server {leaf}, but the cloud takes it for {facts['leaf']}")
 
 
-def plan_of(folder: Path, facts: Mapping[str, Any]) -> Plan:
+def plan_of(folder: Path, facts: Mapping[str, Any]) -> RunPlan:
     """Plan of a run's parts at a leaf server, with a folder of the run's own."""
     own = folder / f"{RUN}{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)
     config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
     steps = int(facts.get("local_steps", 0))
-    return Plan(
+    return RunPlan(
         config, seed, own, own / "data", SharedStates(own, enabled=False), LapClock(),
         local_steps=steps, kernel=str(facts.get("kernel", "")),
     )  # fmt: skip
@@ -145,7 +145,7 @@ def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
 
 
 def site_of(
-    plan: Plan, leaf: int, dealt: Partition, shape: DataShape, clients: Clients, close: Callable[[], None]
+    plan: RunPlan, leaf: int, dealt: Partition, shape: DataShape, clients: Clients, close: Callable[[], None]
 ) -> Site:
     """Put the parts together.
 
@@ -170,7 +170,7 @@ def site_of(
     prepare_sharing(plan, clients, [make_leaf(model)])
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared)
     return Site(
-        Task(config, plan.seed, windows_of_splits(dealt), shape.classes),
+        RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes),
         make_leaf,
         model,
         trainable,

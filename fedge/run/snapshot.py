@@ -20,7 +20,7 @@ import numpy as np
 
 from fedge.callbacks.calls import Callbacks
 from fedge.config.sections.guard import CheckpointConfig
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.process.behind import Behind
 from fedge.records.recorder import Recorder
 from fedge.rounds.strategy import HierarchicalStrategy
@@ -45,7 +45,7 @@ class Snapshots:
         callbacks: Callbacks,
         behind: Behind,
         memories: MemoryKeeper | MemoriesElsewhere | None = None,
-        told: Mapping[int, Told] | None = None,
+        told: Mapping[int, WindowsReport] | None = None,
     ) -> None:
         """Watch the parts of a run.
 

@@ -15,11 +15,11 @@ from fedge.records.folder import short
 from fedge.records.lock import RunLock
 from fedge.report.html.tables import counted
 from fedge.sweep.plan import Sweep, read_sweep
-from fedge.sweep.pool import END_S, Ended, Pool
-from fedge.sweep.progress import Pace, run_line, seconds_left
+from fedge.sweep.pool import END_S, Ended, RunPool
+from fedge.sweep.progress import SweepPace, run_line, seconds_left
 from fedge.sweep.ray_pool import RayPool, room_for
 from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
-from fedge.sweep.standing import Standing, standings
+from fedge.sweep.standing import RunStanding, standings
 
 _LEAVE_S = END_S + 3.0  # after a signal: the runs first
 _WORDS = {"new": "to do", "resume": "to go on", "again": "to start anew", "skip": "complete"}
@@ -149,7 +149,7 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
 
 
 def _introduce(
-    sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], jobs: int | None, address: str = ""
+    sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], jobs: int | None, address: str = ""
 ) -> None:
     """Print the plan, `jobs` runs at a time; None where somebody else decides that.
 
@@ -167,7 +167,7 @@ def _introduce(
         print(f"{counted(min(jobs, todo), 'run')} at a time on {where}", flush=True)
 
 
-def _list_runs(found: Sequence[Sequence[Standing]]) -> None:
+def _list_runs(found: Sequence[Sequence[RunStanding]]) -> None:
     """Print every run and its next action."""
     for runs in found:
         width = max(len(standing.run.name) for standing in runs)
@@ -180,7 +180,7 @@ def _list_runs(found: Sequence[Sequence[Standing]]) -> None:
 
 
 def _write_scripts(
-    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], workers: int
+    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], workers: int
 ) -> int:
     """Write an array of jobs for every sweep that has runs to do, compare those that have none."""
     wishes = Wishes(workers, options.jobs or 0, options.sbatch)
@@ -209,14 +209,14 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
     for sweep in sweeps:
         sweep.folder.mkdir(parents=True, exist_ok=True)
-    with Pool(todo, 1, workers, keep) as pool:
+    with RunPool(todo, 1, workers, keep) as pool:
         for ended in pool.results():
             print(counter.take(ended, pool), flush=True)
     return _exit_code(counter)
 
 
 def _carry_out(
-    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[Standing]], how: _Jobs
+    options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], how: _Jobs
 ) -> int:
     """Carry out the runs and write the results; returns the exit code."""
     for sweep in sweeps:
@@ -241,12 +241,12 @@ def _carry_out(
 
 
 def _pool(
-    sweeps: Sequence[Sweep], todo: Sequence[Standing], how: _Jobs, keep: Mapping[Path, bool]
-) -> Pool | RayPool:
+    sweeps: Sequence[Sweep], todo: Sequence[RunStanding], how: _Jobs, keep: Mapping[Path, bool]
+) -> RunPool | RayPool:
     """Pool that carries runs out."""
     if how.address:
         return RayPool(sweeps, todo, how.at_a_time, how.workers, how.address)
-    return Pool(todo, how.at_a_time, how.workers, keep)
+    return RunPool(todo, how.at_a_time, how.workers, keep)
 
 
 class _Counter:
@@ -258,9 +258,9 @@ class _Counter:
         self.partial: list[Ended] = []
         self.failed: list[Ended] = []
         self._width = width
-        self._pace = Pace()
+        self._pace = SweepPace()
 
-    def take(self, ended: Ended, pool: Pool | RayPool) -> str:
+    def take(self, ended: Ended, pool: RunPool | RayPool) -> str:
         """Take in a run that ended; returns its line."""
         from fedge.report.listing import listed
 

@@ -56,7 +56,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+=,-]*", re.ASCII)  # needs no quoting in a 
 
 
 @dataclass(frozen=True)
-class Entry:
+class AxisEntry:
     """One choice on an axis.
 
     Attributes:
@@ -79,7 +79,7 @@ class Axis:
     """Axis of a sweep: every run has one of the entries."""
 
     name: str
-    entries: Sequence[Entry]
+    entries: Sequence[AxisEntry]
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _axis(name: str, table: Any) -> Axis:
     return Axis(name, entries)
 
 
-def _entry(table: Any, place: str, named: bool = True) -> Entry:
+def _entry(table: Any, place: str, named: bool = True) -> AxisEntry:
     """An entry of an axis, or [base], which has no name."""
     with placed(place):
         if not isinstance(table, Mapping):
@@ -252,7 +252,9 @@ def _entry(table: Any, place: str, named: bool = True) -> Entry:
         clients = table.get("supernodes")
         own = flatten({key: value for key, value in table.items() if key not in _ENTRY_KEYS})
         _check_options(own, also=_ENTRY_KEYS)
-        return Entry(name, file, _options_of(file), own, None if clients is None else _supernodes(clients))
+        return AxisEntry(
+            name, file, _options_of(file), own, None if clients is None else _supernodes(clients)
+        )
 
 
 def _options_of(file: str) -> dict[str, Scalar]:
@@ -265,7 +267,7 @@ def _options_of(file: str) -> dict[str, Scalar]:
     return options
 
 
-def _grid(table: Any) -> list[Entry]:
+def _grid(table: Any) -> list[AxisEntry]:
     """Every combination of the values in [grid]."""
     with placed("[grid]"):
         if not isinstance(table, Mapping) or not table:
@@ -283,7 +285,7 @@ def _grid(table: Any) -> list[Entry]:
         points = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
         words = _short_keys(list(lists))
         entries = [
-            Entry("-".join(f"{words[key]}={_word(value)}" for key, value in point.items()), own=point)
+            AxisEntry("-".join(f"{words[key]}={_word(value)}" for key, value in point.items()), own=point)
             for point in points
         ]
         _refuse_equal_names([entry.name for entry in entries])
@@ -357,8 +359,8 @@ def _run(
     head: Mapping[str, Any],
     folder: Path,
     axes: Sequence[Axis],
-    base: Entry,
-    entries: Sequence[Entry],
+    base: AxisEntry,
+    entries: Sequence[AxisEntry],
     seed: int,
 ) -> PlannedRun:
     """The run of one combination and one seed."""
@@ -382,7 +384,7 @@ def _run(
         )
 
 
-def _merged(base: Entry, entries: Sequence[Entry]) -> dict[str, Scalar]:
+def _merged(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:
     """All options of a combination: those of named files first, then those of the sweep file."""
     options = dict(DEFAULTS)
     for entry in (base, *entries):
@@ -392,7 +394,7 @@ def _merged(base: Entry, entries: Sequence[Entry]) -> dict[str, Scalar]:
     return options
 
 
-def _overridden(base: Entry, entries: Sequence[Entry]) -> Iterator[str]:
+def _overridden(base: AxisEntry, entries: Sequence[AxisEntry]) -> Iterator[str]:
     """Keys of the file that an entry names which another part of the sweep file overrides."""
     options = _merged(base, entries)
     for entry in (base, *entries):

@@ -28,7 +28,7 @@ from fedge.process import exits
 from fedge.records.manifest import read_manifest
 from fedge.records.status import read_status
 from fedge.states.checkpoint import FOLDER, remove_all
-from fedge.sweep.standing import Standing
+from fedge.sweep.standing import RunStanding
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -48,7 +48,7 @@ class Ended:
         seconds: from the start of its process to its end.
     """
 
-    standing: Standing
+    standing: RunStanding
     status: str
     reason: str
     rounds: int
@@ -64,14 +64,14 @@ def _new_context() -> "ForkServerContext | SpawnContext":
     return context
 
 
-class Pool:
+class RunPool:
     """Processes that carry out the runs of one list.
 
     Use as a context manager: leaving it ends the runs that are at work, as Ctrl-C ends them.
     """
 
     def __init__(
-        self, todo: Iterable[Standing], jobs: int, workers: int, keep_checkpoints: Mapping[Path, bool]
+        self, todo: Iterable[RunStanding], jobs: int, workers: int, keep_checkpoints: Mapping[Path, bool]
     ) -> None:
         """Prepare to carry out `todo`, `jobs` at a time; nothing starts before `results` is asked.
 
@@ -88,7 +88,7 @@ class Pool:
         self._keep_checkpoints = keep_checkpoints
         self._context = _new_context()
 
-    def __enter__(self) -> "Pool":
+    def __enter__(self) -> "RunPool":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,7 +143,7 @@ class _Job:
     def __init__(
         self,
         context: "ForkServerContext | SpawnContext",
-        standing: Standing,
+        standing: RunStanding,
         workers: int,
     ) -> None:
         """Start it."""
@@ -183,7 +183,7 @@ class _Job:
         )
 
 
-def ended_as(standing: Standing, said: str, seconds: float, otherwise: str = "") -> Ended:
+def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = "") -> Ended:
     """How a run ended that nobody carries out any more; its manifest is the truth, if it has one.
 
     Args:

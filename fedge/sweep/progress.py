@@ -8,7 +8,7 @@ from fedge.report.html.tables import seconds_text
 
 
 @dataclass
-class Pace:
+class SweepPace:
     """Seconds of global rounds so far, by kind of run.
 
     Attributes:
@@ -33,7 +33,10 @@ class Pace:
 
 
 def seconds_left(
-    pace: Pace, running: Mapping[str, tuple[str, int, float]], waiting: Iterable[tuple[str, int]], jobs: int
+    pace: SweepPace,
+    running: Mapping[str, tuple[str, int, float]],
+    waiting: Iterable[tuple[str, int]],
+    jobs: int,
 ) -> float | None:
     """The seconds until all runs have ended, or None before that can be known.
 

@@ -22,7 +22,7 @@ from fedge.engine.cluster import machines
 from fedge.process.parent import end_with_parent
 from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import Ended, ended_as
-from fedge.sweep.standing import Standing
+from fedge.sweep.standing import RunStanding
 
 _TRIES_AGAIN = 3  # of a task whose machine or worker has died
 _LOOK_S = 1.0
@@ -52,13 +52,13 @@ def room_for(address: str, workers: int) -> int:
 
 
 class RayPool:
-    """Tasks that carry out the runs of one list, as `fedge.sweep.pool.Pool` does.
+    """Tasks that carry out the runs of one list, as `fedge.sweep.pool.RunPool` does.
 
     Use as a context manager: leaving it ends the runs that are at work.
     """
 
     def __init__(
-        self, sweeps: Iterable[Sweep], todo: Iterable[Standing], jobs: int, workers: int, address: str
+        self, sweeps: Iterable[Sweep], todo: Iterable[RunStanding], jobs: int, workers: int, address: str
     ) -> None:
         """Prepare to carry out `todo`; nothing starts before `results` is asked.
 
@@ -72,7 +72,9 @@ class RayPool:
         self.jobs = jobs
         self._file_of = {sweep.folder: sweep.path.resolve() for sweep in sweeps}
         self._waiting = deque(todo)
-        self._running: dict[Any, tuple[Standing, float]] = {}  # Ray's name of a task → its run, when it began
+        self._running: dict[
+            Any, tuple[RunStanding, float]
+        ] = {}  # Ray's name of a task → its run, when it began
         self._workers = workers
         self._address = address
         self._ray: Any = None
@@ -125,7 +127,7 @@ class RayPool:
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
 
-def _is_going_on(standing: Standing) -> bool:
+def _is_going_on(standing: RunStanding) -> bool:
     """Whether a run's process holds its folder."""
     from fedge.records.lock import is_locked
 

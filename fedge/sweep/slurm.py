@@ -18,7 +18,7 @@ from pathlib import Path
 from fedge.config.option import ConfigError, shown
 from fedge.records.folder import short
 from fedge.sweep.plan import Sweep
-from fedge.sweep.standing import Standing
+from fedge.sweep.standing import RunStanding
 
 FOLDER, SCRIPT, NAMES = "slurm", "array.sh", "runs.txt"
 
@@ -38,7 +38,7 @@ class Wishes:
     words: str
 
 
-def write_script(sweep: Sweep, todo: Sequence[Standing], wishes: Wishes) -> Path:
+def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> Path:
     """Write the script for the runs that are to be done, in place of an older one; returns its path.
 
     Raises:

@@ -29,7 +29,7 @@ _CLIENTS = 9  # as of the federation that `fedge run` takes
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStanding:
     """A run and its next action.
 
     Attributes:
@@ -57,7 +57,7 @@ class Standing:
         return {**self.run.run_config, **resume}
 
 
-def standings(sweep: Sweep) -> list[Standing]:
+def standings(sweep: Sweep) -> list[RunStanding]:
     """Standing of every run, in the order of the sweep, after a check of those to carry out.
 
     Raises:
@@ -100,10 +100,10 @@ class _Sources:
         return misfit(run.config, windows, run.supernodes, "leave supernodes out") or ""
 
 
-def _standing(run: PlannedRun, sources: _Sources) -> Standing:
+def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
     """How a run stands, or raise ConfigError if it is another one."""
     if not os.path.lexists(run.folder):
-        return Standing(run, "new")
+        return RunStanding(run, "new")
     if is_locked(run.folder):
         raise ConfigError(f"another process carries out {short(run.folder)}; wait or stop it")
     manifest = _manifest(run)
@@ -112,19 +112,19 @@ def _standing(run: PlannedRun, sources: _Sources) -> Standing:
     if manifest.get("status") in ("completed", "partial"):
         done = manifest["config"]["num-server-rounds"]
         if done == planned or "stopped" in manifest:
-            return Standing(run, "skip", done)
+            return RunStanding(run, "skip", done)
         if done > planned:
             _refuse_differences(run, [f"num-server-rounds is {planned}, was {done}"])
     else:
         done = 0
     try:
-        return Standing(run, "resume", open_resumption(run.folder).checkpoint.global_round)
+        return RunStanding(run, "resume", open_resumption(run.folder).checkpoint.global_round)
     except ConfigError:
         if done:
             _refuse_differences(
                 run, [f"num-server-rounds is {planned}, was {done}, and its checkpoints were not kept"]
             )
-        return Standing(run, "again")
+        return RunStanding(run, "again")
 
 
 def _manifest(run: PlannedRun) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _refuse_differences(run: PlannedRun, differences: Sequence[str]) -> None:
         )
 
 
-def _check(standing: Standing, sources: _Sources) -> None:
+def _check(standing: RunStanding, sources: _Sources) -> None:
     """Raise ConfigError when a run to carry out cannot work."""
     if standing.action == "skip":
         return

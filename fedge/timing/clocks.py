@@ -14,7 +14,7 @@ _TOLERANCE_S = 1e-3
 
 
 @dataclass(frozen=True)
-class Clock:
+class MachineClock:
     """Clock of another machine against the server's.
 
     Attributes:
@@ -26,12 +26,12 @@ class Clock:
     high: float = np.inf
     name: str = ""
 
-    def asked(self, asked: float, reading: float, answered: float) -> "Clock":
+    def asked(self, asked: float, reading: float, answered: float) -> "MachineClock":
         """Estimate after one more reading, with the moments around it by the server's clock."""
-        return Clock(max(self.low, reading - answered), min(self.high, reading - asked), self.name)
+        return MachineClock(max(self.low, reading - answered), min(self.high, reading - asked), self.name)
 
 
-def ahead_s(low: np.ndarray, high: np.ndarray, clock: Clock | None = None) -> float:
+def ahead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None) -> float:
     """Seconds by which the clock of another machine is ahead of the server's.
 
     Zero wherever that may be, as for containers of one machine, whose clock is one; else the middle of the
@@ -44,7 +44,7 @@ def ahead_s(low: np.ndarray, high: np.ndarray, clock: Clock | None = None) -> fl
     >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
     100.0
     """
-    known = clock or Clock()
+    known = clock or MachineClock()
     least, most = max(float(low.max()), known.low), min(float(high.min()), known.high)
     if least > most + _TOLERANCE_S or not (np.isfinite(least) and np.isfinite(most)):
         return np.nan

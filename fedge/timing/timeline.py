@@ -29,7 +29,7 @@ import numpy as np
 from fedge.process.identity import PID_BITS, machine_number, pid_of
 from fedge.process.memory import ProcessMemory
 from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS, THREAD
-from fedge.timing.clocks import Clock, ahead_s
+from fedge.timing.clocks import MachineClock, ahead_s
 
 logger = logging.getLogger(__name__)
 
@@ -251,7 +251,7 @@ class TimelineBook:
         began: float,
         exchanges: Sequence[ExchangeTimes],
         present: Sequence[int],
-        clocks: Mapping[int, Clock] | None = None,
+        clocks: Mapping[int, MachineClock] | None = None,
     ) -> RoundTimelines | None:
         """The timelines of a round; None if no client has said when it worked, or not by these clocks.
 
@@ -283,7 +283,7 @@ class TimelineBook:
         messages = replace(messages, worker=numbers[messages.worker])
         return RoundTimelines(timelines, percentiles(legs_of(messages)), messages, _cuda(rows))
 
-    def _set_clocks(self, rows: np.ndarray, clocks: Mapping[int, Clock]) -> None:
+    def _set_clocks(self, rows: np.ndarray, clocks: Mapping[int, MachineClock]) -> None:
         """Let calls on other machines begin by the server's clock; `rows` as `ExchangeTimes` has them."""
         machine = np.nan_to_num(rows[:, _WORK + PROCESS]).astype(np.int64) >> PID_BITS
         for one in np.unique(machine[machine != machine_number(self._server)]).tolist():

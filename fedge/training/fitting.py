@@ -4,10 +4,10 @@ from fedge.config.parts import TASKS
 from fedge.config.sections.train import TrainConfig
 from fedge.config.traits import LABELS
 from fedge.tasks.chosen import task_of
-from fedge.training.own_models import Fit
+from fedge.training.own_models import OwnFit
 
 
-def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, tokens: bool) -> Fit:
+def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, tokens: bool) -> OwnFit:
     """Inputs and answers of a run's model.
 
     Args:
@@ -17,8 +17,8 @@ def fit_of(config: TrainConfig, outputs: int, y_shape: tuple[int, ...], *, token
         tokens: inputs are int64.
 
     >>> fit_of(TrainConfig(task="sequence"), 27, (16,), tokens=True)
-    Fit(tokens=True, answer=(27, 16), word='answers')
+    OwnFit(tokens=True, answer=(27, 16), word='answers')
     """
     word = "logits" if TASKS.has(config.task, LABELS) else "answers"
     with TASKS.carried_out(config.task):
-        return Fit(tokens, tuple(task_of(config).answer_shape(outputs, y_shape)), word)
+        return OwnFit(tokens, tuple(task_of(config).answer_shape(outputs, y_shape)), word)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from fedge.config.option import ConfigError
 from fedge.config.parts import MODELS, refuse_input_shape
 from fedge.training import layout
-from fedge.training.own_models import BATCH_NORMS, Fit, Shape, build_own
+from fedge.training.own_models import BATCH_NORMS, OwnFit, Shape, build_own
 
 _Network = TypeVar("_Network", bound=nn.Module)
 
@@ -32,7 +32,7 @@ def build_model(
     classes: int,
     generator: torch.Generator,
     arguments: Mapping[str, Any] | None = None,
-    fit: Fit | None = None,
+    fit: OwnFit | None = None,
 ) -> nn.Module:
     """A freshly initialised model on the CPU, in training mode.
 
@@ -56,7 +56,7 @@ def build_model(
     if MODELS.is_own(name):
         return build_own(name, factory, input_shape, classes, generator, arguments or {}, fit)
     refuse_input_shape(name, input_shape)
-    _refuse_other_fit(name, classes, fit or Fit())
+    _refuse_other_fit(name, classes, fit or OwnFit())
     names = ("channels", "samples") if len(input_shape) == 2 else ("channels", "height", "width")
     for what, size in (*zip(names, input_shape, strict=False), ("classes", classes)):
         if size < 1:
@@ -66,7 +66,7 @@ def build_model(
     return initialised(model, generator)
 
 
-def _refuse_other_fit(name: str, classes: int, fit: Fit) -> None:
+def _refuse_other_fit(name: str, classes: int, fit: OwnFit) -> None:
     """Raise ConfigError for inputs or answers that no model of Fedge's has."""
     if fit.tokens:
         raise ConfigError(

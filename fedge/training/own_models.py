@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Fit:
+class OwnFit:
     """Inputs of a model, and its required outputs.
 
     Attributes:
@@ -57,7 +57,7 @@ def build_own(
     classes: int,
     generator: torch.Generator,
     arguments: Mapping[str, Any],
-    fit: Fit | None = None,
+    fit: OwnFit | None = None,
 ) -> nn.Module:
     """A model of the user's with initial weights, on the CPU, in training mode.
 
@@ -90,7 +90,7 @@ def build_own(
         except (AttributeError, TypeError) as error:  # nn.Module's own tables are not there
             hint = "does its __init__ call super().__init__() first?"
             raise _refusal(name, "cannot be read as a network", error, hint) from error
-        _try_out(name, model, tuple(input_shape), classes, fit or Fit())
+        _try_out(name, model, tuple(input_shape), classes, fit or OwnFit())
     return model.train()
 
 
@@ -200,7 +200,7 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
         parameter.data = parameter.data.contiguous()
 
 
-def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: Fit) -> None:
+def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:
     """Raise ConfigError when the model fails on two inputs, or answers in a shape that its task does not."""
     inputs = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
     wanted = (2, *((classes,) if fit.answer is None else fit.answer))

@@ -13,7 +13,7 @@ from small_runs import carry_out, small_config
 
 from fedge import load_run
 from fedge.launch.deal import deal_into
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 NODES = 2  # three in the soak tests
 METHOD = {
@@ -42,7 +42,7 @@ def carried_out(tmp_path_factory):
         deployment.register(NODES)
         deployment.start_node(0, NODES, folder / "dealt" / "client-0")
         deployment.start_supernode(1, NODES, folder / "dealt" / "client-1")
-        make_certificates(folder / "others", Wanted(nodes=1))
+        make_certificates(folder / "others", CertificateRequest(nodes=1))
         shutil.copy(deployment.certs / "ca.crt", folder / "others" / "ca.crt")
         stranger = deployment.start_supernode(
             0, NODES, folder / "dealt" / "client-0", name="stranger", certs=folder / "others"

@@ -40,7 +40,7 @@ from fedge.config.flat import from_run_config, to_run_config
 from fedge.edge.engine import EdgeEngine
 from fedge.launch.deal import deal_into
 from fedge.launch.flower import toml_of
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 
@@ -156,7 +156,7 @@ def test_under_leaf_servers(tmp_path, monkeypatch):
     """Lies of clients, and those that a leaf server tells of its clients."""
     study = Study(tmp_path, monkeypatch)
     address, certificates = f"127.0.0.1:{free_port()}", tmp_path / "certs"
-    make_certificates(certificates, Wanted(leaves=LEAVES))
+    make_certificates(certificates, CertificateRequest(leaves=LEAVES))
     tells = [{**first_plan(seed), "what": "tell", "name": f"tell-{seed}"} for seed in study.seeds]
     processes = [started(leaf, address, certificates, tmp_path) for leaf in range(LEAVES)]
     try:

@@ -19,7 +19,7 @@ from fedge.data.prepared import load_source
 from fedge.edge import orders
 from fedge.launch.deal import deal_into
 from fedge.link import gate as gate_module
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet, chunks_of
 from fedge.link.gate import OVER, LeafGate, LeafGone
 from fedge.records.manifest import read_manifest
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.whole_runs, pytest.mark.timeout(
 
 @pytest.fixture
 def certificates(tmp_path):
-    make_certificates(tmp_path / "certs", Wanted(leaves=LEAVES))
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=LEAVES))
     return tmp_path / "certs"
 
 

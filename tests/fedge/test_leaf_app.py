@@ -7,7 +7,7 @@ from leaf_servers import free_port
 from fedge import leaf_app
 from fedge.client_app import app as client_app
 from fedge.engine.inprocess import InProcessGrid
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def ended(context, capsys):
 
 
 def test_a_cloud_that_stays_away_ends_it(tmp_path, context, capsys):
-    make_certificates(tmp_path / "certs", Wanted(leaves=1))
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=1))
     *_, why, last = ended(context, capsys)
     assert why.endswith("was away for more than 0.2 s")
     assert last == "fedge: leaf server ended, exit code 4"

@@ -3,14 +3,14 @@
 import pytest
 from leaf_servers import LEAVES, free_port
 
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     """A folder with certificates of all leaf servers."""
     folder = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(folder, Wanted(leaves=LEAVES))
+    make_certificates(folder, CertificateRequest(leaves=LEAVES))
     return folder
 
 

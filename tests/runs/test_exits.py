@@ -192,7 +192,7 @@ def test_a_run_that_was_stopped_goes_on_and_a_killed_one_is_known_to_have_died(t
 # --- stalls -------------------------------------------------------------------------------------------
 
 HANGING_CLIENT = "import fedge.client_app as c; c.train = lambda *a, **k: time.sleep(600)"
-HANGING_SERVER = "import fedge.cloud.step as c; c.Hearing.finish = lambda *a: time.sleep(600)"
+HANGING_SERVER = "import fedge.cloud.step as c; c.OpenStep.finish = lambda *a: time.sleep(600)"
 
 
 @pytest.mark.parametrize("fault", [HANGING_CLIENT, HANGING_SERVER], ids=["client", "server"])

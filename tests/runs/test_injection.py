@@ -23,7 +23,7 @@ from fedge.report.comparison.finals import finals
 from fedge.report.comparison.groups import Group, settings_of
 from fedge.report.comparison.page import write_comparison
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
-from fedge.report.html.page import Notice, Page, Panel, Section, Tile, write_page
+from fedge.report.html.page import Notice, Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, new_figure
 from fedge.report.html.tables import table
 from fedge.report.run_page import write_report
@@ -195,7 +195,7 @@ def every_part(say):
     axes.legend()
     rows = table([say(), say()], [[say(), say()], [say(), 3]])
     panel = Panel(say(), rows, figure, say())
-    words = Section("Parts", [say(), say()], [panel, Panel(say(), rows)], say(), copies=[(say(), say())])
+    words = PageSection("Parts", [say(), say()], [panel, Panel(say(), rows)], say(), copies=[(say(), say())])
     return Page(
         title=say(), lead=[say()], footer=say(), badge=say(), notices=[Notice("note", say())],
         tiles=[Tile(say(), say(), say())], sections=[words],

@@ -16,7 +16,7 @@ from leaf_servers import FEDGE, LEAVES, cloud, end, free_port, start
 from processes import MARK, leftovers
 from small_runs import carry_out, small_config
 
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 pytestmark = pytest.mark.soak
 
@@ -31,7 +31,7 @@ def figures(process):
 def test_a_hundred_rounds_leak_nothing(tmp_path):
     """Memory and descriptors of cloud and leaf servers, sampled from round to round; the same bits."""
     certificates, address = tmp_path / "certs", f"127.0.0.1:{free_port()}"
-    make_certificates(certificates, Wanted(leaves=LEAVES))
+    make_certificates(certificates, CertificateRequest(leaves=LEAVES))
     config = small_config(tmp_path, **{"num-server-rounds": ROUNDS})
     data = config["data.path"]
     leaves = {leaf: start(leaf, address, certificates, tmp_path, tmp_path, data) for leaf in range(LEAVES)}
@@ -76,7 +76,7 @@ def test_a_hundred_rounds_leak_nothing(tmp_path):
 
 def test_only_nodes_whose_key_was_registered_get_in(tmp_path):
     """SuperLink with TLS and authentication, by `fedge certs`; node 1 is not registered."""
-    make_certificates(tmp_path / "certs", Wanted(nodes=2))
+    make_certificates(tmp_path / "certs", CertificateRequest(nodes=2))
     io, fleet, control, of_node = (f"127.0.0.1:{free_port()}" for _ in range(4))
     project = tmp_path / "app"
     project.mkdir()

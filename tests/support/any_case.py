@@ -18,10 +18,10 @@ from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.fleet import Fleet
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.trace import trace
 from fedge.devices.vectors import version_of
-from fedge.devices.world import Hooks, World
+from fedge.devices.world import Listeners, World
 from fedge.exchange.train import TrainReply
 from fedge.timing.laps import LapClock
 
@@ -125,9 +125,9 @@ def procedure_of(case):
         SELECTIONS.load(case.selection), case.selection_arguments,
         own_duration if case.own_duration else None,
     )  # fmt: skip
-    world = World(**{**vars(world), "hooks": Hooks(told.on_evaluation, told.on_job)})
+    world = World(**{**vars(world), "hooks": Listeners(told.on_evaluation, told.on_job)})
     rule = SERVER_RULES.load(case.rule)
-    servers = [Server(start, rule, case.arguments, len(devices)) for devices in case.leaves]
+    servers = [DeviceServer(start, rule, case.arguments, len(devices)) for devices in case.leaves]
     told.procedure = Procedure(world, servers, _cloud(case, config, start))
     return told.procedure, told, ahead
 
@@ -182,7 +182,7 @@ def _cloud(case, config, start):
         rule.seconds_of = lambda memory, arguments: case.own_cloud_rule_is_busy
     arguments = cloud_arguments(rule, case.cloud_arguments)
     weights = [float(sum(case.windows[device] for device in devices)) for devices in case.leaves]
-    return Cloud(config.asynchrony, Server(start, rule, arguments, len(case.leaves)), weights)
+    return Cloud(config.asynchrony, DeviceServer(start, rule, arguments, len(case.leaves)), weights)
 
 
 def _arguments(draw, rule, most):

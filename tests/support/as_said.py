@@ -30,7 +30,7 @@ from strangers import doors
 from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
 from fedge.launch.superlink import KEEP_ENVIRONMENT
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -426,7 +426,7 @@ def main(name, folder):
     hosts.write_text("".join(f"127.0.0.1 {host}\n" for host in ("localhost", own, *HOSTS)))
     subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
     strange = folder / "strange"  # what a stranger has: the authority's certificate, and another's pair
-    make_certificates(strange, Wanted(leaves=1))
+    make_certificates(strange, CertificateRequest(leaves=1))
     for kind in ("crt", "key"):
         shutil.copy(strange / f"leaf-0.{kind}", strange / f"stranger.{kind}")
         (strange / f"stranger.{kind}").chmod(0o644)

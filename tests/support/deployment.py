@@ -21,7 +21,7 @@ from fedge.flower import has_one_port, moves_federations
 from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
 from fedge.launch.superlink import KEEP_ENVIRONMENT
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -62,7 +62,7 @@ class Deployment:
         self.nodes = {}
         self.mark = f"deployed-{os.getpid()}-{folder.name}"
         self.certs = folder / "certs"
-        make_certificates(self.certs, Wanted({"superlink": hosts}))
+        make_certificates(self.certs, CertificateRequest({"superlink": hosts}))
         self._listen, self._control_at = listen, control_at
         self.control, self.fleet, self.server_io = free_ports(3)
         if ONE_PORT and control_at != "127.0.0.1":
@@ -188,7 +188,7 @@ class Deployment:
 
     def register(self, nodes):
         """Make keys of so many nodes and let them in."""
-        make_certificates(self.certs, Wanted(nodes=nodes))
+        make_certificates(self.certs, CertificateRequest(nodes=nodes))
         if self._control_at == "127.0.0.1":  # fedge superlink sees them
             record = self.folder / "superlink" / "own" / "keys-let-in"
             keys = {(self.certs / f"node-{node}.pub").read_text().strip() for node in range(nodes)}

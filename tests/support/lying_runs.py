@@ -19,7 +19,7 @@ from possible import first_fault
 from safetensors.numpy import load_file
 from spoilt_folders import spoil_folder
 
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.prepared import read_laid_out
 from fedge.run.run import run
 
@@ -161,7 +161,7 @@ def look_at_first(runs, dealt, seed):
     honest = honest_record(dealt)
     lie = spoil(dict(honest))
     assert first_fault(honest, lie) is None, where
-    before, after = Told.of_text(honest["told"]), Told.of_text(str(lie.get("told")))
+    before, after = WindowsReport.of_text(honest["told"]), WindowsReport.of_text(str(lie.get("told")))
     if after.counts == before.counts:
         left_out = str(LIAR) in found.manifest["data"].get("left_out", {})
         wanted = "left-out" if left_out else "gone" if after.sums == before.sums else ""

@@ -15,17 +15,17 @@ from fedge.config.leaf_groups import static_groups
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of
-from fedge.devices.evaluation import Evaluating
-from fedge.devices.groups import Groups
+from fedge.devices.evaluation import ClockEvaluation
+from fedge.devices.groups import ClockGroups
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
 from fedge.devices.private import private_sum
 from fedge.devices.probing import Probing
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.vectors import version_of
-from fedge.devices.world import Hooks, World
+from fedge.devices.world import Listeners, World
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
@@ -127,7 +127,7 @@ class Noted:
             self.rows.append(row)
             return False
 
-        return Hooks(on_evaluation, self.jobs.append)
+        return Listeners(on_evaluation, self.jobs.append)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def world(
             World(
                 config, seed, who, made, there,
                 LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock),
-                Evaluating(
+                ClockEvaluation(
                     grid, clients, contexts, {0: 4}, 2, waiting, dict.fromkeys(range(devices), WINDOWS)
                 ), known, clock, noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
@@ -184,14 +184,14 @@ def world(
                 probing=Probing(grid, clients, config, contexts, initial, ["w"], (), waiting),
             ),
             [
-                Server(
+                DeviceServer(
                     initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf),
                     private_sum(config.privacy, seed, leaf, devices),
                 )
                 for leaf in range(leaves)
             ],
             cloud_of(config, initial, devices, seed),
-            Groups(config, ["w"], seed) if leaves > 1 else None,
+            ClockGroups(config, ["w"], seed) if leaves > 1 else None,
         ), noted  # fmt: skip
 
 
@@ -203,7 +203,7 @@ def cloud_of(config, initial, devices, seed):
     rule = CLOUD_RULES.load(asynchrony.cloud_rule)
     arguments = cloud_arguments(rule, asynchrony.arguments("cloud_rule"))
     facts = facts_of(initial, seed, leaves, leaves)
-    server = Server(initial, rule, arguments, leaves, facts)
+    server = DeviceServer(initial, rule, arguments, leaves, facts)
     labels = static_groups(asynchrony.groups, leaves)
     return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves, labels)
 

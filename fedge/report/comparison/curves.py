@@ -12,7 +12,7 @@ from fedge.console.palette import colour, dashes
 from fedge.records.costs import bytes_so_far, joules, virtual_seconds
 from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group, has_energy, is_on_clock, scored_alike
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, table, text_of
@@ -53,7 +53,7 @@ _UNITS = {"seconds": "s", "bytes": "MB", _VIRTUAL: "virtual s", _ENERGY: "J"}
 _TALL = 26  # characters beside a figure
 
 
-def curves_section(groups: Sequence[Group]) -> Section:
+def curves_section(groups: Sequence[Group]) -> PageSection:
     """The score over rounds and over what they cost, and the worst client over rounds."""
     said, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
     unseen = f"unseen_{groups[0].score.name}_mean"
@@ -69,7 +69,7 @@ def curves_section(groups: Sequence[Group]) -> Section:
     for column, label in where_known.items():
         if any(not run.rounds[column].is_null().all() for group in groups for run in group.runs):
             panels.append(curve_panel(groups, column, label, "rounds"))
-    return Section(
+    return PageSection(
         "Curves",
         [_HOW_TO_READ],
         panels,

@@ -27,7 +27,7 @@ from fedge.report.comparison.groups import (
 )
 from fedge.report.comparison.statistics import estimate
 from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
-from fedge.report.html.page import Notice, Page, Panel, Section, write_page
+from fedge.report.html.page import Notice, Page, PageSection, Panel, write_page
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure
 from fedge.report.html.tables import counted, ranges, table, text_of
@@ -133,7 +133,7 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
 # --- final numbers ------------------------------------------------------------------------------------
 
 
-def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
+def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> PageSection:
     """The final numbers."""
     reference = groups[0].label
     text = [_STATISTICS + _end_of(groups[0].score)]
@@ -144,7 +144,7 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> Section:
     text += yardstick_sentences(groups)
     panels = [headline_panel(groups, rows), seeds_panel(groups), final_panel(rows, reference)]
     copies = [(f"As {words}, to copy", make(rows)) for words, make in FORMATS.values()]
-    return Section("Final numbers", text, panels, copies=copies)
+    return PageSection("Final numbers", text, panels, copies=copies)
 
 
 def _end_of(score: Score) -> str:
@@ -297,15 +297,15 @@ def _draw_seeds(
 # --- settings -----------------------------------------------------------------------------------------
 
 
-def settings_section(groups: Sequence[Group]) -> Section:
+def settings_section(groups: Sequence[Group]) -> PageSection:
     """Every setting in which the groups differ."""
     found = differences(groups)
     if not found:
-        return Section("What differs", ["There is one group: its runs differ in nothing but the seed."])
+        return PageSection("What differs", ["There is one group: its runs differ in nothing but the seed."])
     text = [
         f"{counted(len(found), 'setting')} {'differs' if len(found) == 1 else 'differ'}, all others agree."
     ]
-    return Section("What differs", text, [settings_table([g.label for g in groups], found)])
+    return PageSection("What differs", text, [settings_table([g.label for g in groups], found)])
 
 
 def settings_table(labels: Sequence[str], found: Mapping[str, Sequence[Any]]) -> Panel:

@@ -16,7 +16,7 @@ from fedge.report.comparison.page import (
     settings_section,
     settings_table,
 )
-from fedge.report.html.page import Notice, Page, Panel, Section
+from fedge.report.html.page import Notice, Page, PageSection, Panel
 from fedge.report.html.tables import NOTHING, counted, table
 
 
@@ -61,7 +61,7 @@ def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Se
     )
 
 
-def _titled(section: Section, title: str) -> Section:
+def _titled(section: PageSection, title: str) -> PageSection:
     """The section of one comparison with a title of its own."""
     return replace(section, title=f"{title}: {section.title.lower()}") if title else section
 
@@ -73,7 +73,7 @@ def _notices(missing: Sequence[str], found: Sequence[Comparison]) -> list[Notice
     return list(dict.fromkeys(lines))
 
 
-def overview_section(found: Sequence[Comparison]) -> Section:
+def overview_section(found: Sequence[Comparison]) -> PageSection:
     """One table per metric: groups down, combinations across."""
     labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
     headers = ("", *(comparison.title for comparison in found))
@@ -89,15 +89,15 @@ def overview_section(found: Sequence[Comparison]) -> Section:
         rows = [(label, *(cells.get((title, label), NOTHING) for title in headers[1:])) for label in labels]
         panels.append(Panel(metric.capitalize(), table(headers, rows), is_open=number == 0, is_wide=True))
     text = ["Mean ± sample standard deviation over seeds, after the last round. Differences stand below."]
-    return Section("Overview", text, panels)
+    return PageSection("Overview", text, panels)
 
 
-def _settings(found: Sequence[Comparison]) -> list[Section]:
+def _settings(found: Sequence[Comparison]) -> list[PageSection]:
     """Options in which the compared groups differ, and the effect of the combinations."""
     sections = [settings_section(found[0].groups)]
     if len(found) > 1:
         differing = differences([comparison.groups[0] for comparison in found])
         text = [f"{counted(len(differing), 'setting')} of {found[0].groups[0].label} over the combinations."]
         panel = settings_table([comparison.title for comparison in found], differing)
-        sections.append(Section("Combinations", text, [panel]))
+        sections.append(PageSection("Combinations", text, [panel]))
     return sections

@@ -8,7 +8,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "page": ["Page", "Panel", "Section", "Tile", "write_page"],
+        "page": ["Page", "Panel", "PageSection", "Tile", "write_page"],
         "svg": ["figure_style", "new_figure"],
         "tables": ["table"],
     },

@@ -22,7 +22,7 @@ from fedge.process.durable import write_new
 from fedge.process.escape import on_page
 from fedge.report.html.points import Points
 from fedge.report.html.svg import to_svg
-from fedge.report.html.tables import Table
+from fedge.report.html.tables import NumberTable
 from fedge.report.html.tree import Branch
 
 
@@ -44,7 +44,7 @@ class Panel:
     """
 
     title: str
-    table: Table | None = None
+    table: NumberTable | None = None
     figure: Figure | None = None
     caption: str = ""
     is_open: bool = False
@@ -55,7 +55,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of a page: sentences, then panels, text to copy, and links (words, file beside the page).
 
     `copies` are texts that are shown when they are asked for: name, text.
@@ -108,7 +108,7 @@ class Page:
     badge: str = ""
     notices: Sequence[Notice] = ()
     tiles: Sequence[Tile] = ()
-    sections: Sequence[Section] = ()
+    sections: Sequence[PageSection] = ()
 
     @property
     def has_script(self) -> bool:

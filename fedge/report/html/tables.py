@@ -11,7 +11,7 @@ NOTHING = "–"  # a value not measured
 
 
 @dataclass(frozen=True)
-class Table:
+class NumberTable:
     """A table as it stands on a page.
 
     Attributes:
@@ -29,7 +29,7 @@ class Table:
 
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], best: Iterable[tuple[int, int]] = ()
-) -> Table:
+) -> NumberTable:
     """A table of `rows`, some cells of which are `best`; a column of numbers only is numeric."""
     cells = [list(row) for row in rows]
     numeric = {
@@ -39,10 +39,10 @@ def table(
         and any(not isinstance(row[column], str) for row in cells)
     }
     texts = [[text_of(cell) for cell in row] for row in cells]
-    return Table(headers, texts, frozenset(numeric), frozenset(best))
+    return NumberTable(headers, texts, frozenset(numeric), frozenset(best))
 
 
-def frame_table(frame: pl.DataFrame, **headers: str) -> Table:
+def frame_table(frame: pl.DataFrame, **headers: str) -> NumberTable:
     """A table of the columns named in `headers`: column=header."""
     return table(list(headers.values()), frame.select(list(headers)).iter_rows())
 

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 
 from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import legend_below, new_figure
-from fedge.report.html.tables import NOTHING, Table, table, text_of
+from fedge.report.html.tables import NOTHING, NumberTable, table, text_of
 from fedge.report.sections.position import name_axis, position, words_of
 
 _SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
@@ -20,9 +20,9 @@ _LAST = "after the last round"
 MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each other
 
 
-def accuracy_section(run: RunData) -> Section:
+def accuracy_section(run: RunData) -> PageSection:
     """Accuracy and loss over rounds."""
-    return Section(
+    return PageSection(
         f"{_capital(run.score.said)} and loss",
         [
             "The model that a leaf serves at the end of a round, on test windows; nothing is chosen on them.",
@@ -229,7 +229,7 @@ def _curve(
     return Series(label, colour(index), style, points, values[-1] if values else NOTHING)
 
 
-def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> Table:
+def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> NumberTable:
     """A row per round, a column per leaf."""
     wide = leaves.pivot("leaf", index="global_round", values=column)
     return table(("round", *(f"leaf {leaf}" for leaf in names)), wide.select(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from fedge.console.palette import colour
 from fedge.metrics.scores import accuracy
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table, text_of
 from fedge.report.sections.spread import spread_panel
@@ -18,11 +18,11 @@ from fedge.report.sections.spread import spread_panel
 MANY_CLIENTS = 40  # above, bars become a curve over ranks
 
 
-def clients_section(run: RunData) -> Section:
+def clients_section(run: RunData) -> PageSection:
     """Every client's accuracy after the last round, its spread, and confusion matrices."""
     last = last_clients(run)
     panels = [clients_panel(run, last, users_of(run)), spread_panel(run)]
-    return Section("Clients", _sentences(run, last), panels + _confusion_panels(run, last))
+    return PageSection("Clients", _sentences(run, last), panels + _confusion_panels(run, last))
 
 
 def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:

@@ -10,9 +10,9 @@ import polars as pl
 from fedge.config.groupings import GROUPINGS, SIGNALS
 from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
-from fedge.report.html.tables import Table, counted, ranges, table, text_of
+from fedge.report.html.tables import NumberTable, counted, ranges, table, text_of
 from fedge.report.sections.clients import annotate_cells
 
 _AGREEMENT = {  # column → name, line: they often lie upon each other
@@ -29,11 +29,11 @@ _DEAL_TEST = (
 _MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
 
 
-def clustering_section(run: RunData) -> Section:
+def clustering_section(run: RunData) -> PageSection:
     """Clusters over rounds and similarities."""
     steps = run.clusters
     if steps.is_empty():
-        return Section("Clusters", [_nobody_compared(run)])
+        return PageSection("Clusters", [_nobody_compared(run)])
     panels = [membership_panel(steps), *family_panels(run), *truth_panels(run)]
     compared = steps.drop_nulls("similarity")
     if not compared.is_empty() and len(compared["similarity"][0]) > 1:
@@ -42,7 +42,7 @@ def clustering_section(run: RunData) -> Section:
         lowest = min(_pairs(s).min() for s in compared["similarity"])
         low = min(0.9, math.floor(10 * lowest) / 10)
         panels += [similarity_panel(compared, step, low) for step in chosen_steps(compared)]
-    return Section("Clusters", _sentences(run, compared) + _truth_sentences(run), panels)
+    return PageSection("Clusters", _sentences(run, compared) + _truth_sentences(run), panels)
 
 
 def _nobody_compared(run: RunData) -> str:
@@ -242,7 +242,7 @@ def groups_text(labels: Sequence[int]) -> str:
     return "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups)
 
 
-def _moves_table(steps: pl.DataFrame) -> Table:
+def _moves_table(steps: pl.DataFrame) -> NumberTable:
     """A row per change: from which round on, the groups, leaves that moved."""
     rows: list[tuple[str, str, str]] = []
     before: list[int] | None = None

@@ -5,17 +5,17 @@ import polars as pl
 from fedge.console.palette import colour
 from fedge.records.costs import bytes_so_far, joules, virtual_seconds
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import bytes_text, seconds_text, table, text_of
 
 
-def cost_sections(run: RunData) -> list[Section]:
+def cost_sections(run: RunData) -> list[PageSection]:
     """The section of a run whose rounds devices take; none of any other run."""
     seconds = virtual_seconds(run)
     if seconds is None or not run.versions.is_empty():
         return []
-    return [Section("What rounds cost", [_sentence(run, seconds)], [*_panels(run, seconds)])]
+    return [PageSection("What rounds cost", [_sentence(run, seconds)], [*_panels(run, seconds)])]
 
 
 def _sentence(run: RunData, seconds: pl.Series) -> str:

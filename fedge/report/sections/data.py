@@ -7,18 +7,18 @@ import polars as pl
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table
 from fedge.report.sections.clients import MANY_CLIENTS, users_of
 
 
-def windows_section(run: RunData) -> Section:
+def windows_section(run: RunData) -> PageSection:
     """The data of every client."""
     panels = []
     if not run.partition.is_empty():
         panels = [classes_panel(run), holdings_panel(run)]
-    return Section("Data", _sentences(run), panels)
+    return PageSection("Data", _sentences(run), panels)
 
 
 def _sentences(run: RunData) -> list[str]:

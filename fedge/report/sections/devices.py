@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section, Tile
+from fedge.report.html.page import PageSection, Panel, Tile
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of
 
@@ -18,7 +18,7 @@ _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
 _ROWS = 12  # devices that are drawn
 
 
-def device_sections(run: RunData) -> list[Section]:
+def device_sections(run: RunData) -> list[PageSection]:
     """The section on devices; none of a run that is not on the virtual clock."""
     if run.versions.is_empty():
         return []
@@ -34,7 +34,7 @@ def device_sections(run: RunData) -> list[Section]:
         panels.append(staleness_panel(run))
     if not run.devices.is_empty():
         panels.append(outcomes_panel(run))
-    return [Section("Devices", _sentences(run), panels)]
+    return [PageSection("Devices", _sentences(run), panels)]
 
 
 def device_tiles(run: RunData) -> list[Tile]:

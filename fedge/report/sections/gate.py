@@ -7,7 +7,7 @@ import polars as pl
 from fedge.config.groupings import GATES
 from fedge.console.palette import INK, colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import frame_table, table
 from fedge.report.sections.accuracy import MANY_LEAVES
@@ -15,20 +15,20 @@ from fedge.report.sections.accuracy import MANY_LEAVES
 _MANY_PANELS = 4  # leaves above which only the gain is drawn
 
 
-def gate_section(run: RunData) -> Section:
+def gate_section(run: RunData) -> PageSection:
     """The gate's decisions."""
     offers = run.leaves.drop_nulls(f"val_{run.score.name}_offered")
     tuned = personal_panels(run)
     if offers.is_empty():
         off = not run.config.get("gate.enabled", True)
         said = "The gate is off: every offer is taken." if off else "No leaf got an offer."
-        return Section("Gate", [said], tuned)
+        return PageSection("Gate", [said], tuned)
     leaves = offers["leaf"].unique().sort().to_list()
     panels = [gain_panel(run, offers)]
     if len(leaves) <= _MANY_PANELS:
         last = run.rounds["global_round"][-1]
         panels += [leaf_panel(run, offers.filter(pl.col("leaf") == leaf), leaf, last) for leaf in leaves]
-    return Section("Gate", _sentences(run, offers), [*panels, *evidence_panels(offers), *tuned])
+    return PageSection("Gate", _sentences(run, offers), [*panels, *evidence_panels(offers), *tuned])
 
 
 def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:

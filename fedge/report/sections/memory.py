@@ -4,7 +4,7 @@ import polars as pl
 
 from fedge.console.palette import colour, dashes
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import table, text_of
 
@@ -26,10 +26,10 @@ _ROLES = {
 _COUNTS = {"threads": "threads", "fds": "open files"}
 
 
-def memory_section(run: RunData) -> Section:
+def memory_section(run: RunData) -> PageSection:
     """Memory by role, with the peaks named."""
     if run.memory.is_empty():
-        return Section("Memory", ["Memory was not measured."])
+        return PageSection("Memory", ["Memory was not measured."])
     text = [
         " ".join(peak_sentence(run, column) for column in measured(run, _MEASURES)),
         "Resident memory counts pages that processes share in each of them; USS is what no other process "
@@ -40,7 +40,7 @@ def memory_section(run: RunData) -> Section:
     panels = [memory_panel(run, "rss_mib", "Resident memory by role")]
     if measured(run, ("uss_mib",)):
         panels.append(memory_panel(run, "uss_mib", "Memory of their own (USS) by role"))
-    return Section("Memory", text, [*panels, peaks_panel(run)])
+    return PageSection("Memory", text, [*panels, peaks_panel(run)])
 
 
 def measured(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:

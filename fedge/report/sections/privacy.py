@@ -2,12 +2,12 @@
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import new_figure, whole_ticks
 from fedge.report.html.tables import frame_table, text_of
 
 
-def privacy_sections(run: RunData) -> list[Section]:
+def privacy_sections(run: RunData) -> list[PageSection]:
     """The section on privacy; none of a run without it."""
     kind = run.config.get("privacy.kind", "off")
     if kind == "off":
@@ -20,10 +20,10 @@ def privacy_sections(run: RunData) -> list[Section]:
         text.append(f"Not covered: {'; '.join(known['not_covered'])}.")
     spent = run.rounds["epsilon_spent"].drop_nulls()
     if not len(spent):
-        return [Section("Privacy", [*text, "Nobody added up what was spent."])]
+        return [PageSection("Privacy", [*text, "Nobody added up what was spent."])]
     delta = run.config.get("privacy.delta", 0.0)
     text.append(f"Spent by the last round: ε = {text_of(spent[-1])} at δ = {delta:g}.")
-    return [Section("Privacy", text, [epsilon_panel(run)])]
+    return [PageSection("Privacy", text, [epsilon_panel(run)])]
 
 
 def epsilon_panel(run: RunData) -> Panel:

@@ -7,17 +7,17 @@ from typing import Any
 
 from fedge.config.flat import options
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import table
 
 PLACE_KEYS = ("run-name", "runs-dir", "report")  # places of files, which do not change the run
 
 
-def setup_section(run: RunData) -> Section:
+def setup_section(run: RunData) -> PageSection:
     """Configuration of the run."""
     changed = changed_options(run.config)
     words = ", ".join(f"{key}={json.dumps(value)}" for key, value in changed.items())
-    return Section(
+    return PageSection(
         "Configuration",
         [f"Changed from the defaults of this Fedge: {words or 'nothing'}."],
         [options_panel(run.config), surroundings_panel(run.manifest)],
@@ -54,7 +54,7 @@ def surroundings_panel(manifest: Mapping[str, Any]) -> Panel:
     return Panel("Versions and engine", table(("what", "value"), rows))
 
 
-def reproduce_section(run: RunData) -> Section:
+def reproduce_section(run: RunData) -> PageSection:
     """The command that gives the same bits."""
     data = run.manifest.get("data", {})
     text = [
@@ -63,7 +63,7 @@ def reproduce_section(run: RunData) -> Section:
     ]
     if data and not data["synthetic"]:
         text.append(f"The window file must have the fingerprint {data['fingerprint']}.")
-    return Section("How to reproduce", text, code=command(run.manifest))
+    return PageSection("How to reproduce", text, code=command(run.manifest))
 
 
 def command(manifest: Mapping[str, Any]) -> str:

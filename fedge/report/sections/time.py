@@ -4,7 +4,7 @@ import polars as pl
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
 from fedge.report.html.tables import bytes_text, counted, percent, seconds_text, table, total
 from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
@@ -31,12 +31,12 @@ _MEANING = {
 }
 
 
-def time_section(run: RunData) -> Section:
+def time_section(run: RunData) -> PageSection:
     """Seconds per phase, the workers' work meanwhile, and bytes per round."""
     if run.timing.is_empty():
-        return Section("Time", ["No round has ended."])
+        return PageSection("Time", ["No round has ended."])
     panels = [phases_panel(run), *timeline_panels(run), traffic_panel(run)]
-    return Section("Time", _time_sentences(run), panels)
+    return PageSection("Time", _time_sentences(run), panels)
 
 
 def phases_of(run: RunData) -> list[str]:

@@ -13,7 +13,7 @@ from fedge.console.palette import FAINT, PAPER, colour
 from fedge.records.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
-from fedge.report.html.tables import Table, counted, percent, table, total
+from fedge.report.html.tables import NumberTable, counted, percent, table, total
 from fedge.timing.calls import PARTS
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS, cut_timelines
 
@@ -290,7 +290,7 @@ def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: floa
         bottom = bottom - height
 
 
-def _messages_table(messages: pl.DataFrame) -> Table:
+def _messages_table(messages: pl.DataFrame) -> NumberTable:
     """The messages of a round in the order in which they began, the longest if there are many."""
     ended = pl.sum_horizontal("began", *PARTS)
     shown = messages.with_columns(ended=ended, lasted=ended - pl.col("began")).top_k(_ROWS, by="lasted")

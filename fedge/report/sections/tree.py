@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from fedge.records.reader import RunData
-from fedge.report.html.page import Panel, Section
+from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import bytes_text, counted, text_of
 from fedge.report.html.tree import MOST_BELOW, Branch, opened
 
@@ -14,7 +14,7 @@ _DECISIONS = {"accepted": "took its offer", "rejected": "kept its own model"}
 Row = Mapping[str, Any]
 
 
-def tree_sections(run: RunData) -> list[Section]:
+def tree_sections(run: RunData) -> list[PageSection]:
     """The tree of servers in the newest round with scores; nothing for a single leaf."""
     scored = run.servers.drop_nulls("test_score")
     if scored.is_empty() or run.servers["path"].n_unique() < 3:
@@ -28,7 +28,7 @@ def tree_sections(run: RunData) -> list[Section]:
         "↑ and ↓: arrays to the server above and back in this round. metrics/servers.csv has all rounds.",
         is_wide=True,
     )
-    return [Section("Servers", [_sentence(rows)], [panel])]
+    return [PageSection("Servers", [_sentence(rows)], [panel])]
 
 
 def _sentence(rows: Sequence[Row]) -> str:

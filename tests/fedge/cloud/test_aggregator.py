@@ -74,6 +74,6 @@ def test_where_not_all_can_be_compared_by_the_first_round_all_are_asked_once():
     updates = begun.probed_updates(first, 1)
     for client in range(8):
         updates.note(client, client // 4, {"w": np.array([1.0 + client % 3, 2.0])}, 7)
-    meeting.hear(Probe(first, [first, first], updates)).finish()
+    meeting.open(Probe(first, [first, first], updates)).finish()
     later = aggregator.begin([first, first], 2).meet(brought, 2)
     assert later.probe_start() is None

@@ -37,18 +37,18 @@ def test_a_jump_of_a_leaf_s_losses_makes_a_probe_due():
 
 def test_updates_that_say_nothing_new_leave_the_first_ones():
     found = groups()
-    found.heard(likeness(), 3)
-    verdict = found.dealt.tests
-    assert verdict
+    found.stranger_losses(likeness(), 3)
+    result = found.dealt.tests
+    assert result
     again = likeness()
-    assert found.heard(again, 3) is again
-    assert found.dealt.tests is verdict
+    assert found.stranger_losses(again, 3) is again
+    assert found.dealt.tests is result
     assert found.probes_first
 
 
 def test_what_survives_goes_on_alike():
     before, after = groups(), groups()
-    kept = before.heard(likeness(), 3)
+    kept = before.stranger_losses(likeness(), 3)
     assert before.dealt.is_open
     after.restore(kept, before.states(), json.loads(json.dumps(before.facts())))
     assert after.dealt.is_open

@@ -1,4 +1,4 @@
-"""The cloud's groups by the deal test: verdicts, what asks for a new one, what is adopted and averaged."""
+"""The cloud's groups by the deal test: results, what asks for a new one, what is adopted and averaged."""
 
 import json
 
@@ -53,13 +53,13 @@ def test_groups_of_three_are_found_one_cut_after_the_other():
     dealt.hear_updates(likeness(groups, clients=6), 0)
     labels, _ = step(dealt, 6)
     assert labels.tolist() == [0] * 6
-    assert [len(change.after) for change in dealt.docket.on_trial] == [2]
+    assert [len(change.after) for change in dealt.proposals.on_trial] == [2]
     labels, facts = step(dealt, 6, better, models(6, 10.0))
     assert labels.max() == 1
     assert [trial["useful"] for trial in facts["trials"]] == [True]
     labels, _ = step(dealt, 6, better, models(6, 10.0))
     assert labels.tolist() == groups
-    assert not dealt.docket.agreed
+    assert not dealt.proposals.agreed
     step(dealt, 6)
     assert not dealt.is_open
 
@@ -77,7 +77,7 @@ def test_what_is_averaged_after_a_split_are_its_forks():
 
 
 def test_equal_updates_ask_nothing_anew():
-    """A probe of clients whose data are as before: the verdict stands as it was, reached or not."""
+    """A probe of clients whose data are as before: the result stands as it was, reached or not."""
     dealt = DealtGroups(CONFIG)
     dealt.hear_updates(likeness([0] * 6), 0)
     step(dealt, 6)
@@ -105,7 +105,7 @@ def test_a_jump_by_hand():
 def test_a_leaf_that_moves_takes_its_new_clusters_model_as_it_is():
     """Leaf 2 is of cluster 0 and does better with cluster 1's model: two steps, no forks."""
     dealt = DealtGroups(CONFIG)
-    dealt.docket.labels = np.array([0, 0, 0, 1, 1])
+    dealt.proposals.labels = np.array([0, 0, 0, 1, 1])
     step(dealt, 5, better)
 
     def loss(role, leaf):
@@ -122,7 +122,7 @@ def test_a_leaf_that_moves_takes_its_new_clusters_model_as_it_is():
 
 def test_a_leaf_whose_loss_has_jumped_moves_at_once():
     dealt = DealtGroups(CONFIG)
-    dealt.docket.labels = np.array([0, 0, 0, 1, 1])
+    dealt.proposals.labels = np.array([0, 0, 0, 1, 1])
     leaf_of = dict(enumerate(np.repeat(np.arange(5), 3).tolist()))
     dealt.watch(dict.fromkeys(leaf_of, 1.0), leaf_of)
     dealt.watch({client: 1.0 + (leaf == 2) for client, leaf in leaf_of.items()}, leaf_of)
@@ -133,13 +133,13 @@ def test_a_leaf_whose_loss_has_jumped_moves_at_once():
 
 def test_clusters_that_are_as_good_for_each_other_become_one():
     dealt = DealtGroups(CONFIG)
-    dealt.docket.labels = np.array([0, 0, 1, 1])
+    dealt.proposals.labels = np.array([0, 0, 1, 1])
     alike = lambda role, leaf: {PRESENT: 1.0, PROPOSED: 1.02}.get(role, 1.01)  # noqa: E731
     for _ in range(4):
         assert step(dealt, 4, alike)[0].tolist() == [0, 0, 1, 1]
     assert step(dealt, 4, alike, models(4))[0].tolist() == [0] * 4
     apart = DealtGroups(CONFIG)
-    apart.docket.labels = np.array([0, 0, 1, 1])
+    apart.proposals.labels = np.array([0, 0, 1, 1])
     for _ in range(6):
         labels, _ = step(apart, 4, lambda role, leaf: {PRESENT: 1.0}.get(role, 1.2), models(4))
         assert labels.tolist() == [0, 0, 1, 1]
@@ -207,7 +207,7 @@ def test_a_leaf_on_the_wrong_side_is_put_right_only_if_that_cut_stands_too(place
     assert facts.get("misplaced") == ([2] if stands else None)
     assert dealt.tests[0].stands
     if stands:
-        for _ in range(3):  # and the verdict does not fetch it back
+        for _ in range(3):  # and the result does not fetch it back
             settled = step(dealt, 6, lambda role, leaf: 1.0 if role == PRESENT else 2.0)[0]
             assert settled.tolist() == labels.tolist()
 

@@ -55,7 +55,7 @@ def steps(method, starts_by_round, **settings):
         begun = aggregator.begin([state(value) for value in starts], number)
         ended = [{"head": state(value)["head"] + move} for value, move in zip(starts, moves, strict=True)]
         brought = [Contribution(leaf, model, 1.0, 1) for leaf, model in enumerate(ended)]
-        step = begun.meet(brought, number).hear().finish()
+        step = begun.meet(brought, number).open().finish()
     return step.labels.tolist(), step.facts.get("skipped", "")
 
 

@@ -35,7 +35,7 @@ def brought(models, weights):
 
 
 def step_of(aggregator, starts, models, weights):
-    return aggregator.begin(starts).meet(brought(models, weights)).hear().finish()
+    return aggregator.begin(starts).meet(brought(models, weights)).open().finish()
 
 
 START = state([1, 1])
@@ -182,18 +182,18 @@ def met(aggregator, start=True, weights=(1, 1, 1, 1), global_round=3):
 
 def next_step(aggregator, answers, start=True, probe=None):
     """Carry out a step from one start or from different ones; returns what was asked and the step."""
-    hearing = met(aggregator, start).hear(probe)
-    return hearing.questions, hearing.finish(answers)
+    open_step = met(aggregator, start).open(probe)
+    return open_step.questions, open_step.finish(answers)
 
 
 def test_what_is_asked():
     """Published: nothing. With cross-losses: every model of everybody."""
-    assert not any(met(cloud()).hear().questions)
+    assert not any(met(cloud()).open().questions)
     asked, step = next_step(cloud(**BY_LOSSES), answered([0, 0, 1, 1]))
     assert [sorted(roles) for roles in asked] == [["leaf-0", "leaf-1", "leaf-2", "leaf-3"]] * 4
     assert (step.facts["candidate"], step.facts["agreed"]) == ([0, 0, 1, 1], 1)
     assert step.trials == [None] * 4
-    assert not any(met(cloud(enabled=False, **BY_LOSSES)).hear().questions)
+    assert not any(met(cloud(enabled=False, **BY_LOSSES)).open().questions)
 
 
 def test_groups_that_are_found_twice_are_in_force():
@@ -240,10 +240,10 @@ def test_probes_come_only_when_leaves_have_gone_apart():
         common = meeting.probe_start()
         due.append(common is not None)
         probe = None if common is None else Probe(common, four())
-        meeting.hear(probe).finish(answered([0, 0, 1, 1]))
+        meeting.open(probe).finish(answered([0, 0, 1, 1]))
     assert due == [False, False, False, True, False, False, False]
     for _ in range(2):
-        met(aggregator, start=False).hear().finish(answered([0, 0, 1, 1]))
+        met(aggregator, start=False).open().finish(answered([0, 0, 1, 1]))
     common = met(aggregator, start=False, weights=[1, 1, 1, 5]).probe_start()
     np.testing.assert_allclose(common["body"], [[(0 + 1 + 2 + 15) / 8]], rtol=1e-6)
     assert met(cloud(**BY_LOSSES)).probe_start() is None
@@ -260,9 +260,9 @@ def test_wrong_groups_are_put_right_by_probes():
         next_step(aggregator, answered([0, 0, 1, 1]), start=False)
         meeting = met(aggregator, start=False)
         probe = Probe(meeting.probe_start(), four(3))
-        hearing = meeting.hear(probe)
-        assert hearing.questions[0]["leaf-1"] is probe.models[1]
-        step = hearing.finish(answered([0, 1, 0, 1]))
+        open_step = meeting.open(probe)
+        assert open_step.questions[0]["leaf-1"] is probe.models[1]
+        step = open_step.finish(answered([0, 1, 0, 1]))
         assert (step.common_start, step.facts["probe"]) == (True, True)
         labels.append(step.labels.tolist())
     assert labels == [[0, 0, 1, 1], [0, 1, 0, 1]]
@@ -296,7 +296,7 @@ def test_a_restored_cloud_goes_on_alike(after):
             meeting = met(aggregator, start=at < 2, global_round=at)
             start = meeting.probe_start()
             probe = None if start is None else Probe(start, four(4))
-            steps.append(meeting.hear(probe).finish(answered([0, 0, 1, 1])))
+            steps.append(meeting.open(probe).finish(answered([0, 0, 1, 1])))
         assert steps[0].facts == steps[1].facts
         assert steps[0].labels.tolist() == steps[1].labels.tolist()
         assert steps[0].similarity.tobytes() == steps[1].similarity.tobytes()
@@ -315,9 +315,9 @@ def walk(aggregator, pattern):
     for number, letter in enumerate(pattern, start=1):
         begun = aggregator.begin(APART if letter == "u" else [START] * 2)
         models = APART if letter == "A" else TOGETHER
-        hearing = begun.meet(brought(models, [1, 3]), number).hear()
-        assert not any(hearing.questions)
-        steps.append(hearing.finish())
+        open_step = begun.meet(brought(models, [1, 3]), number).open()
+        assert not any(open_step.questions)
+        steps.append(open_step.finish())
     return steps
 
 
@@ -373,9 +373,9 @@ def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
         meeting = met(aggregator, start=False)
         start = meeting.probe_start()
         probe = None if start is None else Probe(start, four(3))
-        hearing = meeting.hear(probe)
-        answers = answered([0, 0, 1, 1]) if any(hearing.questions) else None
-        step = hearing.finish(answers)
+        open_step = meeting.open(probe)
+        answers = answered([0, 0, 1, 1]) if any(open_step.questions) else None
+        step = open_step.finish(answers)
         assert step.labels.tolist() == [0, 0, 1, 1]
         assert step.common_start is (probe is not None)
         asked.append(answers is not None)
@@ -391,7 +391,7 @@ def test_methods_that_group_when_it_is_time_see_every_step(method):
     steps = []
     for number in range(1, 10):
         begun = aggregator.begin([START] * 2)
-        steps.append(begun.meet(brought([state([3, 1]), state([-1, 1])], [1, 1]), number).hear().finish())
+        steps.append(begun.meet(brought([state([3, 1]), state([-1, 1])], [1, 1]), number).open().finish())
     assert not any("compared" in step.facts for step in steps)
     first = 1 if method == "cfl" else 8
     assert [int(step.labels[1]) for step in steps] == [0] * (first - 1) + [1] * (10 - first)

@@ -87,8 +87,8 @@ def rounds(cloud, models, count):
     for _ in range(count):
         begun = cloud.begin(models)
         trained = [{"w": np.array([wish])} for wish in WISHES]
-        hearing = begun.meet(brought(trained)).hear()
-        step = hearing.finish(asked(hearing.questions))
+        open_step = begun.meet(brought(trained)).open()
+        step = open_step.finish(asked(open_step.questions))
         models = step.offers
         yield step.labels.tolist(), [float(model["w"][0]) for model in models], step.facts
 
@@ -134,8 +134,8 @@ def test_grouping_ends_once_nobody_has_changed():
     assert labels == [0, 1, 0, 1]
     assert "clusters" in facts
     cloud.restore(cloud.states(), json.loads(json.dumps(cloud.facts())))
-    hearing = cloud.begin(models).meet(brought([{"w": np.array([wish])} for wish in WISHES])).hear()
-    step = hearing.finish(answers([[0, 1], [0, 1], [1, 0], [1, 0]]))
+    open_step = cloud.begin(models).meet(brought([{"w": np.array([wish])} for wish in WISHES])).open()
+    step = open_step.finish(answers([[0, 1], [0, 1], [1, 0], [1, 0]]))
     assert step.labels.tolist() == [0, 1, 0, 1]
     assert "clusters" not in step.facts
 
@@ -143,11 +143,11 @@ def test_grouping_ends_once_nobody_has_changed():
 def test_leaves_without_answers_keep_their_model_and_divergence_counts_as_the_worst():
     cloud = aggregator(first="losses")
     cloud.first_choice(4).choose(answers([[0, 9], [9, 0], [0, 9], [9, 0]]))
-    hearing = cloud.begin([{"w": np.zeros(1)}] * 4).meet(brought([{"w": np.zeros(1)}] * 4)).hear()
-    step = hearing.finish(answers([[0, NAN], [NAN, NAN], [0, 9], [9, 0]]))
+    open_step = cloud.begin([{"w": np.zeros(1)}] * 4).meet(brought([{"w": np.zeros(1)}] * 4)).open()
+    step = open_step.finish(answers([[0, NAN], [NAN, NAN], [0, 9], [9, 0]]))
     assert step.facts["taken"] == [0, 1, 0, 1]
-    hearing = cloud.begin([{"w": np.zeros(1)}] * 4).meet(brought([{"w": np.zeros(1)}] * 4)).hear()
-    assert hearing.finish(answers([[NAN, NAN]] * 4)).facts["taken"] == [0, 1, 0, 1]
+    open_step = cloud.begin([{"w": np.zeros(1)}] * 4).meet(brought([{"w": np.zeros(1)}] * 4)).open()
+    assert open_step.finish(answers([[NAN, NAN]] * 4)).facts["taken"] == [0, 1, 0, 1]
 
 
 def test_equal_vectors_are_one_cluster():

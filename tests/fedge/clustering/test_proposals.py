@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.clustering.deals import Deal
-from fedge.clustering.proposals import Change, Docket, applied, changes_between, towards
+from fedge.clustering.proposals import Change, Proposals, applied, changes_between, towards
 
 LABELS = st.integers(2, 7).flatmap(
     lambda size: st.tuples(*(st.lists(st.integers(0, size - 1), min_size=size, max_size=size),) * 2)
@@ -54,74 +54,74 @@ def test_cuts_come_one_at_a_time_the_coarsest_first():
 
 def test_disjoint_changes_are_decided_by_themselves():
     """Two clusters are to come apart: the one cut is useful, the other is not, and neither waits."""
-    docket = Docket()
-    docket.labels = np.array([0, 0, 0, 1, 1, 1])
+    proposals = Proposals()
+    proposals.labels = np.array([0, 0, 0, 1, 1, 1])
     found = np.array([0, 0, 1, 2, 2, 3])
-    docket.find(found)
-    assert docket.call(2) == tuple(changes_between(docket.labels, found))
-    first, second = docket.on_trial
-    docket.find(found)
-    assert docket.decide({first: True, second: False}, 6) == [first]
-    assert docket.labels.tolist() == [0, 0, 1, 2, 2, 2]
-    assert docket.failed == {second: 1}
-    assert docket.is_unsettled is False
-    assert docket.call(2) == (second,)  # and is tried again
+    proposals.find(found)
+    assert proposals.call(2) == tuple(changes_between(proposals.labels, found))
+    first, second = proposals.on_trial
+    proposals.find(found)
+    assert proposals.decide({first: True, second: False}, 6) == [first]
+    assert proposals.labels.tolist() == [0, 0, 1, 2, 2, 2]
+    assert proposals.failed == {second: 1}
+    assert proposals.is_unsettled is False
+    assert proposals.call(2) == (second,)  # and is tried again
 
 
 @pytest.mark.parametrize("patience", [2, 3])
 def test_how_long_a_change_waits_and_when_it_is_tried_again(patience):
     """Found in every step and never useful: tried three times in a row, then after p, 2 p, 4 p steps more."""
-    docket, found, tried = Docket(), np.array([0, 0, 1, 1]), []
+    proposals, found, tried = Proposals(), np.array([0, 0, 1, 1]), []
     for step in range(1, 8 * patience + 3):
-        docket.find(found)
-        if docket.on_trial:
+        proposals.find(found)
+        if proposals.on_trial:
             tried.append(step)
-        docket.decide(dict.fromkeys(docket.on_trial, False), 4)
-        docket.call(patience)
+        proposals.decide(dict.fromkeys(proposals.on_trial, False), 4)
+        proposals.call(patience)
     p = patience
     assert tried == [p, p + 1, p + 2, 2 * p + 2, 4 * p + 2, 8 * p + 2]
 
 
 def test_a_change_without_answers_waits_and_one_that_is_not_found_is_forgotten():
-    docket, found = Docket(), np.array([0, 0, 1, 1])
-    docket.find(found)
-    (change,) = docket.call(2)
-    docket.find(found)
-    assert docket.decide({}, 4) == []
-    assert docket.call(2) == (change,)
-    docket.find(np.zeros(4, dtype=np.int64))
-    assert docket.decide({change: True}, 4) == []
-    assert docket.labels.tolist() == [0] * 4
-    assert docket.agreed == {}
+    proposals, found = Proposals(), np.array([0, 0, 1, 1])
+    proposals.find(found)
+    (change,) = proposals.call(2)
+    proposals.find(found)
+    assert proposals.decide({}, 4) == []
+    assert proposals.call(2) == (change,)
+    proposals.find(np.zeros(4, dtype=np.int64))
+    assert proposals.decide({change: True}, 4) == []
+    assert proposals.labels.tolist() == [0] * 4
+    assert proposals.agreed == {}
 
 
 def test_each_further_trial_asks_for_more_gain():
     """Once, twice, three times and never more than four times the least gain; a merge is no split."""
-    docket, found = Docket(), np.array([0, 0, 1, 1])
+    proposals, found = Proposals(), np.array([0, 0, 1, 1])
     (split,) = changes_between(np.zeros(4, dtype=np.int64), found)
     hurdles = []
     for _ in range(30):
-        docket.find(found)
-        docket.decide(dict.fromkeys(docket.on_trial, False), 4)
-        if docket.call(1):
-            hurdles.append(docket.hurdle(split))
+        proposals.find(found)
+        proposals.decide(dict.fromkeys(proposals.on_trial, False), 4)
+        if proposals.call(1):
+            hurdles.append(proposals.hurdle(split))
     assert hurdles[:6] == [1, 2, 3, 4, 4, 4]
-    assert docket.hurdle(Change("merge", split.after, split.before)) == 1
+    assert proposals.hurdle(Change("merge", split.after, split.before)) == 1
 
 
 def test_what_waits_survives():
-    docket, found = Docket(), np.array([0, 0, 1, 1, 1])
-    docket.find(found)
-    (change,) = docket.call(2)
-    docket.find(found)
+    proposals, found = Proposals(), np.array([0, 0, 1, 1, 1])
+    proposals.find(found)
+    (change,) = proposals.call(2)
+    proposals.find(found)
     for _ in range(3):
-        docket.decide({change: False}, 5)
-        docket.call(2)
-        docket.find(found)
-    other = Docket()
-    other.restore(json.loads(json.dumps(docket.facts())))
-    assert other.facts() == docket.facts()
+        proposals.decide({change: False}, 5)
+        proposals.call(2)
+        proposals.find(found)
+    other = Proposals()
+    other.restore(json.loads(json.dumps(proposals.facts())))
+    assert other.facts() == proposals.facts()
     assert other.failed == {change: 3}
-    for each in (docket, other):
+    for each in (proposals, other):
         each.find(found)
         assert each.call(2) == (change,)

@@ -13,8 +13,7 @@ from fedge.clustering.strangers import (
     PRESENT,
     PROPOSED,
     Asking,
-    Heard,
-    heard,
+    StrangerLosses,
     is_doubted,
     is_simple_move,
     merged,
@@ -22,7 +21,8 @@ from fedge.clustering.strangers import (
     moved,
     others,
     questions,
-    worth_of,
+    result_of,
+    stranger_losses,
 )
 
 NAN = float("nan")
@@ -60,12 +60,12 @@ def test_a_leaf_that_would_be_alone_is_judged_by_its_other_clients():
     assert asked[0] == {PRESENT: 1.5, PROPOSED: 11.0, NEIGHBOUR: 2.0}  # leaf 2 itself has no fork
     losses = {PRESENT: [2] * 6, PROPOSED: [1, 1, 1, 1, NAN, NAN]}
     losses |= {"without-4": [NAN] * 4 + [0.5, 9], "without-5": [NAN] * 4 + [9, 0.25]}
-    said = heard(answers(losses, [0, 0, 1, 1, 2, 2]), about)
+    said = stranger_losses(answers(losses, [0, 0, 1, 1, 2, 2]), about)
     np.testing.assert_allclose(said.proposed, np.log([1, 1, 1, 1, 0.5, 0.25]))
-    worth = worth_of(LONE, said, 0.05)
+    gained = result_of(LONE, said, 0.05)
     # leaves 0 and 1 gain log 2, leaf 2 the mean of log 4 and log 8: each part counts the same
-    np.testing.assert_allclose(worth.gain, (np.log(2) + (np.log(4) + np.log(8)) / 2) / 2)
-    assert (worth.clients, worth.better, worth.useful) == (6, 1.0, True)
+    np.testing.assert_allclose(gained.gain, (np.log(2) + (np.log(4) + np.log(8)) / 2) / 2)
+    assert (gained.clients, gained.better, gained.useful) == (6, 1.0, True)
 
 
 def answers(losses, leaf_of):
@@ -93,16 +93,16 @@ def test_a_simple_move_needs_no_forks():
     asked = values(questions(about))
     assert asked[2] == {PRESENT: 0.5, PROPOSED: 3.5}
     assert PROPOSED not in asked[0] | asked[3]
-    said = heard(answers({PRESENT: [1] * 5, PROPOSED: [NAN, NAN, 0.5, NAN, NAN]}, range(5)), about)
-    assert worth_of(change, said, 0.05).gain == pytest.approx(np.log(2))
-    assert worth_of(change, said, 0.8).useful is False
+    said = stranger_losses(answers({PRESENT: [1] * 5, PROPOSED: [NAN, NAN, 0.5, NAN, NAN]}, range(5)), about)
+    assert result_of(change, said, 0.05).gain == pytest.approx(np.log(2))
+    assert result_of(change, said, 0.8).useful is False
 
 
 def said_of(present, proposed=None, neighbour=None, clusters=None, leaf_of=None, labels=None):
     size = len(present)
     unknown = np.full(size, NAN)
     columns = [unknown if c is None else np.array(c, dtype=float) for c in (proposed, neighbour)]
-    return Heard(
+    return StrangerLosses(
         np.arange(size) if leaf_of is None else np.array(leaf_of), np.array(present, dtype=float), *columns,
         np.array([unknown] * 3) if clusters is None else np.array(clusters, dtype=float),
         np.zeros(size, dtype=np.int64) if labels is None else np.array(labels),
@@ -112,10 +112,10 @@ def said_of(present, proposed=None, neighbour=None, clusters=None, leaf_of=None,
 def test_a_merge_may_cost_a_little_a_split_must_gain():
     merge = Change("merge", ((0, 1), (2,)), ((0, 1, 2),))
     slight = said_of([0, 0, 0], [0.04, 0.04, 0.04])  # three clients lose 4 %
-    assert worth_of(merge, slight, 0.05).useful
-    assert not worth_of(merge, said_of([0, 0, 0], [0.06, 0.06, 0.06]), 0.05).useful
-    assert not worth_of(LONE, said_of([0.05, 0.05, 0.05], [0, 0, 0]), 0.05).useful
-    assert worth_of(LONE, said_of([NAN] * 3, [0, 0, 0]), 0.05) is None
+    assert result_of(merge, slight, 0.05).useful
+    assert not result_of(merge, said_of([0, 0, 0], [0.06, 0.06, 0.06]), 0.05).useful
+    assert not result_of(LONE, said_of([0.05, 0.05, 0.05], [0, 0, 0]), 0.05).useful
+    assert result_of(LONE, said_of([NAN] * 3, [0, 0, 0]), 0.05) is None
 
 
 def test_what_parted_clusters_is_over():
@@ -123,15 +123,15 @@ def test_what_parted_clusters_is_over():
     merge = Change("merge", ((0, 1), (2,)), ((0, 1, 2),))
     clusters = [[NAN, NAN, -0.3], [0.9, 0.9, NAN]]
     said = said_of([0, 0, 0], [0.4, 0.4, -0.2], clusters=clusters, labels=[0, 0, 1])
-    worth = worth_of(merge, said, 0.05)
-    assert (worth.home, worth.parts, worth.useful) == ((0, 1), (0.0, 0.3), True)
-    assert worth.gain == pytest.approx(0.15)
+    gained = result_of(merge, said, 0.05)
+    assert (gained.home, gained.parts, gained.useful) == ((0, 1), (0.0, 0.3), True)
+    assert gained.gain == pytest.approx(0.15)
 
 
 def test_one_leaf_counts_as_much_as_the_many_that_it_leaves():
     """63 leaves gain nothing, one gains 1: half of that."""
     many = Change("split", (tuple(range(64)),), (tuple(range(63)), (63,)))
-    assert worth_of(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
+    assert result_of(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
 
 
 def test_a_leaf_on_the_wrong_side_of_a_cut():
@@ -150,9 +150,9 @@ def test_when_a_useful_split_is_in_doubt():
         ([-1, -0.2, -0.5, -0.5], [1, -0.5, 1, 1], True),
     ):
         said = said_of([0] * 4, proposed, neighbour)
-        assert is_doubted(SPLIT, said, worth_of(SPLIT, said, 0.05), 0.05) == doubted
+        assert is_doubted(SPLIT, said, result_of(SPLIT, said, 0.05), 0.05) == doubted
     said = said_of([0] * 4, [1] * 4, [2] * 4)
-    assert not is_doubted(SPLIT, said, worth_of(SPLIT, said, 0.05), 0.05)  # not useful at all
+    assert not is_doubted(SPLIT, said, result_of(SPLIT, said, 0.05), 0.05)  # not useful at all
 
 
 def test_moves_by_hand_with_models_that_nobody_was_asked_about():

@@ -14,7 +14,7 @@ from fedge.data.own import (
     FOLDER,
     OWN,
     SHARE,
-    Told,
+    WindowsReport,
     client_data,
     names_own_data,
     own_data,
@@ -112,7 +112,7 @@ def test_what_is_told_are_counts_and_sums(tmp_path, window_file):
     assert (told.classes, told.channels, told.input_shape) == (("p", "q", "r", "s"), ("u", "v"), (2, 8))
     assert told.dtype == "float32"
     assert len(told.to_text()) < 1000  # nothing of the size of the windows
-    assert Told.of_text(told.to_text()) == told
+    assert WindowsReport.of_text(told.to_text()) == told
 
 
 def changed(told, **changes):
@@ -138,7 +138,7 @@ def test_what_is_no_account_of_windows_is_refused(tmp_path, window_file):
         changed(told, about={"\x07": ""}),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=r"."):
-            Told.of_text(text)
+            WindowsReport.of_text(text)
 
 
 def test_a_file_of_ones_own_is_split_alone(tmp_path):

@@ -7,7 +7,7 @@ from virtual_world import config_of
 from fedge.clustering.evidence import Answers
 from fedge.clustering.updates import Likeness
 from fedge.config.option import ConfigError
-from fedge.devices.groups import Groups, refuse_needs_of_rounds
+from fedge.devices.groups import ClockGroups, refuse_needs_of_rounds
 
 STATES = [{"head.weight": np.array([[1.0, 0.0]])}, {"head.weight": np.array([[0.0, 1.0]])}] * 2
 
@@ -15,12 +15,12 @@ STATES = [{"head.weight": np.array([[1.0, 0.0]])}, {"head.weight": np.array([[0.
 def groups(**changes):
     given = {"cluster__enabled": True, "cluster__method": "agglomerative", "cluster__count": "2"}
     config = config_of(hierarchy__num_servers=4, **{**given, **changes})
-    return Groups(config, ["head.weight"], seed=1)
+    return ClockGroups(config, ["head.weight"], seed=1)
 
 
 def test_they_are_what_was_said():
     config = config_of(hierarchy__num_servers=3, asynchrony__groups="1,0,1")
-    said = Groups(config, ["w"], seed=1)
+    said = ClockGroups(config, ["w"], seed=1)
     assert said.labels.tolist() == [0, 1, 0]
     assert not said.is_due(1)
     assert not said.asks_losses

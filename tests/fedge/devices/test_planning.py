@@ -10,7 +10,7 @@ from fedge.devices.availability import FOREVER_US
 from fedge.devices.fleet import Fleet
 from fedge.devices.planning import Planning, cut_short, steps_of_jobs
 from fedge.devices.rules import fedbuff
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.vectors import version_of
 
 ONE, ENDLESS = np.ones(1), np.full(1, np.inf)
@@ -20,7 +20,7 @@ FLEET = Fleet(0.5 * ONE, 0 * ONE, 100.0 * ONE, ENDLESS, 0 * ONE, 0.25 * ONE)
 def job(until_us=FOREVER_US, **options):
     """The first job of a device with 4 windows, begun at 7 s; the model of 200 bytes comes in 2 s."""
     planning = Planning(config_of(train__local_epochs=1, **options), 3, FLEET, np.array([4]), 200)
-    server = Server(version_of(START), fedbuff, {}, 1)
+    server = DeviceServer(version_of(START), fedbuff, {}, 1)
     return planning.job(0, 0, 1, 7_000_000, until_us, 2, server)
 
 

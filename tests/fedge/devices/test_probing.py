@@ -56,7 +56,7 @@ def test_devices_that_are_alike_stay_together():
 
 
 def test_too_few_answers_are_asked_for_again():
-    """Nobody but two devices answers a probe: no verdict, and the next evaluation asks again."""
+    """Nobody but two devices answers a probe: no result, and the next evaluation asks again."""
     fails = {(device, 1) for device in range(2, DEVICES)}
     _, noted = carried_out(config_of(**FOUND), DEVICES, apart=odd_leaf, fails=fails)
     assert all("can be tested from" in result.cloud.facts["skipped"] for result in noted.results)

@@ -8,7 +8,7 @@ import pytest
 from fedge.config.option import ConfigError
 from fedge.devices.draws import PickDraws
 from fedge.devices.idle import Idle
-from fedge.devices.selection import History, Turn, balanced, oort, uniform, without_reuse
+from fedge.devices.selection import DeviceTurn, History, balanced, oort, uniform, without_reuse
 
 
 def history(windows=(1, 1, 1, 1), **known):
@@ -20,7 +20,7 @@ def history(windows=(1, 1, 1, 1), **known):
 
 def counted(select, of, there=(0, 1, 2, 3), times=2000, places=2, **arguments):
     """How often each is picked."""
-    turn = Turn(0, PickDraws(1, 0), places, given=6)
+    turn = DeviceTurn(0, PickDraws(1, 0), places, given=6)
     return Counter(select(Idle(there), of, turn, **arguments) for _ in range(times))
 
 
@@ -40,7 +40,7 @@ def test_balanced_picks_among_those_with_the_fewest_jobs():
 def test_without_reuse_nobody_works_more_often():
     assert set(counted(without_reuse, history(begun=[2, 1, 0, 0]))) == {2, 3}
     assert set(counted(without_reuse, history(begun=[2, 1, 2, 2]), times=1)) == {None}
-    turn = Turn(0, PickDraws(1, 0), 2)
+    turn = DeviceTurn(0, PickDraws(1, 0), 2)
     assert without_reuse(Idle([0, 1]), history(begun=[2, 1, 0, 0]), turn, times=2) == 1
     with pytest.raises(ConfigError, match="times of a selection"):
         without_reuse(Idle([0]), history(), turn, times=0)
@@ -73,12 +73,12 @@ def test_oort_prefers_who_loses_most_and_is_quick():
 def test_oort_comes_back_to_who_was_not_asked_for_long():
     """Equal losses: √(0.1 ln 7 / 1) = 0.44 for the one of round 1, √(0.1 ln 7 / 6) = 0.18 for the others."""
     of = history(losses=1.0, seconds=1.0, given_in=[6, 6, 1, 6])
-    turn = Turn(0, PickDraws(1, 0), 1, given=6)
+    turn = DeviceTurn(0, PickDraws(1, 0), 1, given=6)
     assert {oort(Idle(range(4)), of, turn) for _ in range(99)} == {2}
 
 
 def test_weights_of_nothing_are_even():
-    turn = Turn(0, PickDraws(1, 0), 1)
+    turn = DeviceTurn(0, PickDraws(1, 0), 1)
     assert Counter(turn.one_of(np.zeros(3)) for _ in range(99)).keys() == {0, 1, 2}
     assert {turn.one_of(np.array([0.0, 2.0, 0.0])) for _ in range(99)} == {1}
 
@@ -88,4 +88,4 @@ def test_weights_of_nothing_are_even():
 )
 def test_what_cannot_be_is_refused(argument, value):
     with pytest.raises(ConfigError, match=f"{argument} of a selection must be a number"):
-        oort(Idle([0]), history(), Turn(0, PickDraws(1, 0), 1), **{argument: value})
+        oort(Idle([0]), history(), DeviceTurn(0, PickDraws(1, 0), 1), **{argument: value})

@@ -5,13 +5,13 @@ import pytest
 
 from fedge.config.option import ConfigError
 from fedge.devices.rules import Arrival, fedbuff
-from fedge.devices.server import Server
+from fedge.devices.server import DeviceServer
 from fedge.devices.vectors import version_of
 
 
 def server(rule=fedbuff, **arguments):
     start = {"w": np.array([1.0, 2.0], np.float32), "n": np.array(0)}
-    return Server(version_of(start), rule, arguments, children=3)
+    return DeviceServer(version_of(start), rule, arguments, children=3)
 
 
 def arrival(of, child, steps):
@@ -36,7 +36,9 @@ def test_a_version_is_made_when_the_buffer_is_full():
 def test_a_variance_stays_in_the_range_of_what_is_there():
     """Twice the change from 4 to 1 would make it −2, of which 1 is left; other numbers are the rule's."""
     start = {"w": np.array([4.0], np.float32), "norm.running_var": np.array([4.0], np.float32)}
-    made = Server(version_of(start, ["norm.running_var"]), fedbuff, {"buffer": 2, "lr": 2.0}, children=3)
+    made = DeviceServer(
+        version_of(start, ["norm.running_var"]), fedbuff, {"buffer": 2, "lr": 2.0}, children=3
+    )
     for end in (1.0, 1.0):
         vector = np.array([end, end], np.float32)
         made.take(Arrival(0, 0, made.version.vector, vector))

@@ -13,14 +13,14 @@ import pytest
 from fedge.cli import main
 from fedge.doctor.deployment import of_certificates, of_clock, of_places, of_servers, of_versions
 from fedge.doctor.findings import BROKEN, TRAP, WELL
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certs")
-    make_certificates(folder, Wanted({"superlink": ["localhost"]}, leaves=1, nodes=1))
+    make_certificates(folder, CertificateRequest({"superlink": ["localhost"]}, leaves=1, nodes=1))
     return folder
 
 
@@ -66,8 +66,8 @@ def test_certificates_are_good_until_their_end(certificates):
 
 def test_a_certificate_that_ends_soon_or_fits_no_key_is_named(tmp_path):
     soon, other = tmp_path / "soon", tmp_path / "other"
-    make_certificates(soon, Wanted({"superlink": ["localhost"]}, days=5))
-    make_certificates(other, Wanted({"superlink": ["localhost"]}))
+    make_certificates(soon, CertificateRequest({"superlink": ["localhost"]}, days=5))
+    make_certificates(other, CertificateRequest({"superlink": ["localhost"]}))
     assert named(of_certificates(soon))["superlink.crt"].state == TRAP
     (soon / "superlink.key").write_bytes((other / "superlink.key").read_bytes())
     found = [one for one in of_certificates(soon) if one.state == BROKEN]
@@ -89,7 +89,7 @@ def test_servers_are_reached_as_whom_they_have_to_be(certificates, server, tmp_p
         "--superlink": WELL, "--cloud": WELL, "--control": WELL
     }  # fmt: skip
     assert asked(certificates, cloud=superlink)["--cloud"].state == BROKEN  # is no cloud
-    make_certificates(tmp_path / "theirs", Wanted())
+    make_certificates(tmp_path / "theirs", CertificateRequest())
     other = asked(tmp_path / "theirs", superlink=superlink)["--superlink"]
     assert (other.state, "vouches for" in other.words) == (BROKEN, True)
     nobody = asked(certificates, superlink=f"localhost:{free_port()}", control=f"127.0.0.1:{free_port()}")

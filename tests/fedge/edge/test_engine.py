@@ -6,7 +6,7 @@ from leaf_servers import Quiet, in_threads
 from fedge.edge.engine import EdgeEngine, kernels_told
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import HELLO, OVER, LeafGate
 
@@ -25,7 +25,7 @@ class Silent(Quiet):
 
 @pytest.fixture
 def gate(tmp_path):
-    make_certificates(tmp_path / "certs", Wanted(leaves=2))
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=2))
     with LeafGate("127.0.0.1:0", tmp_path / "certs", 2, Packet("welcome")) as made:
         yield made
 

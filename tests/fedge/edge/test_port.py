@@ -14,14 +14,14 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.book import RoundBook
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.port import Around, RunFacts
-from fedge.rounds.strategy import Task
+from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -70,7 +70,7 @@ def port(tmp_path):
     with ExitStack() as stack:
 
         def make(*hosts, patience_s=10.0, there=2):
-            make_certificates(tmp_path / "certs", Wanted(leaves=2))
+            make_certificates(tmp_path / "certs", CertificateRequest(leaves=2))
             gate = stack.enter_context(LeafGate("127.0.0.1:0", tmp_path / "certs", 2, Packet("welcome")))
             stack.enter_context(
                 in_threads(gate.address, tmp_path / "certs", tmp_path, there, lambda _, leaf: hosts[leaf])
@@ -86,7 +86,7 @@ def port(tmp_path):
             transport = Transport(facilities, {}, retries=0)
             transport.begin_round(1)
             made = EdgeLeaves(
-                gate, RunFacts("r", {"seed": 7}, 2), Around(Task(config, 7, {}, 2), leaves, transport)
+                gate, RunFacts("r", {"seed": 7}, 2), Around(RunTask(config, 7, {}, 2), leaves, transport)
             )
             stack.callback(made.close)
             return leaves, transport, made
@@ -203,7 +203,7 @@ def test_a_leaf_server_that_never_knows_the_run_is_as_one_that_is_gone(port):
 
 def test_nobody_is_asked_where_there_is_nothing_to_ask(port):
     _, _, made = port(Scripted(0), Scripted(1))
-    assert made.evaluate(Asked({0: {}, 1: {}}, ("val",))) == {}
+    assert made.evaluate(EvaluationRequest({0: {}, 1: {}}, ("val",))) == {}
 
 
 def test_control_variates_of_a_checkpoint_cannot_go_to_leaf_servers(port):

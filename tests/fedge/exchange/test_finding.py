@@ -7,7 +7,7 @@ import pytest
 from coming_nodes import deployment
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange import returning
 from fedge.exchange.engine import RunError
@@ -18,7 +18,7 @@ from fedge.exchange.roll import Among, Question, Quorum
 from fedge.exchange.round_context import RoundContext
 
 CONTEXT = RoundContext(0, 1, 1, "", "", "elsewhere", 60.0)
-TOLD = Told(
+TOLD = WindowsReport(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
     {"train": (1, 1), "val": (1, 0), "test": (0, 1)}, ChannelSums(16, (0.0,), (1.0,)),  # 2 × 8
 )  # fmt: skip

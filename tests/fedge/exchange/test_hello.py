@@ -6,7 +6,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from fedge.config.option import ConfigError
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,
@@ -38,7 +38,9 @@ def test_a_hello_comes_back_as_it_was_said():
     assert read_hello(hello_reply(said, asked)) == said
     sums = ChannelSums(24, (0.1,), (1e-300,))
     counts = {"train": (1, 2), "val": (1, 0), "test": (0, 1)}
-    told = Told("ä.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {}, counts, sums)
+    told = WindowsReport(
+        "ä.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {}, counts, sums
+    )
     said = replace(said, told=told)
     assert read_hello(hello_reply(said, asked)) == said
     assert "device" not in hello_reply(said, asked).content["config"]

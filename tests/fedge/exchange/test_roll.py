@@ -6,13 +6,13 @@ import pytest
 from coming_nodes import deployment
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.engine import RunError
 from fedge.exchange.hello import HELLO, Hello, hello_reply
 from fedge.exchange.roll import Among, Question, Roll
 
-TOLD = Told(
+TOLD = WindowsReport(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
     {"train": (1, 1), "val": (1, 0), "test": (0, 1)}, ChannelSums(16, (0.0,), (1.0,)),  # 2 × 8
 )  # fmt: skip

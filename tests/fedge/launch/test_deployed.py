@@ -21,7 +21,7 @@ from fedge.launch.deployed import (
     is_here,
 )
 from fedge.launch.project import Project, read_toml
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port
 from fedge.run.ending import Outcome
 
@@ -64,7 +64,7 @@ def test_a_tunnel_is_another_machine_s(tmp_path):
 @pytest.fixture
 def project(tmp_path):
     """A project whose federation is a SuperLink that is not there."""
-    make_certificates(tmp_path / "certs", Wanted())
+    make_certificates(tmp_path / "certs", CertificateRequest())
     address = f"127.0.0.1:{free_port()}"
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.flwr.app]\n[tool.flwr.federations.there]\naddress = "{address}"\n'

@@ -8,19 +8,21 @@ import pytest
 
 from fedge.config.option import ConfigError
 from fedge.launch import fleet
-from fedge.launch.fleet import Place, await_free, keys_of, let_in
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.launch.fleet import SuperLinkPlace, await_free, keys_of, let_in
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 
 @pytest.fixture
 def place(tmp_path):
-    make_certificates(tmp_path / "certs", Wanted(nodes=2))
-    return Place("--nodes", "0.0.0.0:9092", 7, tmp_path / "certs", "superlink", tmp_path / "own", "fedge")
+    make_certificates(tmp_path / "certs", CertificateRequest(nodes=2))
+    return SuperLinkPlace(
+        "--nodes", "0.0.0.0:9092", 7, tmp_path / "certs", "superlink", tmp_path / "own", "fedge"
+    )
 
 
 def test_which_keys_get_in_can_be_said(tmp_path):
     """All that are there, or those of clients; one that is missing is no reason to let others in."""
-    make_certificates(tmp_path, Wanted(nodes=4))
+    make_certificates(tmp_path, CertificateRequest(nodes=4))
 
     def names(numbers):
         return [key.name for key in keys_of(tmp_path, numbers)]

@@ -9,13 +9,13 @@ from small_runs import small_config
 
 from fedge.config.option import ConfigError
 from fedge.launch.leaf import serve_leaf
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.records.manifest import read_manifest
 
 
 @pytest.fixture
 def certificates(tmp_path):
-    make_certificates(tmp_path / "certs", Wanted(leaves=1))
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=1))
     return tmp_path / "certs"
 
 

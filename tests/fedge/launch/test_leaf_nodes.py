@@ -7,12 +7,12 @@ import pytest
 from fedge.config.option import ConfigError
 from fedge.launch import leaf_nodes
 from fedge.launch.project import Project
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 
 @pytest.fixture
 def options(tmp_path):
-    make_certificates(tmp_path / "certs", Wanted(leaves=1, nodes=1))
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=1, nodes=1))
     return argparse.Namespace(
         leaf=0, cloud="127.0.0.1:1", certs=tmp_path / "certs", folder=tmp_path / "own", nodes="127.0.0.1:2",
         once=True, wait=None, owns_process=False, keys=None, trust_code=False,

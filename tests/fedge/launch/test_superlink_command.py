@@ -3,12 +3,12 @@
 import pytest
 
 from fedge.cli import main
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 
 
 @pytest.fixture
 def words(tmp_path):
-    make_certificates(tmp_path / "certs", Wanted(nodes=1))
+    make_certificates(tmp_path / "certs", CertificateRequest(nodes=1))
     return ["superlink", "--certs", str(tmp_path / "certs"), "--folder", str(tmp_path / "own")]
 
 

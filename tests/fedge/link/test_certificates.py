@@ -14,7 +14,7 @@ from flwr.supercore.primitives.asymmetric import uses_nist_ec_curve
 
 from fedge.config.option import ConfigError
 from fedge.link.certificates import (
-    Wanted,
+    CertificateRequest,
     leaf_name,
     make_certificates,
     read_certificate,
@@ -27,7 +27,7 @@ from fedge.link.revoked import Revoked
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(made, Wanted({"cloud": ["cloud.example"]}, leaves=2, nodes=2))
+    make_certificates(made, CertificateRequest({"cloud": ["cloud.example"]}, leaves=2, nodes=2))
     return made
 
 
@@ -74,7 +74,7 @@ def test_leaf_and_cloud_know_each_other(folder):
 
 @pytest.mark.parametrize("stranger", ["none", "other authority", "other host"])
 def test_nobody_else_gets_in(folder, tmp_path, stranger):
-    make_certificates(tmp_path, Wanted(leaves=1))
+    make_certificates(tmp_path, CertificateRequest(leaves=1))
     client = {"none": None, "other authority": pair(tmp_path, "leaf-0")}.get(stranger, pair(folder, "leaf-0"))
     host = "10.0.0.9" if stranger == "other host" else "localhost"
     seen = shaken_hands(pair(folder, "cloud"), client, folder / "ca.crt", host)
@@ -95,10 +95,10 @@ def test_node_keys_are_what_flower_registers(folder):
 
 
 def test_what_is_there_stays_and_what_is_missing_comes(tmp_path):
-    make_certificates(tmp_path, Wanted(leaves=1))
+    make_certificates(tmp_path, CertificateRequest(leaves=1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert make_certificates(tmp_path, Wanted(leaves=1)) == []
-    added = make_certificates(tmp_path, Wanted(leaves=2, nodes=1))
+    assert make_certificates(tmp_path, CertificateRequest(leaves=1)) == []
+    added = make_certificates(tmp_path, CertificateRequest(leaves=2, nodes=1))
     assert {path.name for path in added} == {
         *(f"leaf-1{part}" for part in (".crt", ".key", "-server.crt", "-server.key")), "node-0", "node-0.pub",
     }  # fmt: skip
@@ -106,48 +106,51 @@ def test_what_is_there_stays_and_what_is_missing_comes(tmp_path):
 
 
 def test_certificates_that_lack_a_host_or_their_key_are_made_anew(tmp_path):
-    make_certificates(tmp_path, Wanted())
+    make_certificates(tmp_path, CertificateRequest())
     authority = (tmp_path / "ca.crt").read_bytes()
     hosts = {"cloud": ("cloud.example", "::1")}
-    anew = make_certificates(tmp_path, Wanted(hosts))
+    anew = make_certificates(tmp_path, CertificateRequest(hosts))
     assert {path.name for path in anew} == {"cloud.crt", "cloud.key"}
     assert (tmp_path / "ca.crt").read_bytes() == authority
     (tmp_path / "cloud.key").unlink()
-    assert [path.name for path in make_certificates(tmp_path, Wanted(hosts))] == ["cloud.key", "cloud.crt"]
+    assert [path.name for path in make_certificates(tmp_path, CertificateRequest(hosts))] == [
+        "cloud.key",
+        "cloud.crt",
+    ]
     refuse_unusable(*pair(tmp_path, "cloud"), tmp_path / "ca.crt")
 
 
 def test_certificates_run_out(tmp_path):
-    make_certificates(tmp_path, Wanted(days=3))
+    make_certificates(tmp_path, CertificateRequest(days=3))
     found = x509.load_pem_x509_certificate((tmp_path / "cloud.crt").read_bytes())
     assert found.not_valid_after_utc - datetime.now(timezone.utc) < timedelta(days=3)
 
 
 def test_another_s_files_are_refused(tmp_path, folder):
-    make_certificates(tmp_path, Wanted(leaves=1))
+    make_certificates(tmp_path, CertificateRequest(leaves=1))
     with pytest.raises(ConfigError, match=r"cloud\.crt, leaf-0\.key and ca\.crt must be a certificate"):
         refuse_unusable(tmp_path / "cloud.crt", tmp_path / "leaf-0.key", tmp_path / "ca.crt")
     with pytest.raises(ConfigError, match="must be there for TLS"):
         refuse_unusable(tmp_path / "leaf-7.crt", tmp_path / "leaf-7.key", tmp_path / "ca.crt")
     (tmp_path / "ca.key").write_bytes((folder / "ca.key").read_bytes())
     with pytest.raises(ConfigError, match=r"must be the key of ca\.crt, but is another"):
-        make_certificates(tmp_path, Wanted(leaves=2))
+        make_certificates(tmp_path, CertificateRequest(leaves=2))
     (tmp_path / "ca.key").write_text("nothing")
     with pytest.raises(ConfigError, match="must be the authority of `fedge certs`"):
-        make_certificates(tmp_path, Wanted(leaves=2))
+        make_certificates(tmp_path, CertificateRequest(leaves=2))
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and os.name == "posix", reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(ConfigError, match="must be writable"):
-        make_certificates(tmp_path / "certs", Wanted())
+        make_certificates(tmp_path / "certs", CertificateRequest())
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "certs").write_text("")
     with pytest.raises(ConfigError, match="must be writable"):
-        make_certificates(tmp_path / "certs", Wanted())
+        make_certificates(tmp_path / "certs", CertificateRequest())
 
 
 @pytest.mark.parametrize("name", ["leaf-0", "leaf-0-server", "superlink", "leaf-1-server"])
@@ -165,7 +168,7 @@ def test_no_server_s_key_makes_a_leaf(folder, name):
 
 def test_a_certificate_names_its_own_hosts_alone(tmp_path):
     hosts = {"cloud": ["cloud.example"], "superlink": ["10.0.0.1"], "leaf-1": ["leaf-1.example"]}
-    make_certificates(tmp_path, Wanted(hosts, leaves=2))
+    make_certificates(tmp_path, CertificateRequest(hosts, leaves=2))
 
     def named(name):
         found = x509.load_pem_x509_certificate((tmp_path / f"{name}.crt").read_bytes())
@@ -196,33 +199,33 @@ def test_a_certificate_names_its_own_hosts_alone(tmp_path):
 )
 def test_hosts_that_are_nobody_s_are_refused(tmp_path, hosts, telling):
     with pytest.raises(ConfigError, match=telling):
-        make_certificates(tmp_path, Wanted(hosts, leaves=2))
+        make_certificates(tmp_path, CertificateRequest(hosts, leaves=2))
 
 
 def test_certificates_for_both_ways_are_made_anew(tmp_path):
     """As they were before there were roles."""
-    make_certificates(tmp_path, Wanted(leaves=1))
+    make_certificates(tmp_path, CertificateRequest(leaves=1))
     for kind in ("crt", "key"):
         (tmp_path / f"leaf-0.{kind}").write_bytes((tmp_path / f"leaf-0-server.{kind}").read_bytes())
-    assert [path.name for path in make_certificates(tmp_path, Wanted(leaves=1))] == [
+    assert [path.name for path in make_certificates(tmp_path, CertificateRequest(leaves=1))] == [
         "leaf-0.key",
         "leaf-0.crt",
     ]
 
 
 def test_what_has_less_than_a_third_of_its_days_left_is_made_anew(tmp_path):
-    make_certificates(tmp_path, Wanted(days=9))
-    assert make_certificates(tmp_path, Wanted(days=26)) == []
-    assert len(make_certificates(tmp_path, Wanted(days=28))) == 4
+    make_certificates(tmp_path, CertificateRequest(days=9))
+    assert make_certificates(tmp_path, CertificateRequest(days=26)) == []
+    assert len(make_certificates(tmp_path, CertificateRequest(days=28))) == 4
 
 
 def test_what_is_revoked_is_made_anew_and_the_old_one_is_on_the_list(tmp_path):
-    make_certificates(tmp_path, Wanted(leaves=1, nodes=2))
+    make_certificates(tmp_path, CertificateRequest(leaves=1, nodes=2))
     old = read_certificate(tmp_path / "leaf-0.crt")
     authority = read_certificate(tmp_path / "ca.crt")
     assert revoke(tmp_path, ["leaf-0", "node-1"]) == ["leaf-0", "node-1"]
     assert Revoked(tmp_path, authority).serials() == {old.serial_number}
-    anew = make_certificates(tmp_path, Wanted(leaves=1, nodes=2))
+    anew = make_certificates(tmp_path, CertificateRequest(leaves=1, nodes=2))
     assert {path.name for path in anew} == {"leaf-0.crt", "leaf-0.key", "node-1", "node-1.pub"}
     for name in ("leaf-7", "ca", "../x", ""):
         with pytest.raises(ConfigError, match="--revoke must name a certificate or node"):

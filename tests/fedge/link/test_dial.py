@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
@@ -43,7 +43,7 @@ class SlowToWelcome(LeafGate):
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(folder, Wanted(leaves=1))
+    make_certificates(folder, CertificateRequest(leaves=1))
     return folder
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.fleet_filter import FleetFilter
 from fedge.link.reach import free_port
 
@@ -39,7 +39,7 @@ class SuperLink(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certs")
-    make_certificates(folder, Wanted(leaves=1))
+    make_certificates(folder, CertificateRequest(leaves=1))
     return folder
 
 

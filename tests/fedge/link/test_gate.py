@@ -10,7 +10,7 @@ import pytest
 
 from fedge.config.option import ConfigError
 from fedge.link import gate as gate_module
-from fedge.link.certificates import Wanted, make_certificates, revoke
+from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import LinkError, Packet
 from fedge.link.gate import HELLO, LeafGate, LeafGone, LeafRefused
@@ -21,7 +21,7 @@ WELCOME = Packet("welcome", {"seed": 7})
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls") / "certs"
-    make_certificates(folder, Wanted(leaves=3))
+    make_certificates(folder, CertificateRequest(leaves=3))
     return folder
 
 
@@ -170,7 +170,7 @@ def test_strangers_do_not_get_in(certificates, attached, tmp_path, who):
                 with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
                     next(call)
         elif who == "another authority":
-            make_certificates(tmp_path, Wanted(leaves=1))
+            make_certificates(tmp_path, CertificateRequest(leaves=1))
             _, thread, failures = attached(gate, 0, Doubling(), tmp_path, lost_s=0.3)
             thread.join(10)
             assert "was away" in str(failures[0])
@@ -281,7 +281,7 @@ def test_what_is_no_hello_is_refused(certificates, chunks):
 
 
 def test_a_revoked_certificate_does_not_get_in_while_the_cloud_runs(tmp_path, attached):
-    make_certificates(tmp_path, Wanted(leaves=2))
+    make_certificates(tmp_path, CertificateRequest(leaves=2))
     with LeafGate("127.0.0.1:0", tmp_path, 2, WELCOME) as gate:
         shutil.copytree(tmp_path, tmp_path / "old")
         attached(gate, 0, Doubling(), tmp_path)
@@ -290,7 +290,7 @@ def test_a_revoked_certificate_does_not_get_in_while_the_cloud_runs(tmp_path, at
         _, thread, failures = attached(gate, 1, Doubling(), tmp_path / "old")
         thread.join(20)
         assert "the certificate of leaf-1 was revoked" in str(failures[0])
-        make_certificates(tmp_path, Wanted(leaves=2))
+        make_certificates(tmp_path, CertificateRequest(leaves=2))
         attached(gate, 1, Doubling(), tmp_path)
         assert gate.ask(1, Packet("train"), 60.0).kind == "answer"
 
@@ -298,13 +298,13 @@ def test_a_revoked_certificate_does_not_get_in_while_the_cloud_runs(tmp_path, at
 def test_certificates_are_exchanged_while_cloud_and_leaf_live(tmp_path, attached):
     """Another authority altogether: a leaf that stays gets in by its new files, an old one does not."""
     folder = tmp_path / "now"
-    make_certificates(folder, Wanted(leaves=2))
+    make_certificates(folder, CertificateRequest(leaves=2))
     shutil.copytree(folder, tmp_path / "old")
     with LeafGate("127.0.0.1:0", folder, 2, WELCOME) as gate:
         answering = Doubling()
         attached(gate, 0, answering, folder, lost_s=60.0)
         gate.ask(0, Packet("train"), 60.0)
-        make_certificates(tmp_path / "new", Wanted(leaves=2))
+        make_certificates(tmp_path / "new", CertificateRequest(leaves=2))
         for file in (tmp_path / "new").iterdir():
             shutil.copy(file, folder / file.name)
         gate._streams[0].cut()

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import Wanted, make_certificates
+from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port, host_and_port, refuse_other_authority
 
 
@@ -17,7 +17,7 @@ def certs(tmp_path_factory):
     """Two folders of certificates, of two authorities."""
     folders = [tmp_path_factory.mktemp(name) / "certs" for name in ("one", "two")]
     for folder in folders:
-        make_certificates(folder, Wanted())
+        make_certificates(folder, CertificateRequest())
     return folders
 
 
@@ -64,7 +64,7 @@ def test_another_authority_is_refused(certs):
 
 
 def test_a_host_that_the_certificate_does_not_name_is_refused(tmp_path):
-    make_certificates(tmp_path, Wanted({"superlink": ("elsewhere.example",)}))
+    make_certificates(tmp_path, CertificateRequest({"superlink": ("elsewhere.example",)}))
     telling = r"with --hosts ROLE=127\.0\.0\.2$"
     with server(tmp_path, "127.0.0.2") as address, pytest.raises(ConfigError, match=telling):
         refuse_other_authority("--superlink", address, tmp_path / "ca.crt")

@@ -3,13 +3,13 @@
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import Wanted, make_certificates, read_certificate, revoke
+from fedge.link.certificates import CertificateRequest, make_certificates, read_certificate, revoke
 from fedge.link.revoked import FILE, Revoked
 
 
 @pytest.fixture
 def folder(tmp_path):
-    make_certificates(tmp_path / "one", Wanted(leaves=2))
+    make_certificates(tmp_path / "one", CertificateRequest(leaves=2))
     return tmp_path / "one"
 
 
@@ -24,7 +24,7 @@ def test_without_a_list_nothing_is_on_it_and_one_that_comes_is_seen(folder):
 
 
 def test_another_authority_s_list_and_a_spoilt_one_do_not_count(folder, tmp_path):
-    make_certificates(tmp_path / "two", Wanted(leaves=1))
+    make_certificates(tmp_path / "two", CertificateRequest(leaves=1))
     revoke(folder, ["leaf-0"])
     listed = Revoked(folder, read_certificate(folder / "ca.crt"))
     before = listed.serials()

@@ -18,7 +18,7 @@ import torch
 from own_statistics import OwnStatistics
 
 from fedge.config.option import ConfigError
-from fedge.parallel.team import Kind, Team, TeamError
+from fedge.parallel.team import Team, TeamError, TeamKind
 from fedge.training.local import train
 from fedge.training.models import build_model, parameter_names
 from fedge.training.module_state import get_state
@@ -70,7 +70,7 @@ def both(team, name, settings=SETTINGS, correction=None):
         correction=correction,
         state=start,
     )
-    together = team.train(Kind(name, {}, (C, T), CLASSES), start, (x, y), settings, seeded(), correction)
+    together = team.train(TeamKind(name, {}, (C, T), CLASSES), start, (x, y), settings, seeded(), correction)
     return one, together
 
 
@@ -113,7 +113,7 @@ def test_the_generators_move_on_as_in_one_process(team):
     model, (x, y) = network("linear"), windows()
     alone, together = seeded(), seeded()
     train(model, torch.from_numpy(x), torch.from_numpy(y), SETTINGS, alone)
-    team.train(Kind("linear", {}, (C, T), CLASSES), get_state(model), (x, y), SETTINGS, together)
+    team.train(TeamKind("linear", {}, (C, T), CLASSES), get_state(model), (x, y), SETTINGS, together)
     assert torch.equal(alone.get_state(), together.get_state())
 
 
@@ -134,7 +134,7 @@ def test_training_that_diverges_is_the_error_of_one_process_and_ends_nobody(team
     model, (x, y) = network("linear"), windows()
     with pytest.raises(FloatingPointError, match=r"training: (loss|weight)"):
         team.train(
-            Kind("linear", {}, (C, T), CLASSES), get_state(model), (x, y),
+            TeamKind("linear", {}, (C, T), CLASSES), get_state(model), (x, y),
             LocalTraining(lr=1e30, weight_decay=1e6, epochs=9, batch_size=20), seeded(),
         )  # fmt: skip
     assert team.pids == before != []
@@ -143,7 +143,7 @@ def test_training_that_diverges_is_the_error_of_one_process_and_ends_nobody(team
 def test_a_model_that_keeps_statistics_of_its_own_is_refused(team):
     model, (x, y) = OwnStatistics((C, T), CLASSES), windows()
     folder = Path(__file__).parents[2] / "support"
-    kind = Kind("own_statistics:OwnStatistics", {}, (C, T), CLASSES, look_in=[str(folder)])
+    kind = TeamKind("own_statistics:OwnStatistics", {}, (C, T), CLASSES, look_in=[str(folder)])
     with pytest.raises(ConfigError, match="a model whose buffer seen follows the windows of each process"):
         team.train(kind, get_state(model), (x, y), SETTINGS, seeded())
 
@@ -153,7 +153,7 @@ def test_a_process_that_dies_is_told_and_replaced(team):
     expected = both(team, "cnn")[1]
     before = team.pids
     with ThreadPoolExecutor(1) as pool:
-        kind, start = Kind("cnn", {}, (C, T), CLASSES), get_state(network("cnn"))
+        kind, start = TeamKind("cnn", {}, (C, T), CLASSES), get_state(network("cnn"))
         at_work = pool.submit(team.train, kind, start, windows(), replace(SETTINGS, epochs=10**6), seeded())
         time.sleep(0.3)
         assert not at_work.done()
@@ -175,7 +175,7 @@ def test_processes_that_do_not_answer_in_time_are_ended(team):
     os.kill(before[2], signal.SIGSTOP)
     with pytest.raises(TeamError, match="did not answer in time"):
         team.train(
-            Kind("linear", {}, (C, T), CLASSES), get_state(model), data, SETTINGS, seeded(), timeout_s=0.5
+            TeamKind("linear", {}, (C, T), CLASSES), get_state(model), data, SETTINGS, seeded(), timeout_s=0.5
         )
     assert not any(psutil.pid_exists(pid) for pid in before)
 
@@ -184,7 +184,7 @@ def test_windows_that_fit_nothing_are_refused_before_any_process_starts():
     team = Team(2)
     x, y = windows()
     with pytest.raises(ValueError, match="x must be float32"):
-        team.train(Kind("linear", {}, (C, T), CLASSES), {}, (x.astype(np.float64), y), SETTINGS, seeded())
+        team.train(TeamKind("linear", {}, (C, T), CLASSES), {}, (x.astype(np.float64), y), SETTINGS, seeded())
     assert team.pids == []
 
 
@@ -194,7 +194,9 @@ def test_a_process_with_a_gpu_of_its_own_trains_as_a_cpu_does():
     alone, (x, y) = Team(1), windows()
     start = get_state(network("cnn"))
     one = train(network("cnn"), torch.from_numpy(x), torch.from_numpy(y), SETTINGS, seeded(), state=start)
-    there = alone.train(Kind("cnn", {}, (C, T), CLASSES, device="cuda"), start, (x, y), SETTINGS, seeded())
+    there = alone.train(
+        TeamKind("cnn", {}, (C, T), CLASSES, device="cuda"), start, (x, y), SETTINGS, seeded()
+    )
     alone.close()
     assert there.loss == pytest.approx(one.loss, rel=1e-4)
     for name, array in one.state.items():

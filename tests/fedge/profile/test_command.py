@@ -13,7 +13,7 @@ from fedge.cli import main
 from fedge.process.capture import FOLDER, role_of_this_process
 from fedge.profile.allocators import Allocator, Capture, place_of, read_capture
 from fedge.profile.result import (
-    Change,
+    Growth,
     Profile,
     allocator_changes,
     read_profile,
@@ -269,7 +269,7 @@ def test_a_command_is_watched():
     [(100.0, 103.0, 3.0), (50.0, 25.0, -50.0), (None, 1.0, None), (1.0, None, None)],
 )
 def test_a_change_in_percent(before, after, percent):
-    assert Change("x", before, after).percent == percent
+    assert Growth("x", before, after).percent == percent
 
 
 @pytest.fixture
@@ -305,13 +305,13 @@ def test_what_is_written_comes_back(pair):
 def test_changes_by_hand(pair):
     before, after = map(read_profile, pair)
     assert resident_changes(before, after) == [
-        Change("server, RSS", 200.0, 210.0),
-        Change("server, USS", 100.0, 100.0),
+        Growth("server, RSS", 200.0, 210.0),
+        Growth("server, USS", 100.0, 100.0),
     ]
     assert allocator_changes(before, after) == [
-        Change("server: var, from load", 10.0, 4.0),
-        Change("server: new", None, 3.0),
-        Change("server: import, by torch", 50.0, 50.0),
+        Growth("server: var, from load", 10.0, 4.0),
+        Growth("server: new", None, 3.0),
+        Growth("server: import, by torch", 50.0, 50.0),
     ]
 
 

@@ -9,7 +9,7 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.evaluate import evaluate_reply, models_to_evaluate, splits_to_evaluate
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.evaluation import Asked, Evaluating
+from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -50,7 +50,7 @@ def right(count, windows, loss=1.0):
 
 def test_known_and_unseen_clients_evaluate_their_own_models(evaluating):
     asks, _ = evaluating
-    asked = Asked({0: {"own": state(1)}}, ("val", "test"), {0: {"cluster": state(2)}})
+    asked = EvaluationRequest({0: {"own": state(1)}}, ("val", "test"), {0: {"cluster": state(2)}})
     messages = asks.messages(asked)
     assert asked_of(messages) == {0: {"own": 1}, 1: {"cluster": 2}}
     assert splits_to_evaluate(messages[0]) == ["val", "test"]
@@ -58,12 +58,14 @@ def test_known_and_unseen_clients_evaluate_their_own_models(evaluating):
 
 def test_unseen_clients_are_not_asked_what_is_not_theirs(evaluating):
     asks, _ = evaluating
-    assert asked_of(asks.messages(Asked({0: {"leaf-0": state(1)}}, ("val",)))) == {0: {"leaf-0": 1}}
+    assert asked_of(asks.messages(EvaluationRequest({0: {"leaf-0": state(1)}}, ("val",)))) == {
+        0: {"leaf-0": 1}
+    }
 
 
 def test_answers_that_count(evaluating):
     asks, transport = evaluating
-    asked = Asked({0: {"own": state(1)}}, ("val", "test"), {0: {"own": state(1)}})
+    asked = EvaluationRequest({0: {"own": state(1)}}, ("val", "test"), {0: {"own": state(1)}})
     messages = asks.messages(asked)
     of_0 = {("own", "val"): right(3, 4), ("own", "test"): right(1, 2)}
     of_1 = {("own", "val"): right(3, 3), ("own", "test"): right(1, 9)}  # 5 windows are its test split
@@ -76,7 +78,7 @@ def test_answers_that_count(evaluating):
 
 def test_a_model_that_has_diverged_is_noted_and_its_evaluation_counts(evaluating):
     asks, transport = evaluating
-    asked = Asked({0: {"own": state(1)}}, ("val",))
+    asked = EvaluationRequest({0: {"own": state(1)}}, ("val",))
     (message,) = asks.messages(asked)
     found = asks.take(asked, [evaluate_reply(message, {("own", "val"): right(2, 4, loss=np.inf)})])
     assert list(found) == [0]

@@ -13,7 +13,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.rounds.meeting import Meetings, Seat
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import Task
+from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -38,7 +38,7 @@ def met(tmp_path):
     )
     transport = Transport(facilities, {}, retries=0)
     transport.begin_round(1)
-    port = RoutedLeaves(Around(Task(config, 7, {}, 2), leaves, transport))
+    port = RoutedLeaves(Around(RunTask(config, 7, {}, 2), leaves, transport))
     cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
     meetings = Meetings(Seat((), leaves, 1, cloud, config.gate, config.personal), transport, port)
     meetings.begin_if_due(1)

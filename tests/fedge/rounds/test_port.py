@@ -13,7 +13,7 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.strategy import HierarchicalStrategy, Task
+from fedge.rounds.strategy import HierarchicalStrategy, RunTask
 from fedge.rounds.transport import Facilities
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -79,7 +79,7 @@ def strategy(tmp_path):
             return made[0]
 
         cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-        task = Task(config, 7, {0: {"val": 10, "test": 10}, 1: {"val": 10, "test": 10}}, 2)
+        task = RunTask(config, 7, {0: {"val": 10, "test": 10}, 1: {"val": 10, "test": 10}}, 2)
         rounds = HierarchicalStrategy(
             task, leaves, cloud, facilities, lambda result, _: results.append(result), port
         )

@@ -15,11 +15,11 @@ from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_reply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
-from fedge.rounds.evaluation import Asked
+from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import Task
+from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -88,7 +88,7 @@ def routed(tmp_path):
         transport = Transport(facilities, dict.fromkeys(held_out, SAMPLES), retries=0)
         transport.timeout_s = 5.0
         transport.begin_round(1)
-        yield leaves, transport, RoutedLeaves(Around(Task(config, 7, held_out, 2), leaves, transport))
+        yield leaves, transport, RoutedLeaves(Around(RunTask(config, 7, held_out, 2), leaves, transport))
 
 
 def test_all_leaves_train_in_one_exchange(routed):
@@ -102,7 +102,7 @@ def test_all_leaves_train_in_one_exchange(routed):
 
 def test_clients_evaluate_the_model_of_their_leaf(routed):
     _, transport, port = routed
-    found = port.evaluate(Asked({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",)))
+    found = port.evaluate(EvaluationRequest({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",)))
     assert {c: int(e["own", "test"].confusion[0, 0]) for c, e in found.items()} == {0: 2, 1: 2, 2: 7, 3: 7}
     assert transport.book.failures == {}
     assert port.windows("test") == dict.fromkeys(range(CLIENTS), 9)
@@ -115,7 +115,7 @@ def test_a_probe_moves_no_leaf(routed):
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [0, 1]
 
 
-ASKED = Asked({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",))
+ASKED = EvaluationRequest({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",))
 
 
 def right(found):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedge.clustering.updates import Updates
-from fedge.rounds.wanted import Receiver, Wanted
+from fedge.rounds.wanted import Receiver, Requests
 
 START = {"w": np.zeros(2, np.float32)}
 
@@ -15,7 +15,7 @@ def receiver(child_of):
 def test_two_servers_above_a_leaf_get_its_updates_under_their_own_children_s_numbers():
     """Leaf 3 is the second child of a region, which is the cloud's first."""
     cloud, region = receiver({2: 0, 3: 0, 4: 1}), receiver({2: 0, 3: 1})
-    wanted = Wanted([cloud, region])
+    wanted = Requests([cloud, region])
     assert [each is cloud for each in wanted.receivers_of(4)] == [True]
     for each in wanted.receivers_of(3):
         each.note(7, 3, {"w": np.ones(2, np.float32)}, 5)

@@ -19,7 +19,7 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.strategy import HierarchicalStrategy, Task
+from fedge.rounds.strategy import HierarchicalStrategy, RunTask
 from fedge.rounds.transport import Facilities
 from fedge.run.build import make_branches
 from fedge.states.averaging import weighted_mean
@@ -123,7 +123,7 @@ def carried_out(tmp_path, method, run, tree):
     cloud = CloudAggregator(config.cluster, CloudSetting(tuple(NAMES)))
     held_out = {client: {"val": 1, "test": 1} for client in range(first)}
     branches = make_branches(config, leaves)
-    HierarchicalStrategy(Task(config, 7, held_out, 3), branches, cloud, facilities, on_round, port).start(
+    HierarchicalStrategy(RunTask(config, 7, held_out, 3), branches, cloud, facilities, on_round, port).start(
         state, len(wanted["rounds"]), 5.0
     )
     per_global = config.hierarchy.leaf_rounds_per_global

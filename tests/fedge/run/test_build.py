@@ -9,7 +9,7 @@ from fedge.config.option import ConfigError
 from fedge.data.prepared import DataShape, write_client_data
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
-from fedge.run.build import Plan, build_strategy
+from fedge.run.build import RunPlan, build_strategy
 from fedge.run.prepare import deal_data, prepare
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -22,7 +22,7 @@ def built(folder, shape=None, **changes):
     deal = deal_data(prepared.config, prepared.seed, 9, None)
     real = write_client_data(folder / "data", deal.windows, deal.partition, True)
     shared = SharedStates(folder, enabled=False)
-    plan = Plan(prepared.config, prepared.seed, folder, folder / "data", shared, LapClock())
+    plan = RunPlan(prepared.config, prepared.seed, folder, folder / "data", shared, LapClock())
     with InProcessGrid(app, 9, run_config, 1) as engine:
         clients = Clients(engine, {client: client + 1 for client in range(9)})
         return build_strategy(

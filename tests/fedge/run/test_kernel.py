@@ -12,7 +12,7 @@ from fedge.config.option import ConfigError
 from fedge.data.prepared import DataShape
 from fedge.exchange.hello import CPU
 from fedge.records.manifest import read_manifest
-from fedge.run.build import Plan
+from fedge.run.build import RunPlan
 from fedge.run.kernel import Offer, kernel_of_run, offers_of, shared
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -26,7 +26,7 @@ needs_two = pytest.mark.skipif(
 
 def plan(folder, **changes):
     config = from_run_config(small_config(folder, **changes))
-    return Plan(config, 3, folder, folder / "data", SharedStates(folder, enabled=False), LapClock())
+    return RunPlan(config, 3, folder, folder / "data", SharedStates(folder, enabled=False), LapClock())
 
 
 def best(count=0):

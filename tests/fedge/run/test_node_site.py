@@ -8,7 +8,7 @@ from small_runs import small_config
 from fedge.client_app import app
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.option import ConfigError
-from fedge.data.own import Told
+from fedge.data.own import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.deal import deal_into
 from fedge.native.library import usable_kernels
@@ -43,7 +43,11 @@ def test_clients_tell_of_their_windows_and_the_leaf_knows_their_counts(given):
     site = sites.open(begun(facts, told))
     leaf, dealt = site.make_leaf(site.model), deal_data(config, 3, 4, None).partition
     assert leaf.train_samples == {client: len(dealt.clients[client][0]) for client in (2, 3)}
-    assert site.task.held_out[3]["test"] == len(dealt.clients[3][2]) == Told.of_text(told[3]).windows("test")
+    assert (
+        site.task.held_out[3]["test"]
+        == len(dealt.clients[3][2])
+        == WindowsReport.of_text(told[3]).windows("test")
+    )
     assert site.facilities.round_context(1, 1).data_folder == ""
     assert '"train.model": "linear"' in site.facilities.round_context(1, 1).options
 
@@ -82,4 +86,4 @@ def test_a_node_that_does_not_come_back_is_gone_and_no_more(given):
     clients = site.facilities.clients
     assert clients.node(2) == 3
     assert clients.node(3) not in grid.get_node_ids()
-    assert replace(clients.told[3]) == Told.of_text(told[3])
+    assert replace(clients.told[3]) == WindowsReport.of_text(told[3])

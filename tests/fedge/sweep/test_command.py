@@ -19,7 +19,7 @@ from fedge.cli import main
 from fedge.config.option import ConfigError
 from fedge.records.lock import RunLock
 from fedge.sweep.plan import read_sweep
-from fedge.sweep.pool import Pool
+from fedge.sweep.pool import RunPool
 from fedge.sweep.standing import standings
 
 pytestmark = pytest.mark.whole_runs
@@ -273,7 +273,7 @@ def test_a_process_that_is_killed_is_a_failed_run(write):
     (standing,) = standings(read_sweep(write("", seeds=[1], toy=TOY.replace("rounds = 2", "rounds = 5000"))))
     folder = standing.run.folder
     folder.parent.mkdir(parents=True)
-    with Pool([standing], 1, 1, {folder.parent: False}) as pool:
+    with RunPool([standing], 1, 1, {folder.parent: False}) as pool:
         results = pool.results()
         started = start_in_thread(lambda: next(results))
         wait_for(lambda: has_rounds(folder))

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.sweep.progress import Pace, run_line, seconds_left
+from fedge.sweep.progress import SweepPace, run_line, seconds_left
 
 
 @pytest.fixture
 def pace():
     """Kind "slow" took 100 s for 10 rounds, "fast" 30 s for 30 rounds."""
-    pace = Pace()
+    pace = SweepPace()
     pace.observe("slow", 60.0, 6)
     pace.observe("slow", 40.0, 4)
     pace.observe("fast", 30.0, 30)
@@ -25,8 +25,8 @@ def test_a_run_takes_as_long_as_others_of_its_kind(pace):
 
 
 def test_nothing_is_known_before_the_first_run_and_of_runs_that_did_no_round():
-    assert Pace().expect("any", 3) is None
-    pace = Pace()
+    assert SweepPace().expect("any", 3) is None
+    pace = SweepPace()
     pace.observe("broken", 2.0, 0)
     assert pace.expect("broken", 3) is None
     assert seconds_left(pace, {"r": ("broken", 3, 1.0)}, [], 2) is None
@@ -46,7 +46,7 @@ def test_two_at_a_time_by_hand(pace):
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 4))
 def test_time_left_is_between_its_bounds(rounds, jobs):
     """At least the longest run and an even split of the work, at most one after the other."""
-    pace = Pace()
+    pace = SweepPace()
     pace.observe("k", 1.0, 1)
     left = seconds_left(pace, {}, [("k", r) for r in rounds], jobs)
     assert max(max(rounds), sum(rounds) / jobs) <= left <= sum(rounds)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.timing import clocks
-from fedge.timing.clocks import Clock, ahead_s
+from fedge.timing.clocks import MachineClock, ahead_s
 
 
 def bounds(*pairs):
@@ -25,7 +25,7 @@ def test_the_example():
 )
 def test_the_truth_is_never_excluded_and_the_closest_reading_bounds_the_error(ahead, ways):
     """A question and its answer are under way for some time each; the clock is read in between."""
-    clock = Clock()
+    clock = MachineClock()
     for number, (there, back) in enumerate(ways):
         asked = 100.0 * number
         clock = clock.asked(asked, asked + there + ahead, asked + there + back)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.process.identity import PID_BITS
-from fedge.timing.clocks import Clock
+from fedge.timing.clocks import MachineClock
 from fedge.timing.timeline import (
     LEG_COLUMNS,
     TIMELINE_PARTS,
@@ -213,7 +213,7 @@ def test_calls_on_another_machine_are_laid_by_what_its_clock_says():
     """It is 5000 s ahead; a reading that took from 1010 to 1010.2 says so, messages less closely."""
     here, there = 1 << PID_BITS, 2 << PID_BITS
     rows = [call(0, 0, 1001.0, 4.0, process=here | 7), call(1, 0, 6003.0, 5.0, process=there | 7)]
-    clocks = {2: Clock(name="10.0.0.2").asked(1010.0, 6010.1, 1010.2)}
+    clocks = {2: MachineClock(name="10.0.0.2").asked(1010.0, 6010.1, 1010.2)}
     times = exchange([(1000.0, 1010.0)], *rows)
     found = TimelineBook(here | SERVER).round(1000.0, [times], [there | 9], clocks)
     laid = {(one.pid, one.machine): by_name(np.array(one.seconds)) for one in found.timelines}

@@ -5,14 +5,14 @@ import pytest
 from fedge.config.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.training.fitting import fit_of
-from fedge.training.own_models import Fit
+from fedge.training.own_models import OwnFit
 
 
 def test_each_task_asks_for_its_answers():
-    assert fit_of(TrainConfig(), 6, (), tokens=False) == Fit(False, (6,), "logits")
-    assert fit_of(TrainConfig(task="regression"), 1, (), tokens=False) == Fit(False, (1,), "answers")
+    assert fit_of(TrainConfig(), 6, (), tokens=False) == OwnFit(False, (6,), "logits")
+    assert fit_of(TrainConfig(task="regression"), 1, (), tokens=False) == OwnFit(False, (1,), "answers")
     assert fit_of(TrainConfig(task="multilabel"), 3, (3,), tokens=False).answer == (3,)
-    assert fit_of(TrainConfig(task="sequence"), 9, (4, 4), tokens=True) == Fit(True, (9, 4, 4), "answers")
+    assert fit_of(TrainConfig(task="sequence"), 9, (4, 4), tokens=True) == OwnFit(True, (9, 4, 4), "answers")
 
 
 def test_a_task_that_is_not_there_is_refused():

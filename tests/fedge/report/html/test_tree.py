@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.report.html.page import Page, Panel, Section, render
+from fedge.report.html.page import Page, PageSection, Panel, render
 from fedge.report.html.tree import Branch, opened
 
 
@@ -26,7 +26,7 @@ def test_whole_tiers_are_open_as_long_as_their_rows_are_few(most, cloud, region)
 
 
 def page_of(branch):
-    section = Section("Servers", ["Words"], [Panel("Round 3", tree=branch, caption="How to read it")])
+    section = PageSection("Servers", ["Words"], [Panel("Round 3", tree=branch, caption="How to read it")])
     return render(Page("run", ["lead"], "footer", sections=[section]))
 
 
