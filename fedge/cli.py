@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from fedge.commands.compare import compare
 from fedge.commands.demo import add_demo
 from fedge.commands.docs import add_docs
 from fedge.commands.measure import add_doctor, add_profile, add_status, add_sweep
@@ -90,7 +91,7 @@ def _parser() -> Parser:
     add_sweep(runs)
     add_clock(runs)
     results = commands.group("look at results, and use them")
-    add_report_commands(results)
+    add_report_commands(results, compare)
     add_model_commands(results)
     data = commands.group("data")
     add_datasets(data)

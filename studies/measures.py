@@ -15,6 +15,7 @@ from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import total
 from fedge.sweep.plan import Sweep, read_sweep
+from fedge.sweep.study import study_of
 from fedge.sweep.summary import comparisons
 
 Read = Callable[[RunData], float | None]
@@ -59,7 +60,7 @@ def read_study(path: Path) -> Study:
                 f"{planned.folder} must be completed, but is {run.status}; go on with: fedge sweep {path}"
             )
         runs[planned.name] = run
-    return Study(sweep, comparisons(sweep, runs))
+    return Study(sweep, comparisons(study_of(sweep), runs))
 
 
 # --- of one run ---------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ ELSEWHERE = (
         # words of the command line, called as a user calls them
         "fedge/commands/arguments.py": "fedge/test_cli.py",
         "fedge/commands/measure.py": "fedge/test_cli.py",
+        "fedge/commands/compare.py": "fedge/sweep/test_comparing.py",
         "fedge/commands/projects.py": "fedge/test_cli.py",
         "fedge/commands/run.py": "fedge/test_cli.py",
         "fedge/run/served.py": "fedge/inference/test_card.py",

@@ -18,7 +18,17 @@ from fedge.config.engines import IN_PROCESS
 from fedge.config.flat import fold_tables
 from fedge.config.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.option import ConfigError, shown
-from fedge.config.parts import ALGORITHMS, CALLBACKS, CLOUD, DATASETS, MODELS, PARTITIONS, RULES, SCENARIOS
+from fedge.config.parts import (
+    ALGORITHMS,
+    CALLBACKS,
+    CLOUD,
+    DATASETS,
+    MODELS,
+    PARTITIONS,
+    RULES,
+    SCENARIOS,
+    TRACKERS,
+)
 from fedge.config.register import Register
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
@@ -27,6 +37,7 @@ from fedge.launch.preflight import check
 from fedge.launch.project import CLIENT_APP, flatten
 from fedge.run.prepare import Prepared
 from fedge.run.run import Outcome, run
+from fedge.trackers.tracker import TrackedRun
 from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:
@@ -51,6 +62,7 @@ def simulate(
     partition: Any = None,
     scenario: Any = None,
     data: Any = None,
+    tracker: Any = None,
     callbacks: Sequence[Any] = (),
     workers: int | None = None,
     terminal: TextIO | None = None,
@@ -73,6 +85,8 @@ def simulate(
         partition: function, in place of `partition.kind`.
         scenario: function, in place of `scenario`.
         data: `hhar.Windows`, or a function that returns them, in place of `data.path`.
+        tracker: object with methods `log` and `finish` as `fedge.trackers.Tracker`, or a class or function
+            that makes one of a `fedge.trackers.TrackedRun`, in place of `tracker`.
         callbacks: objects, classes or names, in place of `callbacks`; see `fedge.callbacks.Callback`.
         workers: clients that train at a time; by default one per core that this process may use, or per GPU.
         terminal: where the progress lines go; standard output by default.
@@ -98,6 +112,7 @@ def simulate(
         (MODELS, model), (ALGORITHMS, algorithm), (RULES, _strategy(rule)), (CLOUD, _strategy(cloud_rule)),
         (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
         (PARTITIONS, partition), (SCENARIOS, scenario), (DATASETS, data),
+        (TRACKERS, _tracker(tracker)),
     )  # fmt: skip
     named = {register.option: register.given(part) for register, part in given if part is not None}
     watching = [CALLBACKS.given(_factory(part), n) for n, part in enumerate(callbacks, start=1)]
@@ -179,13 +194,17 @@ def _refuse_model_of_this_process(run_config: Mapping[str, Any], model: Any) -> 
     )
 
 
-class _Given:
-    """Gives an object that has been made already, under the name of its class."""
+class _Made:
+    """Object that has been made already, under the name of its class."""
 
     def __init__(self, part: Any) -> None:
         self.part = part
         self.__module__ = type(part).__module__
         self.__qualname__ = type(part).__qualname__
+
+
+class _Given(_Made):
+    """Gives it as it is."""
 
     def __call__(self) -> Any:
         return self.part
@@ -194,6 +213,33 @@ class _Given:
 def _factory(callback: Any) -> Any:
     """Factory of a callback from a name, a class, a function or an object."""
     return callback if isinstance(callback, str | type) or isroutine(callback) else _Given(callback)
+
+
+class _GivenTracker(_Made):
+    """Gives a tracker; its method `begin`, where it has one, takes in the run."""
+
+    def __call__(self, run: TrackedRun) -> Any:
+        if hasattr(self.part, "begin"):
+            self.part.begin(run)
+        return self.part
+
+
+def _tracker(tracker: Any) -> Any:
+    """Factory of a tracker from a name, a class, a function or an object.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(tracker, str | type) or isroutine(tracker) or tracker is None:
+        return tracker
+    if all(callable(getattr(tracker, name, None)) for name in ("log", "finish")):
+        return _GivenTracker(tracker)
+    if callable(tracker):
+        return tracker
+    raise ConfigError(
+        f"tracker must be a name, a class, a function, or an object with methods log and finish, but is "
+        f"{shown(tracker)}; see docs/extend.md"
+    )
 
 
 def client_app_named(name: str) -> ClientApp:

@@ -6,6 +6,7 @@ Matplotlib and Polars are loaded when a command runs, not when the command line 
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from fedge.tasks.task import Score
 
 
-def add_commands(commands: Any) -> None:
-    """Add the subcommands to the parser's subparsers."""
+def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], int]) -> None:
+    """Add the subcommands to the parser's; `compare_command` carries out ``compare``."""
     report = commands.add_parser(
         "report", help="write a run's report.html, also while it runs or if it failed"
     )
@@ -29,7 +30,8 @@ def add_commands(commands: Any) -> None:
     compare = commands.add_parser("compare", help="write one page on several runs; repetitions are averaged")
     compare.add_argument(
         "runs", nargs="+", metavar="RUN",
-        help="run folder, or its name, or that of a sweep for all of its runs; the first is the reference",
+        help="run folder, or its name; the first is the reference. A sweep alone is compared by its own "
+        "file, beside others it stands for all of its runs",
     )  # fmt: skip
     compare.add_argument(
         "--format", choices=("text", "markdown", "latex"), default="text",
@@ -49,7 +51,7 @@ def add_commands(commands: Any) -> None:
         help="mean test score, such as accuracy (0..1), to which rounds, bytes and seconds are counted "
         "(default: 95 %% of the reference's final one, or 5 %% more where less is better)",
     )  # fmt: skip
-    compare.set_defaults(command=_compare, needs_room=True)
+    compare.set_defaults(command=compare_command, needs_room=True)
     export = commands.add_parser(
         "export-run", help="copy a run so that it can be shared: nothing of the machine, no names of persons"
     )
@@ -74,11 +76,11 @@ def _report(options: argparse.Namespace) -> int:
     try:
         print(write_report(folder, options.output))
     except OSError as error:
-        raise _file_error(error, options.output or folder / "report.html") from error
+        raise file_error(error, options.output or folder / "report.html") from error
     return 0
 
 
-def _file_error(error: OSError, path: Path) -> ConfigError:
+def file_error(error: OSError, path: Path) -> ConfigError:
     """Error line for a run's file that cannot be read, or a page `path` that cannot be written."""
     if error.strerror is None:
         return ConfigError(str(error))
@@ -87,8 +89,8 @@ def _file_error(error: OSError, path: Path) -> ConfigError:
     )
 
 
-def _compare(options: argparse.Namespace) -> int:
-    """Carry out ``fedge compare``."""
+def compare_runs(options: argparse.Namespace) -> int:
+    """Carry out ``fedge compare`` of runs, and of sweeps in place of all of theirs."""
     from fedge.report.listing import runs_in
 
     folders = [run for name in options.runs for run in runs_in(find_run(name, options.runs_dir))]
@@ -102,12 +104,12 @@ def _compare(options: argparse.Namespace) -> int:
         for run in runs:
             for problem in problems_of(run):
                 print(f"fedge: {run.name}: {problem}", file=sys.stderr)
-        _refuse_target(options.target, runs[0].score)
+        refuse_target(options.target, runs[0].score)
         rows = write_comparison(runs, options.output, options.target)
         if options.csv:
             write_csv(options.csv, rows)
     except OSError as error:
-        raise _file_error(error, options.output) from error
+        raise file_error(error, options.output) from error
     if options.format == "text":
         print(*final_lines(rows), sep="\n")
         if (line := choice(rows, runs[0].score)) is not None:
@@ -119,7 +121,7 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_target(target: float | None, score: "Score") -> None:
+def refuse_target(target: float | None, score: "Score") -> None:
     """Raise ConfigError for a target that a score cannot reach, or has from the beginning."""
     if target is None:
         return

@@ -20,6 +20,7 @@ from fedge.sweep.progress import SweepPace, run_line, seconds_left
 from fedge.sweep.ray_pool import RayPool, room_for
 from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
 from fedge.sweep.standing import RunStanding, standings
+from fedge.sweep.study import keep_study, study_of
 
 _LEAVE_S = END_S + 3.0  # after a signal: the runs first
 _WORDS = {"new": "to do", "resume": "to go on", "again": "to start anew", "skip": "complete"}
@@ -190,12 +191,18 @@ def _write_scripts(
             _summarise([sweep])
             continue
         script = write_script(sweep, todo, wishes)
-        shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
+        _keep_plan(sweep)
         print(submit(script) if options.submit else f"next: {to_submit(script)}")
         print(
             f"when it is done: fedge sweep {sweep.path} --launcher slurm   # goes on, or compares", flush=True
         )
     return exits.COMPLETED
+
+
+def _keep_plan(sweep: Sweep) -> None:
+    """Leave the sweep's file, and the plan made of it, in its folder."""
+    shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
+    keep_study(study_of(sweep))
 
 
 def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers: int) -> int:
@@ -220,7 +227,7 @@ def _carry_out(
 ) -> int:
     """Carry out the runs and write the results; returns the exit code."""
     for sweep in sweeps:
-        shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
+        _keep_plan(sweep)
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
     todo = [standing for runs in found for standing in runs if standing.action != "skip"]
     done = sum(map(len, found)) - len(todo)
@@ -283,7 +290,7 @@ def _summarise(sweeps: Sequence[Sweep]) -> None:
 
     for sweep in sweeps:
         try:
-            lines = write_summary(sweep)
+            lines = write_summary(study_of(sweep))
         except OSError as error:
             raise ConfigError(
                 f"{short(sweep.folder)} must be writable: {error}; make room and repeat"

@@ -18,33 +18,48 @@ from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import counted
-from fedge.sweep.plan import Sweep
+from fedge.sweep.study import StudyPlan
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"
 _ON_TERMINAL = 2  # metrics
 
 
-def write_summary(sweep: Sweep) -> list[str]:
-    """Write page and tables into the sweep's folder; returns the lines for the terminal.
+def write_summary(study: StudyPlan) -> list[str]:
+    """Write page and tables into a sweep's folder; returns the lines for the terminal.
 
     Raises:
         OSError: they cannot be written.
     """
-    runs, missing = _load(sweep)
-    found = comparisons(sweep, runs)
-    _write_runs(sweep, runs)
+    runs, missing = load_study(study)
+    found = comparisons(study, runs)
+    _write_runs(study, runs)
     if not found:
         return ["no run of the sweep has a finished round: nothing to compare"]
-    _write_finals(sweep, found)
-    with figure_style():
-        write_page(sweep_page(sweep.name, _lead(sweep), missing, found), sweep.folder / PAGE)
+    write_finals(study, found, study.folder / TABLE)
+    write_study_page(study, missing, found, study.folder / PAGE)
     return list(_lines(found))
 
 
-def _load(sweep: Sweep) -> tuple[dict[str, RunData], list[str]]:
+def write_study_page(
+    study: StudyPlan,
+    missing: Sequence[str],
+    found: Sequence[Comparison],
+    path: Path,
+    command: str = "fedge sweep",
+) -> None:
+    """Write the page of a sweep; `command` makes it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with figure_style():
+        write_page(sweep_page(study.name, _lead(study), missing, found, command), path)
+
+
+def load_study(study: StudyPlan) -> tuple[dict[str, RunData], list[str]]:
     """The runs that have a round, by name, and why others are left out."""
     runs, missing = {}, []
-    for planned in sweep.runs:
+    for planned in study.runs:
         try:
             run = load_run(planned.folder)
         except RunFolderError:
@@ -57,40 +72,46 @@ def _load(sweep: Sweep) -> tuple[dict[str, RunData], list[str]]:
     return runs, missing
 
 
-def comparisons(sweep: Sweep, runs: Mapping[str, RunData]) -> list[Comparison]:
+def comparisons(
+    study: StudyPlan, runs: Mapping[str, RunData], target: float | None = None
+) -> list[Comparison]:
     """The groups of the first axis for every combination of the others, where there are any runs.
 
     Names make the groups, not settings: the file says which runs belong together.
 
     Args:
-        sweep: of the runs.
+        study: of the runs.
         runs: run name → its data.
+        target: score to which costs are counted, as in `fedge.report.comparison.finals.finals`.
     """
-    first, others = [a.name for a in sweep.axes[:1]], [a.name for a in sweep.axes[1:]]
+    first, others = list(study.axes)[:1], list(study.axes)[1:]
     members: dict[tuple[str, ...], dict[str, list[RunData]]] = {}
-    for planned in sweep.runs:  # in the order of the file
+    for planned in study.runs:  # in the order of the file
         if planned.name in runs:
             place = tuple(planned.point[axis] for axis in others)
-            label = planned.point[first[0]] if first else sweep.name
+            label = planned.point[first[0]] if first else study.name
             members.setdefault(place, {}).setdefault(label, []).append(runs[planned.name])
     return [
-        _comparison(dict(zip(others, place, strict=True)), labelled) for place, labelled in members.items()
+        _comparison(dict(zip(others, place, strict=True)), labelled, target)
+        for place, labelled in members.items()
     ]
 
 
-def _comparison(point: Mapping[str, str], members: Mapping[str, Sequence[RunData]]) -> Comparison:
+def _comparison(
+    point: Mapping[str, str], members: Mapping[str, Sequence[RunData]], target: float | None
+) -> Comparison:
     """The comparison of groups, label → runs."""
     groups = [
         Group(label, sorted(runs, key=seed_of), settings_of(runs[0])) for label, runs in members.items()
     ]
-    return Comparison(", ".join(point.values()), point, groups, finals(groups))
+    return Comparison(", ".join(point.values()), point, groups, finals(groups, target))
 
 
-def _lead(sweep: Sweep) -> list[str]:
+def _lead(study: StudyPlan) -> list[str]:
     """Lead of the comparison: the runs."""
-    parts = [f"{len(axis.entries)} {axis.name}" for axis in sweep.axes]
-    parts.append(f"{counted(len(sweep.seeds), 'seed')} ({', '.join(map(str, sweep.seeds))})")
-    return [f"{counted(len(sweep.runs), 'run')} from {sweep.path}: {' × '.join(parts)}."]
+    parts = [f"{len(entries)} {axis}" for axis, entries in study.axes.items()]
+    parts.append(f"{counted(len(study.seeds), 'seed')} ({', '.join(map(str, study.seeds))})")
+    return [f"{counted(len(study.runs), 'run')} from {study.source}: {' × '.join(parts)}."]
 
 
 def _lines(found: Sequence[Comparison]) -> Iterator[str]:
@@ -104,25 +125,29 @@ def _lines(found: Sequence[Comparison]) -> Iterator[str]:
             yield f"  {line}"
 
 
-def _write_finals(sweep: Sweep, found: Sequence[Comparison]) -> None:
-    """Write `TABLE`."""
-    others = [axis.name for axis in sweep.axes[1:]]
+def write_finals(study: StudyPlan, found: Sequence[Comparison], path: Path) -> None:
+    """Write the final numbers over seeds as CSV, with a column for every axis but the first.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    others = list(study.axes)[1:]
     rows = [[*c.point.values(), *csv_cells(row)] for c in found for row in c.rows]
-    _write_csv(sweep.folder / TABLE, [*others, *CSV_COLUMNS], rows)
+    _write_csv(path, [*others, *CSV_COLUMNS], rows)
 
 
-def _write_runs(sweep: Sweep, runs: Mapping[str, RunData]) -> None:
+def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
     """Write `RUNS`; a run that did not reach its last round has no numbers."""
     rows = []
     metrics = {name: read for run in runs.values() for name, read in _always(run).items()}
-    for planned in sweep.runs:
+    for planned in study.runs:
         run = runs.get(planned.name)
         numbers = (
             [read(run) for read in metrics.values()] if run and reached_end(run) else [None] * len(metrics)
         )
         status = run.status if run else "missing"
         rows.append([planned.name, *planned.point.values(), planned.seed, status, *numbers])
-    _write_csv(sweep.folder / RUNS, ["run", *(a.name for a in sweep.axes), "seed", "status", *metrics], rows)
+    _write_csv(study.folder / RUNS, ["run", *study.axes, "seed", "status", *metrics], rows)
 
 
 def _always(run: RunData) -> dict[str, Metric]:

@@ -12,6 +12,7 @@ from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.comparison.statistics import LEVEL, Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.sweep.plan import Sweep, read_sweep
+from fedge.sweep.study import study_of
 from fedge.sweep.summary import comparisons
 from studies.result_tables import markdown
 from studies.tables.readings import TRUE_OR_FALSE, diverged, minutes, reading
@@ -84,7 +85,7 @@ def completed(sweep: Sweep) -> tuple[list[Comparison], int]:
                 runs[planned.name] = run
             elif run.status != "running":
                 print(f"studies.tables: {planned.folder} is {run.status}; left out", file=sys.stderr)
-    return (comparisons(sweep, runs) if runs else []), len(runs)
+    return (comparisons(study_of(sweep), runs) if runs else []), len(runs)
 
 
 def broken(found: Sequence[Comparison]) -> list[str]:

@@ -37,7 +37,13 @@ class Comparison:
     rows: Sequence[Final]
 
 
-def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Sequence[Comparison]) -> Page:
+def sweep_page(
+    name: str,
+    lead: Sequence[str],
+    missing: Sequence[str],
+    found: Sequence[Comparison],
+    command: str = "fedge sweep",
+) -> Page:
     """The page; to be called and rendered within `figure_style`.
 
     Args:
@@ -45,6 +51,7 @@ def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Se
         lead: introduction, a paragraph each.
         missing: runs of the file that have nothing to show, a line each.
         found: at least one.
+        command: maker of the page.
     """
     sections = [overview_section(found)] if len(found) > 1 else []
     for comparison in found:
@@ -57,7 +64,7 @@ def sweep_page(name: str, lead: Sequence[str], missing: Sequence[str], found: Se
         lead=lead,
         notices=_notices(missing, found),
         sections=[*sections, *_settings(found)],
-        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by fedge sweep.",
+        footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by {command}.",
     )
 
 

@@ -1,5 +1,6 @@
 """Arguments of `fedge.simulate`; whole runs with objects are in tests/runs/test_examples.py."""
 
+import io
 import sys
 
 import numpy as np
@@ -28,6 +29,59 @@ def test_what_cannot_be_a_part_is_refused():
         simulate({}, data=np.zeros(3))
     with pytest.raises(fedge.ConfigError, match=r"^clients must be at least 1, but is 0"):
         simulate({}, clients=0)
+
+
+class Seen:
+    """A tracker that keeps what it is given."""
+
+    def __init__(self):
+        self.begun, self.rounds, self.ended = None, [], None
+
+    def begin(self, run):
+        self.begun = run
+
+    def log(self, rounds):
+        self.rounds += rounds
+
+    def finish(self, status, exit_code):
+        self.ended = status, exit_code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_tracker_of_ones_own_is_given_every_round(tmp_path, is_made):
+    """As an object, or as a function that makes one; its numbers are those of the tables."""
+    seen = Seen()
+
+    def opened(run):
+        seen.begin(run)
+        return seen
+
+    config = {
+        "num-server-rounds": 2, "train.local-epochs": 1, "report": False, "runs-dir": str(tmp_path),
+    }  # fmt: skip
+    tracker = seen if is_made else opened
+    run = simulate(
+        config, model="linear", data="digits", clients=4, tracker=tracker, workers=1, terminal=io.StringIO()
+    )
+    assert run.status == "completed"
+    assert seen.begun.folder == run.folder
+    assert seen.begun.params["train.model"] == "linear"
+    assert [number for number, _ in seen.rounds] == [1, 2]
+    told = [numbers["global/test_accuracy_mean"] for _, numbers in seen.rounds]
+    assert told == run.rounds["test_accuracy_mean"].to_list()
+    assert seen.ended == ("completed", 0)
+    assert run.config["tracker"].endswith("Seen" if is_made else "opened")
+
+
+def test_what_cannot_track_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"^tracker must be a name, .* methods log and finish, but is 3; see"
+    ):
+        simulate({"runs-dir": str(tmp_path)}, tracker=3)
+    with pytest.raises(ConfigError, match=r"^tracker .* must take \(run\)"):
+        simulate({"runs-dir": str(tmp_path)}, tracker=lambda: Seen())
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_client_app_of_a_project_is_used(tmp_path, monkeypatch):

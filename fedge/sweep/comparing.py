@@ -1,0 +1,54 @@
+"""``fedge compare`` of one sweep: against its own reference, once for every combination of its other axes."""
+
+import argparse
+import sys
+
+from fedge.config.option import ConfigError
+from fedge.report.commands import file_error, refuse_target
+from fedge.report.comparison.finals import choice, final_lines
+from fedge.report.comparison.formats import FORMATS
+from fedge.report.comparison.page import problems_of
+from fedge.sweep.study import StudyPlan
+from fedge.sweep.summary import comparisons, load_study, write_finals, write_study_page
+
+
+def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
+    """Write page and tables on a study's runs and print its final numbers; returns the exit code.
+
+    Args:
+        study: as its folder keeps it.
+        options: output, csv, format, target, as of the command.
+
+    Raises:
+        ConfigError: no run has a round, the target cannot be reached, or a file cannot be written.
+    """
+    runs, missing = load_study(study)
+    if not runs:
+        raise ConfigError(
+            f"a sweep must have a run with a finished round, but {study.folder} has none; start it again"
+        )
+    for run in runs.values():
+        for problem in problems_of(run):
+            print(f"fedge: {run.name}: {problem}", file=sys.stderr)
+    refuse_target(options.target, next(iter(runs.values())).score)
+    found = comparisons(study, runs, options.target)
+    try:
+        write_study_page(study, missing, found, options.output, "fedge compare")
+        if options.csv:
+            write_finals(study, found, options.csv)
+    except OSError as error:
+        raise file_error(error, options.output) from error
+    for comparison in found:
+        if comparison.title:
+            print(f"{_COMMENT.get(options.format, '')}{comparison.title}:")
+        if options.format == "text":
+            print(*final_lines(comparison.rows), sep="\n")
+            if (line := choice(comparison.rows, comparison.groups[0].score)) is not None:
+                print(line)
+        else:
+            print(FORMATS[options.format][1](comparison.rows))
+    print(options.output, file=sys.stdout if options.format == "text" else sys.stderr)
+    return 0
+
+
+_COMMENT = {"latex": "% "}

@@ -1,0 +1,114 @@
+"""Plan of a sweep as its folder keeps it, so that its comparison needs the folder alone.
+
+``plan.json`` names the axes with their entries in the order of the file, and every run with its place.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedge.config.option import ConfigError
+from fedge.records.folder import short, write_whole
+from fedge.sweep.plan import Sweep
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """Run of a study and its place.
+
+    Attributes:
+        name: of its folder.
+        point: axis → entry, by name.
+        seed: of the run.
+        folder: where it lies.
+    """
+
+    name: str
+    point: Mapping[str, str]
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """Plan of a sweep without its configurations.
+
+    Attributes:
+        name: of the sweep.
+        source: path of its file when it was carried out last.
+        folder: of its runs.
+        axes: axis → its entries, in the order of the file; the first axis is compared, and its first entry
+            is the reference.
+        seeds: in the order of the file.
+        runs: in the order of the plan.
+    """
+
+    name: str
+    source: str
+    folder: Path
+    axes: Mapping[str, Sequence[str]]
+    seeds: Sequence[int]
+    runs: Sequence[StudyRun]
+
+
+def study_of(sweep: Sweep) -> StudyPlan:
+    """Plan of a sweep that has been read from its file."""
+    return StudyPlan(
+        sweep.name,
+        str(sweep.path),
+        sweep.folder,
+        {axis.name: [entry.name for entry in axis.entries] for axis in sweep.axes},
+        list(sweep.seeds),
+        [StudyRun(run.name, run.point, run.seed, run.folder) for run in sweep.runs],
+    )
+
+
+def keep_study(study: StudyPlan) -> None:
+    """Write `PLAN` into the sweep's folder.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    kept = {
+        "name": study.name,
+        "source": study.source,
+        "axes": study.axes,
+        "seeds": study.seeds,
+        "runs": [{"run": run.name, "point": run.point, "seed": run.seed} for run in study.runs],
+    }
+    write_whole(study.folder / PLAN, kept, indent=1)
+
+
+def kept_study(folder: Path) -> StudyPlan | None:
+    """Plan that a folder keeps, or None where it keeps none.
+
+    Raises:
+        ConfigError: the file is not what `keep_study` writes.
+    """
+    path = folder / PLAN
+    if not path.is_file():
+        return None
+    try:
+        return _read(folder, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"{short(path)} must be as fedge sweep writes it, but cannot be read: {type(error).__name__}: "
+            f"{error}; carry the sweep out again, which keeps its runs"
+        ) from error
+
+
+def _read(folder: Path, kept: Mapping[str, Any]) -> StudyPlan:
+    """Plan from the content of its file."""
+    axes = {str(axis): [str(entry) for entry in entries] for axis, entries in kept["axes"].items()}
+    runs = []
+    for run in kept["runs"]:
+        name, point = str(run["run"]), {axis: str(run["point"][axis]) for axis in axes}
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is no name of a folder")
+        runs.append(StudyRun(name, point, int(run["seed"]), folder / name))
+    seeds = [int(seed) for seed in kept["seeds"]]
+    return StudyPlan(str(kept["name"]), str(kept["source"]), folder, axes, seeds, runs)
