@@ -44,11 +44,17 @@ class Algorithm:
         leaf: class of the leaf part; None for a mean.
         corrected: whether it adds SCAFFOLD's ``client.correction``; else `scaffold.enabled` is refused.
         reads: keys of a strategy's config record that it reads from ``client.config``.
+        within: name of what it sends beside the model → least and most of its numbers. Others' replies that
+            are outside do not count: what its leaf part could not stand belongs here.
+        beside_models: names of states that it sends beside the model, and that are models themselves: no
+            variance of theirs may be negative.
     """
 
     leaf: ClassVar[type[LeafPart] | None] = None
     corrected: ClassVar[bool] = False
     reads: ClassVar[frozenset[str]] = frozenset()
+    within: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    beside_models: ClassVar[frozenset[str]] = frozenset()
 
     def start(self, client: Client) -> Memory:
         """Memory of a client that has none yet: arrays, states and numbers by name; none by default."""

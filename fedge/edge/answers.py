@@ -35,13 +35,13 @@ from fedge.process.escape import printable
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.tasks.task import Task
+from fedge.timing.calls import LARGEST
 from fedge.timing.timeline import WIDTH
 from fedge.training.scaffold import drift_length
 from fedge.training.schedule import local_training
 
 _LONGEST = 200  # characters of why an answer does not count
 _LONGEST_KIND, _LONGEST_DETAIL = 100, 300  # characters of a client's failure
-_LARGEST_STAMP = 2.0**53  # process numbers are below, and so are seconds
 _NEAR = 1e-9  # of sums of floating point numbers
 _HEAD_BYTES, _BYTES_A_NUMBER = 2**20, 32  # of an answer in JSON
 _BOOK = {"train_loss", "train_seconds", "asked", "failures", "kept_model", "bytes", "calls"}
@@ -102,7 +102,9 @@ class Schema:
             leaf, facts = asked.leaf, answer.facts
             names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
             _only(facts, names | {"dispersion"} if asked.dispersion else names)
-            book, clients = self._book(facts["book"], leaf.clients), set(leaf.clients)
+            form = None if leaf.algorithm is None else leaf.algorithm.form
+            book = self._book(facts["book"], leaf.clients, schema.least_told(self.task.least_loss, form))
+            clients = set(leaf.clients)
             counted, moved = (
                 whole(facts["counted"], 0, len(clients), "counted"),
                 _flag(facts["moved"], "moved"),
@@ -268,14 +270,14 @@ class Schema:
         _admitted(check)
         return found
 
-    def _book(self, told: Any, clients: Collection[int]) -> Mapping[str, Any]:
-        """A leaf server's book of one order, looked through: rows of `clients` alone."""
+    def _book(self, told: Any, clients: Collection[int], least_loss: float = 0.0) -> Mapping[str, Any]:
+        """A leaf server's book of one order, looked through: rows of `clients` alone, losses from a least."""
         book, guard = mapping(told, "book"), self.config.guard
         _only(book, _BOOK)
         for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
             _one_each([row[0] for row in rows(book[name], width, len(clients), name)], clients, name)
         for _, loss in book["train_loss"]:
-            schema.check_loss(number(loss, -math.inf, math.inf, "train_loss"), self.task.least_loss)
+            schema.check_loss(number(loss, -math.inf, math.inf, "train_loss"), least_loss)
         for _, seconds in book["train_seconds"]:
             number(seconds, 0.0, guard.client_timeout + schema.LATE_S, "train_seconds")
         for _, times in book["asked"]:
@@ -288,7 +290,7 @@ class Schema:
             whole(bytes_, 0, 2**53, "bytes")
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
-                number(value, -_LARGEST_STAMP, _LARGEST_STAMP, "calls")
+                number(value, -LARGEST, LARGEST, "calls")
         _refuse_others([row[0] for row in book["calls"]], clients, "calls")
         return book
 

@@ -8,7 +8,7 @@ from typing import Any
 from fedge.config.option import shown
 from fedge.edge.told import ToldError, mapping, rows, text, whole
 from fedge.leaf.leaf import Leaf
-from fedge.states.memory import Kept
+from fedge.states.memory import MOST_BYTES, Kept
 
 _MOST_ROUNDS, _MOST_NEEDED = 10**9, 1000
 _DIGITS, _CHECKSUM = frozenset("0123456789abcdef"), 64
@@ -31,7 +31,7 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
     for client, version in found.items():
         leaf_round, checksum, size = rows([version], 3, 1, "memories")[0]
         whole(leaf_round, 1, _MOST_ROUNDS, "memories")
-        whole(size, 0, 2**53, "memories")
+        whole(size, 0, MOST_BYTES, "memories")
         text(checksum, _CHECKSUM, "memories")
         if len(checksum) != _CHECKSUM or not set(checksum) <= _DIGITS:
             raise ToldError("memories", f"{shown(checksum)} is no checksum")

@@ -17,7 +17,7 @@ from fedge.exchange.content import MEMORY, arrays_of
 from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
 from fedge.states.files import can_hold
-from fedge.states.memory import Kept
+from fedge.states.memory import MOST_BYTES, Kept
 from fedge.states.named import form_of
 from fedge.states.records import from_record, to_record
 
@@ -42,6 +42,8 @@ class ReplyForm:
         models: names of the models that a client is evaluated with beside the served one.
         unseen: whether unseen clients are, too.
         plain: the options say all that clients do; they only keep what an uplink could not send.
+        within: name among the arrays → least and most of its numbers.
+        beside_models: names of states among the arrays that are models themselves.
     """
 
     entries: tuple[str, ...]
@@ -50,6 +52,8 @@ class ReplyForm:
     models: tuple[str, ...] = ()
     unseen: bool = False
     plain: bool = False
+    within: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    beside_models: frozenset[str] = frozenset()
 
     def leaving(self) -> dict[str, Quantity]:
         """Quantities that leave clients beside the model, by name."""
@@ -184,7 +188,7 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
     checksum, size = record.get("checksum"), record.get("bytes")
     if not isinstance(checksum, str) or len(checksum) != 64 or not set(checksum) <= set("0123456789abcdef"):
         raise ValueError(f"the checksum of a memory must be 64 digits, but is {shown(checksum)}")
-    if type(size) is not int or size < 0:
+    if type(size) is not int or not 0 <= size <= MOST_BYTES:  # a leaf server's cloud takes no more
         raise ValueError(f"the size of a memory must be a whole number of bytes, but is {shown(size)}")
     return Kept(leaf_round, checksum, size)
 

@@ -163,9 +163,9 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected(
             "samples out of range", f"{shown(reply.samples)}, but 1 to {task.samples} were given"
         )
-    steps, least_loss = task.steps(reply.samples), task.least_loss
+    steps, least_loss = task.steps(reply.samples), least_told(task.least_loss, task.form)
     if task.form is not None and not task.form.plain:
-        steps, least_loss = _steps_of_algorithm(reply), -_LARGEST_LOSS
+        steps = _steps_of_algorithm(reply)
     if type(reply.steps) is not int or reply.steps != steps:
         raise ReplyRejected(
             "steps out of range", f"{shown(reply.steps)}, but {reply.samples} windows take {steps}"
@@ -182,6 +182,16 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         model, windows = {name: model[name] for name in task.form.entries}, steps * task.batch_size
     check_form(reply.state, model)
     check_values(reply.state, model, task.variances, steps, windows=windows)
+
+
+def least_told(least: float, form: ReplyForm | None) -> float:
+    """The least mean training loss that a client may tell: any number is an algorithm's of a user's own.
+
+    Args:
+        least: of the task.
+        form: of the algorithm's arrays; None for the model alone.
+    """
+    return least if form is None or form.plain else -_LARGEST_LOSS
 
 
 def check_loss(loss: float, least: float = 0.0) -> None:
@@ -209,9 +219,23 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected("other entries", f"beside the model: {differs}"[:200])
     for name, array in reply.extra.items():
         _check_size(name, array.reshape(-1))
+        _check_range(name, array, task)
     keeps, carries = (task.keeps, False) if not task.carries else (False, task.keeps)
     if (reply.kept is not None) != keeps or (reply.memory is not None) != carries:
         raise ReplyRejected("other entries", "a memory that is missing, or that nobody asked for")
+
+
+def _check_range(name: str, array: np.ndarray, task: TrainTask) -> None:
+    """Raise ReplyRejected unless numbers beside the model are what the algorithm says that they are."""
+    assert task.form is not None
+    head, _, inner = name.partition("/")
+    least, most = task.form.within.get(head, (-math.inf, math.inf))
+    if head in task.form.beside_models and inner in task.variances:
+        least = max(least, 0.0)
+    if array.size and not (least <= array.min() and array.max() <= most):
+        raise ReplyRejected(
+            "beside out of range", f"{name!r}: {array.min():g} to {array.max():g} of {least:g} to {most:g}"
+        )
 
 
 def _is_number(value: float) -> bool:

@@ -119,7 +119,7 @@ class _Trial:
                 stands = self._client(client, leaf_round, self.beside)
                 parts.append(self._travelling(take_part(self._algorithm, stands, memory)))
                 self.memories[client] = unpacked(parts[-1].memory)
-            forms = [ReplyForm(tuple(p.sent), form_of(p.arrays), bool(p.memory)) for p in parts]
+            forms = [self._form(part) for part in parts]
             found = found or forms[0]
             _refuse_other_forms(found, forms)
             self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self._model, self._names)
@@ -131,6 +131,19 @@ class _Trial:
                 )
         assert found is not None
         return self._with_models(found, self.memories)
+
+    def _form(self, part: TakenPart) -> ReplyForm:
+        """Form of a client's messages, of which one has this part."""
+        within, models = self._algorithm.within, self._algorithm.beside_models
+        form = form_of(part.arrays)
+        unknown = sorted({*within, *models} - {name.partition("/")[0] for name in form})
+        if unknown:
+            raise ValueError(
+                f"within and beside_models must name arrays that are sent, but {unknown[0]!r} is not"
+            )
+        return ReplyForm(
+            tuple(part.sent), form, bool(part.memory), within=dict(within), beside_models=frozenset(models)
+        )
 
     def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
         x, y = (tensor_of(a) for a in self._windows[client])

@@ -60,6 +60,8 @@ class EsperHfl(Algorithm):
     """
 
     leaf: ClassVar[type[LeafPart]] = EsperHflLeaf
+    within: ClassVar[Mapping[str, tuple[float, float]]] = {"m": (0.0, 1.0)}
+    beside_models: ClassVar[frozenset[str]] = frozenset({"v"})
 
     def __init__(self, rate: float = 0.1, decay: float = 0.02) -> None:
         self._rate, self._decay = rate, decay

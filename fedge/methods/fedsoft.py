@@ -64,6 +64,7 @@ class FedSoft(Algorithm):
     """
 
     leaf: ClassVar[type[LeafPart]] = FedSoftLeaf
+    within: ClassVar[Mapping[str, tuple[float, float]]] = {"u": (_LEAST, 1.0)}
 
     def __init__(self, clusters: int = 2, strength: float = 0.01, every: int = 2) -> None:
         self._clusters, self._strength, self._every = clusters, strength, every

@@ -29,6 +29,7 @@ FIRST_PART = 3
 CUDA = FIRST_PART + len(PARTS)
 NUMBERS = CUDA + 2
 
+LARGEST = 2.0**53  # of a number of a call: process numbers are below, and so are seconds
 _MIB = 2**20
 
 
@@ -81,5 +82,10 @@ def cuda_mib() -> tuple[float, float]:
 
 
 def is_work(numbers: Sequence[object]) -> bool:
-    """Whether a list has the form of a call; its values are checked later, all at once."""
-    return len(numbers) == NUMBERS and set(map(type, numbers)) == {float}
+    """Whether a list has the form of a call, and numbers in range; that they fit together is seen later.
+
+    >>> [is_work([0.0] * NUMBERS), is_work([float("nan")] * NUMBERS), is_work([1e300] * NUMBERS)]
+    [True, False, False]
+    """
+    fits = len(numbers) == NUMBERS and set(map(type, numbers)) == {float}
+    return fits and all(0.0 <= number <= LARGEST for number in numbers)  # type: ignore[operator]

@@ -1,7 +1,8 @@
 """Clients that lie, on Ray, on SuperNodes and under leaf servers, all of them processes of their own.
 
 First answers and error replies are those of tests/runs/test_lying_clients.py, by the same seeds; runs follow
-each other within one deployment. FEDGE_LIES_TOLD=N tries N first answers on each engine.
+each other within one deployment. FEDGE_LIES_TOLD=N tries N first answers on each engine, from seed
+FEDGE_LIES_FROM.
 """
 
 import json
@@ -48,7 +49,8 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 NODES, LEAVES = 4, 2
 TOLD = int(os.environ.get("FEDGE_LIES_TOLD", "40"))
-FIRST_SEED, ERROR_SEED = 50_000, 500
+FIRST_SEED = int(os.environ.get("FEDGE_LIES_FROM", "50000"))
+ERROR_SEED = FIRST_SEED // 100
 LIED = ["sums-mean-1000", "sums-mean-1e+300", "sums-std-1e+30"]
 
 pytestmark = [pytest.mark.soak, pytest.mark.whole_runs, pytest.mark.timeout(3600)]

@@ -5,6 +5,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -366,6 +367,13 @@ class HeavyWeight(Wrong):
         return Sent(client.fit(), weight=1e9)
 
 
+class UnknownRange(Wrong):
+    within: ClassVar = {"m": (0.0, 1.0)}
+
+    def train(self, client):
+        return client.fit()
+
+
 class OtherModel(Wrong):
     def models(self, client):
         return {"own": {name: array[:1] for name, array in client.received.items() if array.ndim}}
@@ -402,6 +410,7 @@ class Draws(Wrong):
         (NanSent, "is not finite"),
         (UnknownEntries, "only must name entries of the model"),
         (HeavyWeight, "weight must be above 0 and at most"),
+        (UnknownRange, "within and beside_models must name arrays that are sent, but 'm' is not"),
         (OtherModel, "must be one of the run's"),
         (Raises, "KeyError"),
         (OtherDtypeAtLeaf, "combine must keep the model's"),

@@ -9,12 +9,13 @@ import copy
 import io
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from holes import hole_of, holes_of
 from lies import first_answer, reply_lie
 from lying_runs import honest_record
@@ -26,10 +27,12 @@ from spoilt import Study, gone_at, plain, spoil_array, spoil_fact, spoil_states
 
 from fedge.client_app import app as client_app
 from fedge.data import own
+from fedge.data.prepared import all_windows
 from fedge.edge import answers, told
 from fedge.engine.inprocess import InProcessGrid
-from fedge.exchange import hello, schema
-from fedge.exchange.content import ARRAYS, CONFIG, METRICS, arrays_of
+from fedge.exchange import algorithm, hello, schema
+from fedge.exchange.algorithm import EXTRA, KEPT
+from fedge.exchange.content import ARRAYS, CONFIG, MEMORY, METRICS, arrays_of
 from fedge.launch.deal import deal_into
 from fedge.leaf import counting
 from fedge.link.frames import Packet
@@ -51,17 +54,24 @@ NO_GATE = {"gate.enabled": False}
 KINDS = {
     "scaffold": {"scaffold.enabled": True, "gate.min-gain": -1.0},
     "memory": {"train.algorithm": "feddyn"},
+    "carried": {"train.algorithm": "ditto"},
+    "beside": {"train.algorithm": "esperhfl"},
     "clipped": {"train.model": "linear", "privacy.kind": "client-adaptive", "privacy.noise-multiplier": 0.1},
     "described": {"cluster.method": "flux", "cluster.split-round": 1, "cluster.count": "threshold",
                   "cluster.patience": 1, **NO_GATE},
 }  # fmt: skip
 
 
+BESIDE = ("read_memory_of", "read_kept", "read_lost", "read_extra")  # what comes beside a model
+
 BACKED = {  # checks that lies come to, behind which another one refuses the same in these runs
     "replies": {
         "check_loss: loss not finite",  # no range holds what is no number
         "check_differences: differences out of range",  # with classes they are counts, which add up
         "check_differences: differences do not add up",
+        "read_extra:  must be arrays, but is ",  # another record has none of what is read
+        "read_kept:  must be a checksum, but is ",
+        "read_memory_of: a ",  # and is no ticket of a file
     },
     "first answers": set(),
     "leaf servers": {
@@ -155,17 +165,36 @@ def one_by_one(function):
 
 
 def parts_of(message):
-    """Arrays and metrics of a reply, copied, and names of its other records."""
+    """Arrays and metrics of a reply, copied, names of its other records, and content of those beside."""
     arrays = {name: np.array(array) for name, array in (arrays_of(message, ARRAYS) or {}).items()}
     names = set(message.content) - {METRICS}
-    return arrays, copy.deepcopy(dict(message.content[METRICS])), names
+    beside = {name: content_of(message.content[name]) for name in names & {MEMORY, KEPT, EXTRA}}
+    return arrays, copy.deepcopy(dict(message.content[METRICS])), names, beside
 
 
-def with_parts(message, arrays, metrics, names):
+def content_of(record):
+    """Arrays of a record by name, copied, or its values."""
+    return {
+        name: np.array(value.numpy()) if isinstance(record, ArrayRecord) else value
+        for name, value in record.items()
+    }
+
+
+def record_of(content):
+    """A record that says something else; values of any type."""
+    if any(isinstance(value, np.ndarray) for value in content.values()):
+        return to_record(content)
+    record = ConfigRecord()
+    record.__dict__["_data"] = content
+    return record
+
+
+def with_parts(message, arrays, metrics, names, beside):
     """A reply that says something else; values of any type, as over a wire that checks nothing."""
     other = copy.copy(message)
     other.__dict__ = dict(message.__dict__)
     records = {name: message.content[name] for name in names if name in message.content}
+    records |= {name: record_of(content) for name, content in beside.items() if name in records}
     records[METRICS] = copy.copy(message.content[METRICS])
     records[METRICS].__dict__ = {**records[METRICS].__dict__, "_data": metrics}
     made = {"extra": lambda: to_record({"x": np.zeros(3)}), "arrays": lambda: to_record(arrays),
@@ -173,15 +202,16 @@ def with_parts(message, arrays, metrics, names):
     for name in names & made.keys():
         if name == ARRAYS or name not in records:
             records[name] = made[name]()
-    other.content = RecordDict(records)
+    other.content = RecordDict()
+    other.content.__dict__["_data"] = records
     return other
 
 
 def a_lie(message, fault, rng):
     """Make a lie of a reply; return it and its judge."""
-    arrays, metrics, names = parts_of(message)
-    reply_lie(rng, arrays, metrics, names)
-    return with_parts(message, arrays, metrics, names), lambda: fault((arrays, metrics, names))
+    arrays, metrics, names, beside = parts = parts_of(message)
+    reply_lie(rng, arrays, metrics, names, beside)
+    return with_parts(message, *parts), lambda: fault(parts)
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +221,19 @@ def windows(tmp_path_factory):
     return path
 
 
+class Apart(InProcessGrid):
+    """Clients that see no file of the server's: messages carry what they keep."""
+
+    def hand_out(self, data_folder):
+        return str(data_folder)
+
+
+GRIDS = {"carried": Apart}
+
+
 def probed(kind, windows, tmp_path):
     """Tell lies in a run of a kind; return the prober."""
-    prober = Prober(holes_of(schema), EACH)
+    prober = Prober([*holes_of(schema), *holes_of(algorithm, BESIDE)], EACH)
     config = {**BASE, **KINDS[kind], "data.path": str(windows), "runs-dir": str(tmp_path)}
 
     def train(message, task, folder=None):
@@ -224,7 +264,8 @@ def probed(kind, windows, tmp_path):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(counting, "admit_train", one_by_one(train))
         patched.setattr(evaluation, "admit_evaluations", one_by_one(evaluations))
-        with InProcessGrid(client_app, CLIENTS, config, 1) as grid:
+        patched.setattr("fedge.client_app.take", lambda folder: all_windows(Path(folder)))
+        with GRIDS.get(kind, InProcessGrid)(client_app, CLIENTS, config, 1) as grid:
             outcome = run(grid, config, "inprocess", {}, lambda _: io.StringIO())
     assert outcome.status == "completed", outcome.reason
     return prober

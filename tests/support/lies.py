@@ -194,7 +194,7 @@ TIMES = [-1, 0, 2, 10**9, 10**17, 1e30, 1e300, float("nan")]
 _WRONG_TYPES = [np.float64, np.int32, np.float16, np.int64]
 
 
-def reply_lie(rng, arrays, metrics, others):
+def reply_lie(rng, arrays, metrics, others, beside=None):
     """Make a lie of a client's reply: one thing in its arrays, metrics or other records, changed in place.
 
     Args:
@@ -202,13 +202,46 @@ def reply_lie(rng, arrays, metrics, others):
         arrays: name → array, of the caller's own; empty where the reply has none.
         metrics: name → number or list, of the caller's own.
         others: names of the records that the reply has beside them, of the caller's own.
+        beside: name → content of some of those, name → array or value, of the caller's own; None for none.
     """
-    if rng.random() < 0.06:
+    if beside and rng.random() < 0.3:
+        _beside_lie(rng, beside[_one(rng, sorted(beside))])
+    elif rng.random() < 0.06:
         others ^= {_one(rng, ["extra", "kept", "arrays"])}
     elif arrays and rng.random() < 0.5:
         _array_lie(rng, arrays)
     else:
         _metric_lie(rng, metrics)
+
+
+SIZES = [0, -1, 5, 2**31, 2**53, 2**53 + 1, 2**62, 10**400, 0.5, True, None, "5", [5]]
+CHECKSUMS = ["", "0" * 63, "0" * 64, "g" * 64, "0" * 10**6, "\x1b[2J" * 16, 5, None, ["0"] * 64]
+
+
+def _beside_lie(rng, content):
+    """What comes beside a model is other arrays, or another checksum, size or text, or is lost."""
+    arrays = {name: array for name, array in content.items() if isinstance(array, np.ndarray)}
+    if rng.random() < 0.1:  # a record of the other kind
+        content.clear()
+        content.update({"a": 1} if arrays else {"a": np.zeros(3)})
+    elif arrays and rng.random() < 0.3:
+        name = _one(rng, ["__metadata__", *TEXTS, next(iter(arrays))])
+        kinds = [
+            np.ones(3, "S1"),
+            np.ones(3, complex),
+            np.ones(3, np.longdouble),
+            np.full(3, np.nan),
+            np.zeros(0),
+        ]
+        content[name] = _one(rng, kinds)
+    elif arrays:
+        _array_lie(rng, content)
+    else:
+        name = _one(rng, ["checksum", "bytes", "lost", *content])
+        drawn = {"checksum": CHECKSUMS, "bytes": SIZES}.get(name, [*TEXTS, any_value(rng)])
+        content[name] = _one(rng, drawn)
+        if rng.random() < 0.1:
+            del content[name]
 
 
 def _metric_lie(rng, metrics):

@@ -65,11 +65,11 @@ def train_fault(start, honest, told, asked):
 
     Args:
         start: the model that was sent.
-        honest, told: of the honest reply, and of this one.
+        honest, told: of the honest reply, and of this one; a fourth part is the content of other records.
         asked: given (windows), batch (windows of a step), epochs, most_s (seconds that the client can have
             taken), is_free (whether it takes as many steps as its method likes).
     """
-    (arrays, metrics, records), honest_metrics = told, honest[1]
+    (arrays, metrics, records, *beside), honest_metrics = told, honest[1]
     if records != honest[2] or not metrics.keys() >= honest_metrics.keys() - {"work"}:
         return "something is missing, or more than asked for"
     windows = metrics["num-examples"]
@@ -87,8 +87,38 @@ def train_fault(start, honest, told, asked):
         return f"weight: {metrics['weight']!r:.50}"
     if not is_whole(metrics.get("norm_bit", 0), 0, 1):
         return f"clipped: {metrics['norm_bit']!r:.50}"
+    if beside and (fault := beside_fault(honest[3], beside[0])):
+        return fault
     most_windows = metrics["steps"] * asked["batch"] if asked["is_free"] else windows * asked["epochs"]
     return array_fault(start, honest[0], arrays, metrics["steps"], most_windows)
+
+
+SHARES = {"m", "u"}  # of methods that send some
+
+
+def beside_fault(honest, told):
+    """Look at what comes beside a model: extra arrays, a memory that goes into a file, or a version of it.
+
+    A memory's form is its client's own affair, which gets it back and nobody else.
+    """
+    if "extra" in told and (fault := array_fault(None, honest["extra"], told["extra"], 0, 0)):
+        return f"extra: {fault}"
+    for name in SHARES & told.get("extra", {}).keys():
+        if not ((told["extra"][name] >= 0) & (told["extra"][name] <= 1)).all():
+            return f"extra: {name} is no share"
+    for name, array in told.get("memory", {}).items():
+        if name == "__metadata__" or array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            return f"memory: {name!r:.50} of {array.dtype}"
+        if not np.isfinite(array).all():
+            return f"memory: {name!r:.50} is not finite"
+    if "kept" not in told:
+        return None
+    checksum, size, lost = (told["kept"].get(name, "") for name in ("checksum", "bytes", "lost"))
+    if type(checksum) is not str or len(checksum) != 64 or checksum.strip("0123456789abcdef"):
+        return f"checksum: {checksum!r:.50}"
+    if not is_whole(size, 0, 2**53) or type(lost) is not str:
+        return f"size: {size!r:.50}, lost: {lost!r:.50}"
+    return None
 
 
 def evaluate_fault(honest, told):

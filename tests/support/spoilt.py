@@ -16,6 +16,7 @@ import numpy as np
 from leaf_servers import host_of
 from lies import TEXTS, any_value, places
 
+from fedge.client_app import app as client_app
 from fedge.config import engines
 from fedge.edge import orders
 from fedge.edge.engine import EdgeEngine
@@ -39,10 +40,11 @@ class Direct:
     Attributes:
         orders: that the liar was asked in this run, in order.
         refused: places of those of its answers that did not count.
+        whys: and why not.
     """
 
     def __init__(self, hosts, act):
-        self.hosts, self.act, self.orders, self.refused = hosts, act, [], []
+        self.hosts, self.act, self.orders, self.refused, self.whys = hosts, act, [], [], []
 
     def hellos(self):
         return {leaf: host.hello() for leaf, host in enumerate(self.hosts)}
@@ -107,6 +109,7 @@ class _Noting(EdgeEngine):
         def noting(leaf, clients, error):
             if leaf == LIAR:
                 gate.refused.append(len(gate.orders) - 1)
+                gate.whys.append(str(error))
             note(leaf, clients, error)
 
         port._note_failed = noting
@@ -116,9 +119,9 @@ class _Noting(EdgeEngine):
 class Study:
     """Small runs of one kind each, whose leaf servers stay from run to run."""
 
-    def __init__(self, folder, config):
+    def __init__(self, folder, config, app=client_app):
         self.config = {**config, "runs-dir": str(folder / "runs")}
-        self.hosts = [host_of(folder, leaf) for leaf in range(LEAVES)]
+        self.hosts = [host_of(folder, leaf, app) for leaf in range(LEAVES)]
 
     def carry_out(self, changes, act):
         """Carry out a run; return its outcome, its gate, and what the terminal showed."""

@@ -11,6 +11,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.evaluate import OWN, differences, evaluate_messages, evaluate_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.schema import (
@@ -27,6 +28,7 @@ from fedge.exchange.schema import (
 )
 from fedge.exchange.train import TrainReply, train_messages, train_reply
 from fedge.states.averaging import weighted_mean
+from fedge.states.named import form_of
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult
 
@@ -137,6 +139,26 @@ def test_each_rule_by_hand(changes, telling):
         check(**changes)
     assert str(caught.value) == f"rejected: {telling}"
     assert caught.value.failure.kind == f"rejected: {telling.split(' (')[0]}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fits"),
+    [("m", 0.5, True), ("m", 0.0, True), ("m", 1.1, False), ("m", -1e-9, False), ("v/w", -3.0, True),
+     ("v/norm.running_var", 0.0, True), ("v/norm.running_var", -1e-6, False),
+     ("d/norm.running_var", -1.0, True)],
+)  # fmt: skip
+def test_numbers_beside_a_model_are_in_the_ranges_that_its_method_names(name, value, fits):
+    """A share, a model and a difference of models."""
+    arrays = {n: np.array([0.5]) for n in ("m", "v/w", "v/norm.running_var", "d/norm.running_var")}
+    form = ReplyForm(tuple(MODEL), form_of(arrays), within={"m": (0.0, 1.0)}, beside_models=frozenset({"v"}))
+    extra = {**arrays, name: np.array([value])}
+    sent = TrainReply(reply(), 5, 4, 0.5, 1.0, uplink_bytes=0, extra=extra)
+    if fits:
+        check_train(sent, replace(TASK, form=form))
+        return
+    with pytest.raises(ReplyRejected) as refused:
+        check_train(sent, replace(TASK, form=form))
+    assert refused.value.failure.kind == "rejected: beside out of range"
 
 
 @pytest.mark.parametrize("name", ["samples", "steps", "loss", "seconds"])
