@@ -219,7 +219,7 @@ CHECKSUMS = ["", "0" * 63, "0" * 64, "g" * 64, "0" * 10**6, "\x1b[2J" * 16, 5, N
 
 
 def _beside_lie(rng, content):
-    """What comes beside a model is other arrays, or another checksum, size or text, or is lost."""
+    """Arrays beside a model are others; a checksum, a size or a text is another, or is lost."""
     arrays = {name: array for name, array in content.items() if isinstance(array, np.ndarray)}
     if rng.random() < 0.1:  # a record of the other kind
         content.clear()
