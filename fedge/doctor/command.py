@@ -25,11 +25,11 @@ from fedge.doctor.findings import (
     of_machine,
 )
 from fedge.doctor.gpus import gpus
-from fedge.doctor.machine import this_machine
 from fedge.doctor.shares import Shares, shares_of
 from fedge.engine.federation import Federation
 from fedge.launch.project import Project
 from fedge.process import exits
+from fedge.process.machine import this_machine
 
 _SIGNS = {WELL: " ", TRAP: "!", BROKEN: "✗"}
 _NAME = "this-machine"

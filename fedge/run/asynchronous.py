@@ -217,7 +217,7 @@ class AsynchronousSteps(Steps):
         aside = Aside(plan.shared)
         if plan.shared.in_one_process:
             at_once = 3 * config.asynchrony.concurrency + 64  # versions, results, and rules' state
-            above = config.transfer.spill_above_mb * 1e6
+            above = config.transfer.spill_above_bytes
             plan.shared.prepare(above, initial.nbytes, at_once * initial.nbytes)
             engine.put_aside_by(aside.reply)
         return aside

@@ -1,5 +1,7 @@
 """Parts of a run, made from its configuration: model, leaves, cloud, strategy, shared files."""
 
+import logging
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +41,7 @@ from fedge.leaf.server import Server
 from fedge.leaf.turns import Turns
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
+from fedge.process.machine import fits_in_memory
 from fedge.rounds.common_test import CommonTest
 from fedge.rounds.hooks import Hooks
 from fedge.rounds.port import PortMaker
@@ -61,6 +64,8 @@ from fedge.training.start import drawn_network, first_state
 _NOBODY = Hooks()
 Truth = Callable[[int], Sequence[int]]
 AlgorithmMaker = Callable[[State, Sequence[str]], "LeafAlgorithm | None"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ def build_strategy(
     leaves = make_leaves(
         config, dealt, clients_per_leaf, state, trainable, variance_names(model), algorithm_maker(plan)
     )
-    prepare_sharing(plan, clients, leaves)
+    prepare_sharing(plan, clients, leaves, by_memory=config.transfer.spills_by_memory)
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
@@ -382,11 +387,20 @@ def round_contexts(plan: RunPlan) -> Callable[[int, int], RoundContext]:
     return round_context
 
 
-def prepare_sharing(plan: RunPlan, clients: Clients, leaves: Sequence[Leaf]) -> None:
+def prepare_sharing(
+    plan: RunPlan, clients: Clients, leaves: Sequence[Leaf], by_memory: bool = False
+) -> None:
     """Decide whether large states go through files.
 
     Control variates are two per leaf and one per client (and one that is about to take another's place);
-    with SCAFFOLD on two levels also its correction, and twice the sum of control and correction.
+    with SCAFFOLD on two levels also its correction, and twice the sum of control and correction. They last
+    as long as the run, so with them files are used in any case.
+
+    Args:
+        plan: of the run.
+        clients: of the run.
+        leaves: at this server.
+        by_memory: whether models stay in memory that is free, where server and clients are one process.
     """
     if not clients.any_shares:
         plan.shared.close()
@@ -398,9 +412,13 @@ def prepare_sharing(plan: RunPlan, clients: Clients, leaves: Sequence[Leaf]) -> 
     controls = 2 if config.scaffold.levels == 1 else 5
     own_controls = (len(clients) + 1) * control_bytes // len(leaves)
     round_bytes = models * model_bytes + controls * control_bytes + own_controls
-    transfer = config.transfer
-    above_mb = transfer.spill_above_mb if plan.shared.in_one_process else transfer.share_above_mb
-    plan.shared.prepare(above_mb * 1e6, model_bytes, round_bytes)
+    above = config.transfer.share_above_mb * 1e6
+    if plan.shared.in_one_process:
+        above = config.transfer.spill_above_bytes
+        if by_memory and not control_bytes and model_bytes > above and fits_in_memory(round_bytes):
+            logger.info("a round's models need %.0f MB; they stay in memory", round_bytes / 1e6)
+            above = math.inf
+    plan.shared.prepare(above, model_bytes, round_bytes)
 
 
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from fedge.config.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
 from fedge.process import exits
+from fedge.process.machine import share_memory
 from fedge.records.manifest import read_manifest
 from fedge.records.status import read_status
 from fedge.states.checkpoint import FOLDER, remove_all
@@ -98,7 +99,7 @@ class RunPool:
         """Carry out the runs; yields each as it ends."""
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self.jobs:
-                job = _Job(self._context, self._waiting.popleft(), self._workers)
+                job = _Job(self._context, self._waiting.popleft(), self._workers, self.jobs)
                 self._running[job.process.sentinel] = job
             for sentinel in wait(list(self._running)):
                 assert isinstance(sentinel, int)
@@ -145,8 +146,9 @@ class _Job:
         context: "ForkServerContext | SpawnContext",
         standing: RunStanding,
         workers: int,
+        jobs: int,
     ) -> None:
-        """Start it."""
+        """Start it, one of `jobs` at a time."""
         run = standing.run
         if standing.action == "again":
             shutil.rmtree(run.folder)
@@ -156,7 +158,7 @@ class _Job:
         log = run.folder.with_name("sweep.log")
         self.process = context.Process(
             target=_carry_out,
-            args=(standing.run_config, run.supernodes, workers, str(log), other_end),
+            args=(standing.run_config, run.supernodes, workers, jobs, str(log), other_end),
             name=run.name,
             daemon=True,  # ended when we end, in any case
         )
@@ -203,10 +205,11 @@ def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = 
 
 
 def _carry_out(
-    run_config: dict[str, Scalar], supernodes: int, workers: int, log: str, lifeline: Connection
+    run_config: dict[str, Scalar], supernodes: int, workers: int, jobs: int, log: str, lifeline: Connection
 ) -> None:
     """Do the work of a run's process; its exit code is the run's."""
     _leave_the_terminal(Path(log))
+    share_memory(jobs)
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
     from fedge.launch.simulate import run_in_process  # torch: here, not in the process of the command
 

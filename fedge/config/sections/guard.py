@@ -57,6 +57,9 @@ class GuardConfig(Section):
             )
 
 
+_LARGE_BYTES = 50e6
+
+
 @dataclass(frozen=True)
 class TransferConfig(Section):
     """How models travel between server and clients that are other processes, and where they lie in one."""
@@ -67,12 +70,24 @@ class TransferConfig(Section):
         "models larger than this (10^6 bytes) go through files that all processes map, not in messages",
         minimum=0.0,
     )
-    spill_above_mb: float = option(
-        50.0,
+    spill_above_mb: float | str = option(
+        "auto",
         "in one process: models larger than this (10^6 bytes), and their control variates, lie in files of "
-        "the run folder while nobody works on them, not in memory",
+        'the run folder while nobody works on them, not in memory; "auto" is 50, and no limit for a round '
+        "without control variates whose models fit into free memory 2.5 times",
         minimum=0.0,
+        words=("auto",),
     )
+
+    @property
+    def spills_by_memory(self) -> bool:
+        """Whether free memory decides where models lie."""
+        return self.spill_above_mb == "auto"
+
+    @property
+    def spill_above_bytes(self) -> float:
+        """Bytes above which a model lies in files, where free memory does not decide otherwise."""
+        return _LARGE_BYTES if isinstance(self.spill_above_mb, str) else self.spill_above_mb * 1e6
 
 
 BEST = "best"  # models, by the validation score

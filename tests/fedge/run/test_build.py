@@ -1,14 +1,17 @@
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_runs import small_config
+from small_runs import carry_out, small_config
 
 from fedge.client_app import app
 from fedge.config.option import ConfigError
+from fedge.config.sections import guard
 from fedge.data.prepared import DataShape, write_client_data
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
+from fedge.process import machine
 from fedge.run.build import RunPlan, build_strategy
 from fedge.run.prepare import deal_data, prepare
 from fedge.states.shared import SharedStates
@@ -58,3 +61,27 @@ def test_the_initial_model_follows_from_the_seed(tmp_path):
 def test_windows_too_small_for_the_model_are_one_line(tmp_path):
     with pytest.raises(ConfigError, match=re.escape("train.model: ")):
         built(tmp_path, DataShape((2, 1), 2), train__model="cnn-pool")
+
+
+@pytest.mark.parametrize(
+    ("changes", "free_mib", "said"),
+    [
+        ({}, 1000.0, "they stay in memory"),
+        ({}, 0.0, "models go through files"),
+        ({"scaffold.enabled": True}, 1000.0, "models go through files"),
+        ({"transfer.spill-above-mb": 0.0}, 1000.0, "models go through files"),
+        ({"transfer.spill-above-mb": 50.0}, 1000.0, None),
+    ],
+)
+def test_free_memory_decides_where_large_models_lie(tmp_path, monkeypatch, changes, free_mib, said):
+    """By default, in one process, without control variates; no bit depends on it."""
+    config = small_config(tmp_path, scaffold__enabled=False)
+    here = carry_out({**config, **{k: v for k, v in changes.items() if "scaffold" in k}}, "small")
+    monkeypatch.setattr(guard, "_LARGE_BYTES", 0.0)
+    found = replace(machine.this_machine(), available_mib=free_mib)
+    monkeypatch.setattr(machine, "this_machine", lambda: found)
+    assert carry_out({**config, **changes}, "large") == here
+    log = (tmp_path / "runs" / "large" / "run.log").read_text()
+    assert ("a round's models need" in log, "models go through files" in log) == (
+        said == "they stay in memory", said == "models go through files",
+    )  # fmt: skip

@@ -1,10 +1,12 @@
 """Limits of cgroups of either version, from files as the kernel has them."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from fedge.doctor.machine import limits, this_machine
+from fedge.process import machine
+from fedge.process.machine import limits, this_machine
 
 
 def write(folder, **files):
@@ -53,3 +55,13 @@ def test_no_limit_and_odd_files_limit_nothing(words, tmp_path):
     (tmp_path / "cgroup" / "cpu").mkdir()
     (tmp_path / "cgroup" / "cpu" / "cpu.cfs_quota_us").write_text("-1")
     assert limits(tmp_path / "cgroup", tmp_path / "nothing") == (None, None, None)
+
+
+def test_what_fits_into_free_memory(monkeypatch):
+    """100 MiB are free: 40 MiB fit two and a half times, for one of two runs 20 MiB."""
+    found = replace(machine.this_machine(), available_mib=100.0)
+    monkeypatch.setattr(machine, "this_machine", lambda: found)
+    monkeypatch.setattr(machine._Beside, "runs", 1)
+    assert [machine.fits_in_memory(mib * 2**20) for mib in (40, 40.1)] == [True, False]
+    machine.share_memory(2)
+    assert [machine.fits_in_memory(mib * 2**20) for mib in (20, 20.1)] == [True, False]

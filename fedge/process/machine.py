@@ -13,6 +13,7 @@ from fedge.process.threads import available_cores
 _MIB = 2**20
 _NO_LIMIT = 2**60  # bytes; a cgroup of version 1 without a limit says a number like it
 _SHM = Path("/dev/shm")
+_TIMES = 2.5  # estimates of 13 and 21 models took 18 at most (docs/memory.md); others take memory, too
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,22 @@ def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
         said.append(f"{limit:,.0f} MiB")
     shm = shutil.disk_usage(_SHM).free / _MIB if _SHM.is_dir() else None
     return Machine(os.cpu_count() or 1, cores, total, available, ", ".join(said), shm, _open_files())
+
+
+class _Beside:
+    """Other runs of one list that may be at work at the same time."""
+
+    runs = 1
+
+
+def share_memory(runs: int) -> None:
+    """Let this process count on one part of the free memory among `runs` of its kind."""
+    _Beside.runs = runs
+
+
+def fits_in_memory(num_bytes: float) -> bool:
+    """Whether this process's part of the memory that is free now holds `num_bytes` two and a half times."""
+    return num_bytes * _TIMES * _Beside.runs <= this_machine().available_mib * _MIB
 
 
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
