@@ -387,9 +387,7 @@ def round_contexts(plan: RunPlan) -> Callable[[int, int], RoundContext]:
     return round_context
 
 
-def prepare_sharing(
-    plan: RunPlan, clients: Clients, leaves: Sequence[Leaf], by_memory: bool = False
-) -> None:
+def prepare_sharing(plan: RunPlan, clients: Clients, leaves: Sequence[Leaf], by_memory: bool = False) -> None:
     """Decide whether large states go through files.
 
     Control variates are two per leaf and one per client (and one that is about to take another's place);
