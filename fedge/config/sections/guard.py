@@ -75,9 +75,8 @@ class TransferConfig(Section):
         "in one process: models larger than this (10^6 bytes), and their control variates, lie in files of "
         'the run folder while nobody works on them, not in memory; "auto" is 50, and no limit for a round '
         "without control variates whose models fit into free memory 2.5 times",
-        minimum=0.0,
-        words=("auto",),
-    )
+        minimum=0.0, words=("auto",), kind=float,
+    )  # fmt: skip
 
     @property
     def spills_by_memory(self) -> bool:
