@@ -68,7 +68,7 @@ def _by_numpy(version: tuple[int, int], rest: bytes) -> Header:
 
 
 def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
-    """Array whose header has been read, in its own memory.
+    """Array of a header's shape and dtype, in its own memory.
 
     Raises:
         ValueError: the stream ends before the array does.
@@ -86,7 +86,7 @@ def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
 
 
 def map_array(path: Path) -> NDArray[Any]:
-    """Array of a file, mapped read-only; a plain one, since np.memmap repeats its bookkeeping at each slice.
+    """Array of a file, of its shape and dtype, mapped read-only; plain: np.memmap has a cost at each slice.
 
     Raises:
         OSError: the file is not there.

@@ -1,9 +1,9 @@
-"""A client's algorithm: a method's declarations for each tier, and the objects that Fedge gives it.
+"""A client's algorithm: a method's declarations for each tier, and the objects given to it.
 
-`algorithm` has the client's part, `leaf_part` its leaf's, `client` the client's toolbox,
-`descent` the step with methods' changes, `memory` a client's memory, `trial` the forms of all
-that a method sends and keeps, found before the first round. Methods stand in `fedge.methods`, or in files of
-the user's own (docs/own-method.md).
+`algorithm` has the client's part, `leaf_part` its leaf's, `client` the client's toolbox, `descent` the step
+with methods' changes, `memory` a client's memory, `trial` the forms of a method's messages and states,
+determined before the first round. Methods stand in `fedge.methods`, or in files of the user's own
+(docs/own-method.md).
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

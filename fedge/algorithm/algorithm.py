@@ -23,7 +23,7 @@ class Sent:
 
     Attributes:
         fit: the model, whole; its loss goes into the tables.
-        only: names of the model's entries that travel; None for all. The others stay the leaf's.
+        only: names of the transmitted model entries; None for all. The others stay the leaf's.
         weight: in the leaf's means, above 0 and at most the client's windows; None for its windows.
         arrays: further ones by name: arrays, states or numbers, sent as floating point.
     """
@@ -35,19 +35,20 @@ class Sent:
 
 
 class Algorithm:
-    """A client's algorithm; derive from it and write `train`.
+    """A client's algorithm; derive a class and write `train`.
 
     One object serves all clients of a process, one after the other: the state of one of them goes into
     ``client.memory``, never into the object. Its constructor takes the arguments of `train.algorithm-args`.
 
     Attributes:
         leaf: class of the leaf part; None for a mean.
-        corrected: whether it adds SCAFFOLD's ``client.correction``; else `scaffold.enabled` is refused.
-        reads: keys of a strategy's config record that it reads from ``client.config``.
-        within: name of what it sends beside the model → least and most of its numbers. Others' replies that
-            are outside do not count: what its leaf part could not stand belongs here.
-        beside_models: names of states that it sends beside the model, and that are models themselves: no
-            variance of theirs may be negative.
+        corrected: whether the algorithm adds SCAFFOLD's ``client.correction``; else `scaffold.enabled` is
+            refused.
+        reads: keys of a strategy's config record read from ``client.config``.
+        within: name of an array sent beside the model → least and most allowed number; replies outside the
+            range do not count. List here the values its leaf part could not handle.
+        beside_models: names of states sent beside the model and being models themselves, without negative
+            variances.
     """
 
     leaf: ClassVar[type[LeafPart] | None] = None
@@ -57,7 +58,7 @@ class Algorithm:
     beside_models: ClassVar[frozenset[str]] = frozenset()
 
     def start(self, client: Client) -> Memory:
-        """Memory of a client that has none yet: arrays, states and numbers by name; none by default."""
+        """Initial memory of a client: arrays, states and numbers by name; none by default."""
         return {}
 
     def train(self, client: Client) -> Fit | Sent:
@@ -65,11 +66,12 @@ class Algorithm:
         raise NotImplementedError
 
     def models(self, client: Client) -> Mapping[str, State]:
-        """Models that the client is evaluated with beside the served one, ``client.received``, by name."""
+        """Further models for the client's evaluation beside the served one, ``client.received``, by name."""
         return {}
 
     def unseen(self, client: Client) -> Mapping[str, State]:
-        """The same of an unseen client, which has trained nothing; it may adapt on its training windows."""
+        """The same of an unseen client, which has trained nothing; the client may adapt on its training
+        windows."""
         return {}
 
 

@@ -80,7 +80,7 @@ class Client:
 
     @property
     def windows(self) -> int:
-        """Training windows: the client's weight in means, unless it says otherwise."""
+        """Training windows: the client's weight in means, unless set otherwise."""
         return len(self.y)
 
     @property
@@ -105,7 +105,7 @@ class Client:
         return [name for name, p in self.network.named_parameters() if p.requires_grad]
 
     def stream(self, name: str = "") -> torch.Generator:
-        """A random stream of this client in this leaf round; it goes on from call to call.
+        """A random stream of this client in this leaf round; the stream continues from call to call.
 
         Args:
             name: "" for the order of windows as without any algorithm, any other for a stream of its own.
@@ -147,12 +147,12 @@ class Client:
             steps: optimiser steps in place of epochs; by default `train.local-steps`.
             pull: (μ, weights) or several: μ (w − weights) is added to every gradient, after clipping.
             correction: added to every gradient, after clipping; name → array.
-            only: parameters that train, by name; the others stay.
+            only: trainable parameters, by name; the others stay.
             loss: (network, x, y) → scalar in place of the run's loss.
-            penalty: (network, x, y) → scalar that is added to the loss.
+            penalty: (network, x, y) → scalar added to the loss.
             after: called after every step with the `Trainer`.
-            stream: name of the random stream that orders the windows.
-            **changed: settings of local training that differ: epochs, lr, momentum, weight_decay, …
+            stream: name of the random stream for the order of the windows.
+            **changed: changed settings of local training: epochs, lr, momentum, weight_decay, …
 
         Raises:
             ValueError: names or values do not fit.
@@ -175,18 +175,18 @@ class Client:
         return found
 
     def _changed(self, steps: int | None, changed: Mapping[str, Any]) -> LocalTraining:
-        """Settings with a method's changes; epochs that it sets go before those of the options."""
+        """Settings with a method's changes; its epochs take precedence over the options'."""
         if steps is None and "epochs" not in changed:
             return replace(self.settings, **changed) if changed else self.settings
         return replace(self.settings, **{"steps": steps or 0, **changed})
 
     def trainer(self, start: State, *, only: Sequence[str] | None = None, **changed: Any) -> Trainer:
-        """A network of its own that is trained step by step, for methods that train several at once.
+        """A separate network trained step by step, for methods with several networks.
 
         Args:
             start: weights to begin with.
-            only: parameters that train, by name; the others are frozen.
-            **changed: settings of local training that differ.
+            only: trainable parameters, by name; the others are frozen.
+            **changed: changed settings of local training.
         """
         network = self.network_with(start).train()
         draws = None if self.draws is None else OwnDraws(self.draws)
@@ -200,7 +200,7 @@ class Client:
 
         Args:
             epochs: passes over the windows; by default as the options say.
-            stream: name of the random stream that orders them.
+            stream: name of the random stream for their order.
         """
         settings = self._changed(None, {} if epochs is None else {"epochs": epochs})
         for steps in settings.passes(self.windows):
@@ -221,19 +221,19 @@ class Client:
         return network.eval()
 
     def features(self, network: nn.Module) -> Features:
-        """Inputs of a network's head, for every batch that passes through it from now on."""
+        """Inputs of a network's head, for every later batch."""
         return Features(network)
 
 
 class Features:
-    """Inputs of a network's head: of the batch that went through it last.
+    """Inputs of a network's head: of the last batch.
 
     Attributes:
-        last: (B, F), with the gradient that it had; None before the first batch.
+        last: (B, F), with its gradient; None before the first batch.
     """
 
     def __init__(self, network: nn.Module) -> None:
-        """Look at every batch that passes through `network`, until `close`."""
+        """Record every batch of `network`, until `close`."""
         layer = head_names(network)[0].rpartition(".")[0]
         self._network = network
         self.last: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Local training with the changes that methods make: loss, pulls, trained parameters, calls after steps.
+"""Local training with methods' changes: loss, pulls, trained parameters, calls after steps.
 
 The step is that of `fedge.training.sgd`, with pulls after the correction: g ← g + Σ_j μ_j (w − w_j).
 """
@@ -47,8 +47,8 @@ class Changes:
 
     Attributes:
         pulls: (μ_j, w_j): strengths, at least 0, and weights by name; parameters that w_j lacks are free.
-        correction: added to every gradient, one array per parameter that trains.
-        only: names of the parameters that train; None for all that do anyway.
+        correction: added to every gradient, one array per trainable parameter.
+        only: names of the trainable parameters; None for all trainable ones.
         loss: in place of the run's.
         penalty: added to the loss.
         after: called after every step with the `Trainer`.
@@ -70,17 +70,17 @@ class Changes:
 
 
 class Trainer(Sgd):
-    """A network that is trained step by step.
+    """A network trained step by step.
 
     Attributes:
-        names, weights: of the parameters that train, in one order; the weights may be changed in place.
+        names, weights: of the trainable parameters, in one order; the weights may be changed in place.
         steps: taken.
     """
 
     def __init__(
         self, network: nn.Module, settings: LocalTraining, changes: Changes, draws: OwnDraws | None = None
     ) -> None:
-        """Train `network` from the weights that it has: those of its parameters that are not frozen."""
+        """Train `network` from its present weights: its parameters that are not frozen."""
         super().__init__(network, settings, _restricted(network, changes.correction), draws)
         self._changes = changes
         self.pull_to(*changes.pulls)
@@ -104,13 +104,13 @@ class Trainer(Sgd):
         return loss
 
     def move(self, gradients: Sequence[Tensor]) -> None:
-        """One update of the weights from gradients of their shapes, with all that options and pulls add."""
+        """One update of the weights from gradients of their shapes, with the terms of options and pulls."""
         with torch.no_grad():
             self.optimizer.move(self._corrected(tuple(gradients)))
         self.steps += 1
 
     def state(self) -> State:
-        """The whole network as it is; copies.
+        """The whole network unchanged; copies.
 
         Raises:
             FloatingPointError: a weight is not finite.
@@ -140,7 +140,7 @@ def _copied(value: np.ndarray | Tensor, like: Tensor) -> Tensor:
 
 
 def _restricted(network: nn.Module, correction: State | None) -> State | None:
-    """Part of a correction for the parameters that train."""
+    """Part of a correction for the trainable parameters."""
     return None if correction is None else {name: correction[name] for name in trained(network)}
 
 
@@ -156,13 +156,13 @@ def descend(
     """Train a network on all windows, for the epochs or the steps of its settings.
 
     Args:
-        network: with the weights to start from; it is left in training mode with the new ones.
+        network: with the weights to start from; the network is left in training mode with the new ones.
         x: (N, …), any device.
         y: (N, …).
         settings: of the run, with its number of epochs or steps.
         generator: one permutation per pass.
         changes: of the method.
-        draws: for a model that draws in training.
+        draws: for a model with random draws in training.
 
     Raises:
         ValueError: there is no window, or names do not fit.
@@ -189,10 +189,10 @@ def descend(
 
 @contextmanager
 def frozen_but(network: nn.Module, only: Sequence[str] | None) -> Iterator[None]:
-    """Let no parameters but those named be trained meanwhile; None lets all that do anyway.
+    """Let no parameters but those named be trained meanwhile; None: all trainable ones.
 
     Raises:
-        ValueError: a name is of no parameter that trains, or there is none.
+        ValueError: a name is not a trainable parameter, or no name is given.
     """
     named = trained(network)
     if only is None:

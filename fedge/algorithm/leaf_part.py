@@ -18,7 +18,7 @@ class Brought:
 
     Attributes:
         client: its partition id.
-        state: the model; entries that did not travel are the leaf's.
+        state: the model; entries not transmitted are the leaf's.
         weight: in means.
         arrays: sent beside the model, by name; states under "name/entry".
     """
@@ -31,16 +31,16 @@ class Brought:
 
 @dataclass
 class LeafRound:
-    """A leaf round that is being combined.
+    """A leaf round to be combined.
 
     Attributes:
-        model: with which it began.
+        model: at the start of the leaf round.
         mean: of the clients' models, weighted.
         means: of the further arrays, weighted.
-        brought: by the clients whose replies count, in order of their ids.
-        memory: of the leaf part, which may change it; names, shapes and dtypes stay.
-        parameters: names of the entries that train.
-        clients: that train under the leaf, whether or not they took part.
+        brought: by the clients with accepted replies, in order of their ids.
+        memory: of the leaf part, may be changed; names, shapes and dtypes stay.
+        parameters: names of the trainable entries.
+        clients: training clients of the leaf, with or without a reply.
         lr: step size of the round.
     """
 
@@ -55,9 +55,9 @@ class LeafRound:
 
 
 class LeafPart:
-    """Leaf side of a method, beside Fedge's means; every part of it can be left as it is.
+    """Leaf side of a method, beside Fedge's means; all its methods have defaults.
 
-    It is made with those arguments of `train.algorithm-args` that its constructor takes.
+    The constructor gets those arguments of `train.algorithm-args` in its signature.
     """
 
     def start(self, model: State) -> Memory:
@@ -65,24 +65,24 @@ class LeafPart:
         return {}
 
     def send(self, memory: Memory) -> Mapping[str, Value]:
-        """Arrays, states or numbers that go to clients beside the model, by name; none by default."""
+        """Arrays, states or numbers sent to clients beside the model, by name; none by default."""
         return {}
 
     def combine(self, leaf: LeafRound) -> State:
-        """The leaf's new model; by default the mean. Needs `leaf.strategy` to be fedavg if it is written."""
+        """The leaf's new model; by default the mean. If overridden, `leaf.strategy` must be fedavg."""
         return leaf.mean
 
     @classmethod
     def combines(cls) -> bool:
-        """Whether it makes the leaf's model itself."""
+        """Whether the part makes the leaf's model itself."""
         return cls.combine is not LeafPart.combine
 
     @classmethod
     def decides_by(cls) -> Quantity:
-        """Mark of the quantities that the leaf's model is made from."""
+        """Mark of the quantities behind the leaf's model."""
         return SINGLE_MODELS if cls.combines() else MODELS
 
 
 def plain_mean(states: Sequence[Mapping[str, np.ndarray]]) -> State:
-    """Mean of K states that count alike; sums in float64 in the order given."""
+    """Mean of K states with equal weights; sums in float64 in the order given."""
     return weighted_mean(states, [1.0] * len(states))

@@ -19,7 +19,7 @@ def algorithm_of(config: TrainConfig) -> Algorithm:
     """The algorithm of a run's clients.
 
     Raises:
-        ConfigError: it cannot be imported or made, or is none.
+        ConfigError: the class cannot be imported or constructed, or is not an algorithm.
     """
     return _made(config.algorithm, config.algorithm_args, ALGORITHMS.load(config.algorithm))
 
@@ -49,10 +49,10 @@ def _made(name: str, arguments: str, code: Any) -> Algorithm:
 
 
 def leaf_part_of(config: TrainConfig) -> LeafPart:
-    """A fresh leaf part of a run's algorithm; one that does nothing where the method has none.
+    """A fresh leaf part of a run's algorithm; an empty one for methods without.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: construction fails.
     """
     part = type(algorithm_of(config)).leaf or LeafPart
     given = {k: v for k, v in _keywords(config.algorithm_args).items() if _takes(part, k)}

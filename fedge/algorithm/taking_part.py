@@ -26,7 +26,7 @@ class TakenPart:
     """Result of a client's leaf round.
 
     Attributes:
-        sent: the entries of the model that travel.
+        sent: the transmitted entries of the model.
         loss: of training.
         steps: that the client took, for any model.
         weight: in means; None for the client's windows.
@@ -60,10 +60,10 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
     Args:
         algorithm: of the run.
         client: its memory is set here.
-        kept: its memory so far; None where it has none yet.
+        kept: its memory so far; None before the first.
 
     Raises:
-        TypeError, ValueError: the algorithm returns or keeps something else than it may.
+        TypeError, ValueError: the algorithm returns or keeps values of another form.
         FloatingPointError: something is not finite.
     """
     with torch_threads(client.settings.threads):
@@ -93,13 +93,13 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
 def own_models(
     algorithm: Algorithm, client: Client, kept: Memory | None, unseen: bool = False
 ) -> dict[str, State]:
-    """The models that a client is evaluated with beside the served one, by name, in order.
+    """The further models of a client's evaluation beside the served one, by name, in order.
 
     Args:
         algorithm: of the run.
         client: its memory is set here; `received` is its served model.
         kept: its memory; None where it has none.
-        unseen: it has trained nothing.
+        unseen: the client has not trained.
 
     Raises:
         TypeError, ValueError: a model is none of the run's.
@@ -119,19 +119,19 @@ def own_models(
 
 
 def begin_memory(algorithm: Algorithm, client: Client, kept: Memory | None) -> State:
-    """Give a client its memory, made by the algorithm where it has none; returns it packed."""
+    """The client's memory, created by the algorithm if absent; returns it packed."""
     before = packed(algorithm.start(client) if kept is None else kept, "memory")
     client.memory = unpacked(before)
     return before
 
 
 def _floating(name: str, array: np.ndarray) -> np.ndarray:
-    """An array that is sent beside the model: float32 as it is, all others as float64."""
+    """An array sent beside the model: float32 as it is, all others as float64."""
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
 def _travelling(sent: Sent, received: State) -> State:
-    """The entries of the model that a client sends, in the model's order."""
+    """The model entries sent by a client, in the model's order."""
     state = sent.fit.state
     differing = sorted(set(state) ^ set(received))
     if differing:

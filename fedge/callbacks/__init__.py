@@ -1,7 +1,8 @@
-"""Callbacks: the user's code, called during a run, which may end it: early stopping, budgets, one's own.
+"""Callbacks: the user's code, called during a run, with the option to end it: early stopping, budgets, one's
+own.
 
-`callback` has the base class and its arguments, `stopping` those that come with Fedge, `calls` calls all
-of a run and keeps their state.
+`callback` has the base class and its arguments, `stopping` the built-in ones, `calls` calls all callbacks of
+a run and keeps their state.
 
 Imports only from below: `console`, `engine` and rooms below them.
 """

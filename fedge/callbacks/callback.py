@@ -19,10 +19,10 @@ class Run:
         config: every option, flat, as ``{"train.lr": 0.05}``.
         seed: in force.
         clients_per_leaf: in the order of the leaves, unseen clients included.
-        num_rounds: global rounds that are planned.
-        rounds_done: global rounds that were done before; above 0 for a run that goes on.
+        num_rounds: planned global rounds.
+        rounds_done: completed global rounds; above 0 for a resumed run.
         score: name of the task's first score, as columns have it.
-        higher_is_better: which direction of it is better.
+        higher_is_better: which direction is better.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class LeafRound:
         global_round: 1, 2, …
         leaf_round: counted through the run.
         replies: that counted; None before it.
-        train_loss: client → mean loss of its training, of those whose reply counted.
+        train_loss: client → mean training loss, for clients with an accepted reply.
         failures: client → its first failure in this global round.
     """
 
@@ -60,7 +60,7 @@ class Round:
 
     Attributes:
         global_round: 1, 2, …
-        num_rounds: that are planned.
+        num_rounds: planned.
         numbers: its row of metrics/global_rounds.csv (docs/tables.md); empty before it.
         leaves: its rows of metrics/leaf_rounds.csv, in order.
         clients: its rows of metrics/clients.csv, in order.
@@ -81,8 +81,8 @@ class EndedRun:
 
     Attributes:
         status: "completed", "partial" (clients failed on the way) or "failed".
-        global_round: the last one that was done.
-        reason: why a callback has ended it, or why it failed; empty for one that did all rounds.
+        global_round: the last completed one.
+        reason: the reason of a callback for ending the run, or of a failure; empty after all rounds.
     """
 
     status: str
@@ -91,35 +91,34 @@ class EndedRun:
 
 
 class Callback:
-    """Base class of callbacks. Override the methods that you need; a returned reason ends the run.
+    """Base class of callbacks. Override any of the methods; a returned reason ends the run.
 
     All methods are called by the server, one after another, on either engine in the same order. Each may
     return the reason, in words, why the run is to end: it ends after the present global round, as completed,
-    with that reason in its manifest, on its terminal and in its report. An exception ends the run
-    as failed; once the cause is mended, it can be resumed.
+    with the reason in manifest, terminal and report. An exception ends the run as failed; the run can be
+    resumed once the cause is fixed.
 
-    A resumed run restores attributes that have changed since the object was made, as far
-    as they are numbers, strings, None, and lists and tables of these. An object that keeps something else
-    has `state_dict()`, which returns such a table, and `load_state_dict(table)`.
+    A resumed run restores changed attributes made of numbers, strings, None, and lists and tables of these.
+    For other state, define `state_dict()`, returning such a table, and `load_state_dict(table)`.
 
     On the virtual clock (docs/devices.md) a global round is the time from one evaluation to the next, and
     there are no leaf rounds to be told of.
     """
 
     def begin_run(self, run: Run) -> str | None:
-        """Take note that the first global round is about to begin, or the first one after a stop."""
+        """Hook before the first global round, also of a resumed run."""
 
     def begin_round(self, round_: Round) -> str | None:
-        """Take note that a global round begins."""
+        """Hook at the start of a global round."""
 
     def begin_leaf_round(self, leaf_round: LeafRound) -> str | None:
-        """Take note that all leaves' clients are about to train."""
+        """Hook before the training of all leaves' clients."""
 
     def end_leaf_round(self, leaf_round: LeafRound) -> str | None:
         """Handle the end of a leaf round, once all leaves have combined their replies."""
 
     def end_round(self, round_: Round) -> str | None:
-        """Take note of a global round that is over and measured."""
+        """Hook after a finished and measured global round."""
 
     def end_run(self, run: EndedRun) -> None:
-        """Take note that the run is over; not called where its process is ended at once."""
+        """Hook at the end of the run; not called where its process is ended at once."""

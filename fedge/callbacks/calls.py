@@ -43,11 +43,11 @@ class Callbacks(Hooks):
     """The callbacks of one run.
 
     Attributes:
-        stop: why the run is to end; None while it is to go on. The first that says so counts.
+        stop: why the run is to end; None to continue. The first reason counts.
     """
 
     def __init__(self, config: Config) -> None:
-        """Make all callbacks that `config.callbacks` names.
+        """Construct all callbacks of `config.callbacks`.
 
         Raises:
             ConfigError: one cannot be made.
@@ -116,7 +116,7 @@ class Callbacks(Hooks):
         self._call("end_run", run)
 
     def _call(self, hook: str, told: Any) -> None:
-        """Call a method of all callbacks that have it, in order.
+        """Call a method of all callbacks, in order.
 
         Raises:
             CallbackError: one raises, or returns no reason but something else.
@@ -162,7 +162,7 @@ class Callbacks(Hooks):
         return {"given": self._given, "names": names, "states": states, "stop": stop}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`; callbacks that were not there then begin anew.
+        """Restore the result of `facts`; callbacks absent from the state start afresh.
 
         Raises:
             ValueError, TypeError, LookupError: they are no such result.
@@ -182,7 +182,7 @@ def made(name: str, config: Config) -> Any:
     """The callback behind a name.
 
     Raises:
-        ConfigError: it cannot be made, or has nothing that would be called.
+        ConfigError: construction fails, or the object has no callback method.
     """
     arguments = callback_arguments(name, config.callbacks_args)
     code = CALLBACKS.load(name)
@@ -201,7 +201,7 @@ def made(name: str, config: Config) -> Any:
 
 
 def refuse_other_columns(callback: Any, config: Config) -> None:
-    """Raise ConfigError when a callback watches a column that global rounds of a run do not have."""
+    """Raise ConfigError when a callback watches a column missing from global rounds."""
     if hasattr(callback, "refuse_other_columns"):
         columns = tables_of(task_of(config.train)).rounds.columns
         callback.refuse_other_columns([column.name for column in columns if column.kind != TEXT])
@@ -219,7 +219,7 @@ def _rows(table: Table, rows: Sequence[Any]) -> tuple[Row, ...]:
 
 
 def _kept(callback: Any) -> dict[str, Any]:
-    """The attributes that JSON can hold, as it gives them back."""
+    """The JSON-serialisable attributes, as decoded from JSON."""
     found = {}
     for name, value in getattr(callback, "__dict__", {}).items():
         try:
@@ -263,7 +263,7 @@ def _put_back(name: str, callback: Any, state: Any) -> None:
 
 
 def _place(error: Exception) -> str:
-    """Place in the user's code that raised: " (file, line n)"."""
+    """Position of an error in the user's code: " (file, line n)"."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1] if frames else None
     return "" if last is None or last.filename == __file__ else f" ({last.filename}, line {last.lineno})"

@@ -1,4 +1,4 @@
-"""Callbacks that end a run: nothing gets better any more, or a budget is spent."""
+"""Callbacks for ending a run: nothing gets better any more, or a budget is spent."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class EarlyStopping(Callback):
 
         Args:
             metric: the column; "validation" for the mean validation score of served models, by the task's
-                first score. Scores of test windows are to be looked at, not chosen by: a run that they end
+                first score. Scores of test windows are to be looked at, not chosen by: a run ended by one
                 says so.
             patience: global rounds in a row, at least 1, without a new best before the run ends.
             min_delta: by how much a new best must be better, at least 0.
@@ -100,7 +100,7 @@ class EarlyStopping(Callback):
 
     @property
     def _aloud(self) -> str:
-        """Remark on a choice that is made by test windows; empty for other columns."""
+        """Remark on a decision by test windows; empty for other columns."""
         if not self._column.startswith(_OF_TEST):
             return ""
         return f"; chosen by test windows, so its {self._column.split('_', 1)[0]} scores are no measure of it"
@@ -116,7 +116,7 @@ class Budget(Callback):
 
         Args:
             column: the column.
-            most: in its unit, above 0. The round in which it is reached is the last.
+            most: in its unit, above 0. The round of reaching the limit is the last.
 
         Raises:
             ConfigError: one of them cannot be.
@@ -164,7 +164,7 @@ class ByteBudget(Budget):
 class TimeBudget(Budget):
     """Ends a run when its global rounds have taken so many seconds of wall time.
 
-    How many rounds that are depends on the machine: two runs with this callback need not be equal.
+    The number of rounds depends on the machine: two runs with this callback need not be equal.
     """
 
     _NAME, _UNIT = "time-budget", "s"

@@ -34,7 +34,7 @@ class CloudAggregator:
         Args:
             config: when to cluster, by which method.
             setting: of the run.
-            candidate: makes the initial models 0, 1, … of a method that has models of its own.
+            candidate: makes the initial models 0, 1, … of a method with its own models.
         """
         self._config = config
         self._setting = setting
@@ -48,12 +48,12 @@ class CloudAggregator:
 
     @property
     def groups(self) -> bool:
-        """Whether it groups its children."""
+        """Whether the server groups its children."""
         return self._config.enabled
 
     @property
     def has_rule(self) -> bool:
-        """Whether it combines models otherwise than by their mean."""
+        """Whether models are combined by another rule than their mean."""
         return self._setting.rule is not None
 
     @property
@@ -68,7 +68,7 @@ class CloudAggregator:
 
     @property
     def asks_training_losses(self) -> bool:
-        """Whether clients are asked for losses on the windows that they train on."""
+        """Whether clients are asked for losses on their training windows."""
         return self._config.asks_training_losses
 
     def is_due(self, global_round: int) -> bool:
@@ -90,14 +90,14 @@ class CloudAggregator:
             self._memory.groups.forget_losses()
 
     def know_first(self, model: State) -> None:
-        """Take in the model that the run began with."""
+        """Store the run's initial model."""
         if self._memory.groups.probes_first:
             self._first = model
         if self._memory.rule is not None:
             self._memory.rule.know_first(model)
 
     def first_choice(self, leaves: int) -> "FirstChoice | None":
-        """The choice between several models that leaves have before global round 1, if they have one.
+        """The leaves' choice between several models before global round 1, if any.
 
         Args:
             leaves: how many there are.
@@ -124,7 +124,7 @@ class CloudAggregator:
         return CloudRound(setting, memory, one_start, kept, updates, self._first, began)
 
     def states(self) -> dict[str, State]:
-        """The arrays that the next cloud step needs of those before, by name."""
+        """Earlier arrays needed by the next cloud step, by name."""
         return self._memory.states()
 
     def facts(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class FirstChoice:
     questions: Questions = field(repr=False)
 
     def choose(self, answers: Answers) -> tuple[np.ndarray, list[State]]:
-        """The groups (S,) of the leaves in global round 1 and the model that each begins with.
+        """The groups (S,) of the leaves in global round 1 and each leaf's initial model.
 
         Args:
             answers: to `questions`.

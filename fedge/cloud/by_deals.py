@@ -1,4 +1,4 @@
-"""Groups that the deal test tells from chance, in the steps of a server. Shape letter: S its children."""
+"""Groups found by the deal test, in the steps of a server. Shape letter: S its children."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ class GroupsByDeals:
 
     @property
     def alone(self) -> frozenset[int]:
-        """Children that are alone, or would be after a change on trial."""
+        """Children alone now, or after a change on trial."""
         return self.dealt.alone
 
     @property
@@ -65,10 +65,10 @@ class GroupsByDeals:
         )
 
     def forget_losses(self) -> None:
-        """It keeps none."""
+        """Keeps none."""
 
     def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
-        """Take in updates from the run's first model; return those that the result rests on."""
+        """Take in updates from the run's first model; return those behind the result."""
         self.dealt.hear_updates(likeness, seed)
         return self.dealt.likeness
 

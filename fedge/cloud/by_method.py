@@ -1,4 +1,4 @@
-"""Groups that a method finds: they must last before they are in force.
+"""Groups found by a method: they must last before they are in force.
 
 Shape letter: S children of the server.
 """
@@ -35,7 +35,7 @@ class GroupsByMethod:
     """A `fedge.cloud.groups.Groups` with hysteresis and without trials.
 
     Attributes:
-        membership: groups in force, and those that are proposed.
+        membership: present and proposed groups.
     """
 
     probes_first = False
@@ -67,13 +67,13 @@ class GroupsByMethod:
         return likeness
 
     def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
-        """Questions to clients: all models to all clients where the method needs it."""
+        """Questions to clients: all models to all clients if needed by the method."""
         compared = met.models if probe is None else probe.models
         asks = met.begun.memory.needs("cross-losses")
         return all_to_all(compared) if asks else [{} for _ in compared]
 
     def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
-        """The groups in force after what the method has found.
+        """The groups in force after the method's result.
 
         Raises:
             ValueError: the signal is not finite in a leaf (the leaf is named).
@@ -88,7 +88,7 @@ class GroupsByMethod:
         return Settled(found, labels, facts, open_step.met.brought, evidence.common_start)
 
     def _grouped(self, memory: "CloudMemory", evidence: Evidence) -> Grouping:
-        """Grouping of the method, or the one in force and the reason where it must not compare."""
+        """Grouping of the method, or the present one and the reason if comparison is impossible."""
         try:
             return memory.method.group(evidence, memory.config, self.labels)
         except NotComparable as reason:
@@ -130,7 +130,7 @@ class GroupsByMethod:
     # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Arrays that the next step needs, by name."""
+        """Arrays needed by the next step, by name."""
         return {
             f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
             for at, c in enumerate(self.recent)
@@ -153,7 +153,7 @@ class GroupsByMethod:
 
 
 def _evidence(open_step: "OpenStep", answers: Answers | None) -> Evidence:
-    """Evidence that the method may use; after a probe that of the probe."""
+    """Evidence for the method; after a probe the probe's."""
     memory, probe, evidence = open_step.met.begun.memory, open_step.probe, open_step.met.evidence(answers)
     memory.since_probe = 0 if open_step.met.begun.common_start else memory.since_probe + 1
     if probe is None:

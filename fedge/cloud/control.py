@@ -1,24 +1,24 @@
-"""SCAFFOLD between servers: the correction of client drift that each leaf's clients are told.
+"""SCAFFOLD between servers: the correction of client drift sent to each leaf's clients.
 
-Here a leaf is any child of the server whose round has ended: a leaf server, or a region. The formulas are in
-`fedge.training.scaffold`. A leaf's *drift* is how far it moves from one cloud step to the next, over all leaf
+Here, a leaf is any child of the server at the end of its round: a leaf server, or a region. The formulas are
+in `fedge.training.scaffold`. A leaf's *drift* is its movement from one cloud step to the next, over all leaf
 rounds between them. After the gates of a cloud step, leaf j gets the correction u_j = d − d_j, where d is the
-mean over those leaves with which it stands together now and stood together when the drift began:
+mean over the leaves clustered with it both now and at the start of the drift:
 
 - leaves stand together if they go on with one cluster's offer of one cloud step (before the first, all do);
-  with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all leaves that do, as their
+  with several λ (`fedge.cloud.offers`) also with the same λ, and with λ = 0 all such leaves, because their
   clusters make no difference;
-- where leaves are offered mixtures of K models, all that go on with theirs stand together, and leaf j gets
-  u_j = Σ_k Π_jk d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e, which sum to zero over them, too;
+- with mixtures of K models, all leaves continuing with theirs are together, and leaf j gets u_j = Σ_k Π_jk
+  d_k − d_j with d_k = Σ_e Π_ek n_e d_e / Σ_e Π_ek n_e, with a zero sum over these leaves, too;
 - so over a cluster the corrections sum to zero under the weights of its average, and the mean of the
   cluster moves as its members' own gradients say;
-- a leaf that changes its cluster, keeps its own model (gate), is alone in its cluster, or did not train in
-  its drift starts from zero: no d_j measured from a common start is known of it;
-- leaves that come into a cluster together bring their corrections towards each other along;
-- entries that leaves keep as their own (`personal.layers`) are never corrected: they are not averaged.
+- a leaf changing its cluster, keeps its own model (gate), is alone in its cluster, or did not train in its
+  drift starts from zero: no d_j from a common start is known for it;
+- leaves entering a cluster together keep their mutual corrections;
+- personal entries (`personal.layers`) are never corrected: they are not averaged.
 
 Between cloud steps the corrections stay. In a deeper tree every server between cloud and leaves does the same
-with the servers below it, at the end of each of its rounds, and clients are told the sum along their path.
+with the servers below it, at the end of each of its rounds, and clients get the sum along their path.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -35,7 +35,7 @@ _NOBODY = -1  # the group of a leaf that stands alone
 
 
 def arrive(leaves: Sequence[Server]) -> None:
-    """See the models that the leaves bring to a cloud step, before any of them moves to another."""
+    """Record the leaves' models in a cloud step, before any leaf moves to another."""
     for leaf in leaves:
         if leaf.drift is not None:
             leaf.drift.end = leaf.model
@@ -46,8 +46,8 @@ def group_of(label: Hashable, model: State, offers: Mapping[str, Offer]) -> Hash
 
     Args:
         label: its cluster, or one word for all leaves of a family of models.
-        model: with which it goes on.
-        offers: those that it got.
+        model: for continuing.
+        offers: the received ones.
     """
     for offer in offers.values():
         if offer.model is model:
@@ -66,7 +66,7 @@ def depart(
     Args:
         leaves: in order, after `arrive`; SCAFFOLD is on two levels.
         groups: per leaf its `group_of`.
-        kept: entries that leaves keep as their own.
+        kept: leaves' personal entries.
         memberships: Π (S, K), where leaves were offered mixtures of K models.
     """
     numbers: dict[Hashable, int] = {None: _NOBODY}
@@ -81,7 +81,7 @@ def depart(
 
 
 def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[list[int]]:
-    """The sets of two or more leaves that stood together before, trained, and stand together now."""
+    """The sets of two or more trained leaves clustered together both before and now."""
     sets: dict[Hashable, list[int]] = {}
     for at, (leaf, group) in enumerate(zip(leaves, groups, strict=True)):
         assert leaf.drift is not None
@@ -93,7 +93,7 @@ def _standing_together(leaves: Sequence[Server], groups: Sequence[int]) -> list[
 def _corrections(
     leaves: Sequence[Server], kept: Collection[str], memberships: np.ndarray | None
 ) -> list[State]:
-    """u_j of leaves that stand together, worked out in parts: models may be large."""
+    """u_j of leaves clustered together, computed in parts: models may be large."""
     assert leaves[0].control is not None
     whole = leaves[0].control
     made = [{name: np.zeros_like(array) for name, array in whole.items()} for _ in leaves]

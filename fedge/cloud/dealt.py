@@ -2,12 +2,12 @@
 
     result     the deal test's result for the newest updates that all clients made of one model: round 1's, or
                a probe's, which trains the model that the run began with; it is the same model and the same
-               batches every time, so that clients whose data stay as they are make the same updates, bit by
+               batches every time, so that clients with unchanged data make the same updates, bit by
                bit, and a probe repeats only the changed parts (`fedge.clustering.deals`)
     watch      clients whose training loss jumps from one round to the next have other data than before: the
                leaves are compared at once, from a probe
-    proposals  changes towards the result, each decided by a trial of its own; besides, leaves that another
-               cluster's model serves better, and clusters that are as good for each other's clients
+    proposals  changes towards the result, each decided by a trial of its own; besides, leaves better served
+               by another cluster's model, and clusters equally good for each other's clients
                (`fedge.clustering.proposals`, `fedge.clustering.strangers`)
 
 Shape letters: S leaf servers, K clients.
@@ -53,7 +53,7 @@ class DealtGroups:
     """Clusters of leaves, and proposed changes.
 
     Attributes:
-        proposals: the groups in force, and the changes that wait.
+        proposals: the present groups, and the pending changes.
         likeness: of the newest updates from the run's first model, or None.
         tests: the result; empty before there is one.
         is_open: whether groups in force have not come to the result yet.
@@ -92,7 +92,7 @@ class DealtGroups:
 
     @property
     def alone(self) -> frozenset[int]:
-        """The leaves that are alone, or would be after a change on trial: they are judged by folds."""
+        """The leaves alone now, or after a change on trial: they are judged by folds."""
         labels = self.proposals.labels
         sizes = np.zeros(0) if labels is None else np.bincount(labels)[labels]
         single = {int(k) for k in np.flatnonzero(sizes == 1)}
@@ -103,7 +103,7 @@ class DealtGroups:
         """Take in the training losses of a round; see which leaves' have jumped.
 
         Args:
-            losses: client → mean training loss of the round, of those that trained.
+            losses: client → mean training loss of the round, for trained clients.
             leaf_of: client → its leaf.
         """
         rises: dict[int, list[float]] = {}
@@ -218,12 +218,12 @@ class DealtGroups:
         }
 
     def _note_who_brings_what(self, change: Change, home: Sequence[int], wrong: Sequence[int]) -> None:
-        """Keep the leaves without a part yet in their new cluster's model, and those that bring forks.
+        """Keep the leaves without a part yet in their new cluster's model, and those with forks.
 
         Args:
-            change: that was adopted.
-            home: the cluster of a merge whose model serves the others, if one does.
-            wrong: leaves of a split that were put on its other side.
+            change: adopted.
+            home: the cluster of a merge whose model serves the others, if any.
+            wrong: leaves of a split moved to its other side.
         """
         if home:
             self._entering += [leaf for leaf in change.leaves if leaf not in home]
@@ -236,8 +236,8 @@ class DealtGroups:
     def brought(self, models: Sequence[State], weights: Sequence[float]) -> tuple[list[State], list[float]]:
         """The models and weights of which the clusters in force are averaged after this step.
 
-        Where forks have shown that a change is useful they are the better models; a leaf that enters a
-        cluster whose model serves it takes that model as it is.
+        After a useful change, the forks are the better models; a leaf entering a cluster with a suitable
+        model takes this model unchanged.
 
         Args:
             models: per leaf its model.
@@ -262,7 +262,7 @@ class DealtGroups:
         )
 
     def _towards_verdict(self, present: np.ndarray) -> np.ndarray:
-        """The next step to the groups of the result; those in force where it has been reached."""
+        """The next step to the groups of the result; the present ones once reached."""
         if not self.is_open or not self.tests:
             return present
         target = deals.labels_after(self.tests, np.zeros_like(present))
@@ -277,10 +277,10 @@ class DealtGroups:
             self.proposals.agreed.setdefault(change, self._config.patience)
 
     def _placed(self, change: Change, wrong: Sequence[int]) -> list[int]:
-        """Put leaves of a split that was adopted on its other side, in force and in the result; return them.
+        """Put leaves of a split adopted on its other side, in force and in the result; return them.
 
-        Only if the resulting cut stands in the deal test, too: adopted cuts are tested cuts. A
-        leaf that does not may go by its losses, later.
+        Only if the resulting cut stands in the deal test, too: adopted cuts are tested cuts. Other leaves may
+        move by their losses later.
         """
         labels = self.proposals.labels
         assert labels is not None
@@ -315,12 +315,12 @@ class DealtGroups:
         return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}
 
     def _candidate(self) -> np.ndarray:
-        """The groups (S,) that all changes which wait would give."""
+        """The groups (S,) after all pending changes."""
         assert self.proposals.labels is not None
         return applied(self.proposals.labels, list(self.proposals.agreed))
 
     def proposed(self) -> dict[str, Any]:
-        """The facts about changes that wait after a step."""
+        """The facts about pending changes after a step."""
         agreed = self.proposals.agreed
         if not agreed:
             return {}
@@ -371,10 +371,10 @@ def _by_losses(
     Args:
         said: the clients' answers.
         present: (S,) in force.
-        found: (S,) that the result proposes.
+        found: (S,) proposed by the result.
         min_gain: by how much more a neighbour's model may lose for two clusters to be one, and by how much
             less for a leaf to go.
-        fixed: leaves that do not move, as the models are young.
+        fixed: leaves fixed for now, because the models are young.
     """
     after = found.copy()
     target = moved(said, present, _touched(present, after), min_gain)
@@ -390,7 +390,7 @@ def _by_losses(
 
 
 def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:
-    """The leaves that changes between two groupings (S,) touch."""
+    """The leaves affected by changes between two groupings (S,)."""
     return [leaf for change in changes_between(present, found) for leaf in change.leaves]
 
 

@@ -26,7 +26,7 @@ def family_models(
         global_round: 1, 2, …
 
     Returns:
-        K models; None for one that no leaf has a share of, or too few for the rule.
+        K models; None for a model without a leaf's share, or too few for the rule.
     """
     models: list[State | None] = []
     for number, shares in enumerate(memberships.T):
@@ -84,7 +84,7 @@ def offers_of_family(
 ) -> tuple[list[State | None], dict[str, Any]]:
     """Per leaf its offer, and facts of the step.
 
-    A leaf that is a model by itself, with all of its membership, is alone: it is offered nothing.
+    A leaf with all of its membership in a model of its own is alone: no offer.
 
     Args:
         memberships: Π (S, K).

@@ -1,12 +1,12 @@
-"""Forks that train for trials of changes: their starts, and the rounds that they have trained.
+"""Forks trained for trials of changes: their starts, and their rounds of training.
 
-A fork begins with the mean of its proposed cluster. One of a split that was refused and is tried again goes
-on from where it is, for a leaf that has just left a model which serves nobody well needs some rounds to make
-one of its own, and one that parts from people unlike its own by chance needs some to lose by it.
+A fork begins with the mean of its proposed cluster. A fork of a refused split on a second trial continues,
+because a leaf leaving a bad common model needs some rounds to make a good one of its own, and a leaf
+separated by chance needs some to lose.
 
-A leaf that a split would leave alone has *folds* instead: as its clients are each other's strangers, each of
-up to `fedge.leaf.folds.MOST_LINES` forks is trained by all of its clients but some, and evaluated by these.
-They begin with the common model, in which the leaf has no more part than in the one compared with.
+A leaf alone after a split has *folds* instead: as its clients are each other's strangers, each of up to
+`fedge.leaf.folds.MOST_LINES` forks is trained by all of its clients but some, and evaluated by these. They
+begin with the common model, in which the leaf has no more part than in the one compared with.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ class Forks:
     """The forks of the changes on trial.
 
     Attributes:
-        ages: change on trial → rounds that its forks had trained before the present round.
+        ages: change on trial → rounds of its forks before the present round.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Forks:
 
     @property
     def apart(self) -> frozenset[int]:
-        """The leaves that a split on trial would leave alone."""
+        """The leaves alone after a split on trial."""
         splits = [change for change in self.ages if change.kind == "split"]
         return frozenset(part[0] for change in splits for part in change.after if len(part) == 1)
 
@@ -44,7 +44,7 @@ class Forks:
 
         Args:
             made: per leaf its fork; empty or None for none.
-            folds: leaf → client → model trained without it.
+            folds: leaf → client → model trained without the client.
         """
         self._made = made
         self._folds = {}
@@ -55,7 +55,7 @@ class Forks:
     def of(self, leaf: int) -> State | None:
         """Current model of a leaf's fork; with folds, their mean once they are better.
 
-        After one round that is not better than the leaf's own model, which all of its clients have trained.
+        After one round, a fold is no better than the leaf's own model, trained by all of its clients.
         """
         grown = {leaf for change, age in self.ages.items() if age for leaf in change.leaves}
         if leaf in grown and leaf in self._folds:

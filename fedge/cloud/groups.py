@@ -1,4 +1,5 @@
-"""Life cycle of a server's groups, from one step to the next: what it asks, finds, tries and has in force.
+"""Life cycle of a server's groups, from one step to the next: questions, results, trials and the present
+state.
 
 Two implementations: `fedge.cloud.by_method`, where a method finds groups, which must last, and
 `fedge.cloud.by_deals`, where the deal test tells groups from chance, and each change of them is tried by
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settled:
-    """Result of a step that has compared.
+    """Result of a step with a comparison.
 
     Attributes:
-        found: groups that were found, with their facts.
+        found: found groups, with their facts.
         labels: (S,) in force from now on.
         facts: of the step, as JSON.
         brought: models and weights of which the groups in force are averaged.
@@ -44,7 +45,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Tried:
-    """Models that were trained beside the children's for a trial.
+    """Models trained beside the children's for a trial.
 
     Attributes:
         forks: per child its part of `CloudStep.trials`, as trained; empty or None for none.
@@ -76,11 +77,11 @@ class Groups(Protocol):
 
     @property
     def alone(self) -> frozenset[int]:
-        """Children that are judged by folds."""
+        """Children judged by folds."""
 
     @property
     def has_jumped(self) -> bool:
-        """Whether clients have other data than before, so that all are to be compared at once."""
+        """Whether clients have other data than before, for an immediate comparison of all."""
 
     @property
     def decides(self) -> bool:
@@ -93,7 +94,7 @@ class Groups(Protocol):
         """Forget losses of earlier steps: clients have moved to other children."""
 
     def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
-        """Take in updates from one start; return those that the server is to remember."""
+        """Take in updates from one start; return those to be remembered by the server."""
 
     def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
         """Questions to clients: per child, role → model."""
@@ -110,7 +111,7 @@ class Groups(Protocol):
         """Child → the models with which its folds are to train until the next step."""
 
     def states(self) -> dict[str, State]:
-        """Arrays that the next step needs, by name."""
+        """Arrays needed by the next step, by name."""
 
     def facts(self) -> dict[str, Any]:
         """Further state as JSON."""
@@ -118,4 +119,4 @@ class Groups(Protocol):
     def restore(
         self, likeness: Likeness | None, states: Mapping[str, State], facts: Mapping[str, Any]
     ) -> None:
-        """Restore the result of `states` and `facts`, with the updates that the server remembers."""
+        """Restore the result of `states` and `facts`, with the server's remembered updates."""

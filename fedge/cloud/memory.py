@@ -23,12 +23,12 @@ class CloudMemory:
 
     Attributes:
         config: when to cluster, by which method.
-        method: that groups the leaves.
-        groups: those in force, and those that are proposed.
+        method: for grouping the leaves.
+        groups: present and proposed ones.
         pace: which steps compare.
-        pool: the cloud's own models, for a method that has some, or None.
+        pool: the cloud's own models, for a method with such models, or None.
         since_probe: comparisons from different starts since the last probe.
-        likeness: of the newest updates that clients made from one start, for a method that needs them.
+        likeness: of clients' newest updates from one start, if needed by the method.
         kept: the method's own state, as JSON.
         own: state of a part at the cloud, packed.
         rule: combines models of a group, with its state; None for their mean.
@@ -50,7 +50,7 @@ class CloudMemory:
         self.rests = False
 
     def needs(self, what: Need) -> bool:
-        """Whether the method must see something that takes effort to gather."""
+        """Whether the method needs costly evidence."""
         return self.config.enabled and what in self.method.needs(self.config)
 
     @property
@@ -68,14 +68,14 @@ class CloudMemory:
         return self.compares and leaves >= self.groups.fewest
 
     def is_probe_due(self, common_start: bool) -> bool:
-        """Whether leaves that began a round from one model, or not, are to make a probe after it."""
+        """Whether leaves make a probe after a round, given their starts."""
         every = self.config.probe_every
         return self.groups.has_jumped or (every > 0 and not common_start and self.since_probe + 1 >= every)
 
     # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """The arrays that the next cloud step needs, by name."""
+        """The arrays needed by the next cloud step, by name."""
         recent = self.groups.states()
         if self.likeness is not None:
             recent[_LIKENESS] = self.likeness.to_state()

@@ -1,4 +1,4 @@
-"""Offers of the cloud to each leaf: its cluster's model, mixed with that of all leaves.
+"""Offers of the cloud to each leaf: its cluster's model, mixed with the model of all leaves.
 
     offer = λ · cluster model + (1 − λ) · global model
 
@@ -26,7 +26,7 @@ GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ that are tried for cluster.blend = "aut
 
 @dataclass(frozen=True)
 class Offer:
-    """One model that a leaf may take.
+    """One model offered to a leaf.
 
     Attributes:
         blend: λ.
@@ -41,7 +41,7 @@ Offers = dict[str, Offer]  # by role
 
 
 def blends_of(blend: float | str) -> tuple[float, ...]:
-    """The λ that `cluster.blend` asks for."""
+    """The λ of `cluster.blend`."""
     return GRID if isinstance(blend, str) else (blend,)
 
 
@@ -55,14 +55,14 @@ def make_offers(
     """Offers to the S leaves.
 
     Where all leaves form one cluster, every λ gives the same model, which is offered once, with λ = 1. A leaf
-    that is alone in its cluster is its own cluster model: for λ = 1 it is offered nothing.
+    alone in its cluster is its own cluster model: no offer for λ = 1.
 
     Args:
-        own: per leaf the model it ended its leaf rounds with.
-        clusters: per leaf its cluster's model, one object per cluster; None for a leaf that is alone in it.
+        own: per leaf the model at the end of its leaf rounds.
+        clusters: per leaf its cluster's model, one object per cluster; None for a leaf alone in its cluster.
         weights: per leaf its training windows.
         blends: λ to offer, each in 0..1; one makes the role "offered", several "offered-0.25" and so on.
-        kept: entries that each leaf keeps as its own.
+        kept: each leaf's personal entries.
 
     Returns:
         Per leaf its offers by role. Without `kept`, leaves of one cluster share the models.

@@ -1,10 +1,10 @@
 """Servers between cloud and leaves: a region combines the models of the servers below, and is a child itself.
 
-To the server above, a region is like a leaf: it brings a model, is offered one, is corrected. To the
-servers below it is like the cloud. Some take the mean, and those below go on from that, each with its
+To the server above, a region is like a leaf: a contributed model, an offer, a correction. To the servers
+below, a region is like the cloud. Some take the mean, and those below continue from the mean, each with its
 correction (`fedge.cloud.control`). Others group those below, combine their models by a rule or leave them a
-choice (`fedge.rounds.meeting`): then these stand *apart*, and the region's own model, the mean of what they
-brought, is known to the server above only. All that a region is given reaches every server below it.
+choice (`fedge.rounds.meeting`): then these stand *apart*, and the region's own model, the mean of theirs, is
+known to the server above only. Everything given to a region reaches every server below.
 
 Source: Liu et al. 2020, HierFAVG, for averages on two tiers; Fang et al. 2024, MTGC, for corrections on each.
 """
@@ -34,28 +34,28 @@ class RegionModels(LeafModels):
         """Begin with a model, as those below have already.
 
         Args:
-            model: that all begin with.
-            below: servers that the region stands over.
+            model: the common initial model.
+            below: the region's servers.
             is_apart: whether these have models of their own between the region's rounds.
-            kept: entries that leaves keep as their own.
+            kept: leaves' personal entries.
         """
         self._below, self._is_apart, self._kept = below, is_apart, kept
         super().__init__(model)
 
     def begin(self, model: State) -> None:
-        """Begin with a model, and serve it."""
+        """Start with a model, and serve the model."""
         super().begin(model)
         for server in self._below:
             server.models.begin(model)
 
     def go_on_with(self, model: State) -> None:
-        """Serve a model and train it on."""
+        """Serve a model and train it further."""
         super().go_on_with(model)
         for server in self._below:
             server.models.go_on_with(self._worn(server, model))
 
     def stay(self) -> None:
-        """Go on with its own model; servers that stand apart have gone on already, each with its own."""
+        """Go on with its own model; servers that stand apart have continued already, each with its own."""
         if self._is_apart:
             super().go_on_with(self.model)
         else:
@@ -68,41 +68,42 @@ class RegionModels(LeafModels):
             server.models.take_tentatively(self._worn(server, offer))
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a model of their own, or with None that of known clients."""
+        """Serve unseen clients a separate model, or with None the known clients'."""
         super().serve_unseen(model)
         for server in self._below:
             own = model is not None and model is self.model
             server.models.serve_unseen(self._worn(server, model) if own and model is not None else model)
 
     def trained(self, line: Line, model: State) -> None:
-        """Take the mean of a line's models from below; they train it on and serve what they did before."""
+        """Take the mean of a line's models from below; they train the model further and serve their previous
+        one."""
         super().trained(line, model)
         for server in self._below:
             server.models.trained(line, self._worn(server, model))
 
     def stand_at(self, model: State) -> None:
-        """Take a mean of models from below that go on with others."""
+        """Take a mean of models from servers below that continue with others."""
         super().trained(LEAF, model)
 
     def _worn(self, server: Server, model: State) -> State:
-        """A model as a leaf takes it, with its own entries; a region hands on whole ones."""
+        """A model taken by a leaf, with its own entries; a region hands on whole ones."""
         return model if server.below else with_own(model, server.model, self._kept)
 
 
 class Region:
-    """A server over servers that is no root.
+    """A server over servers other than the root.
 
     Attributes:
         path: from the root down.
-        below: servers whose models it combines, in order.
-        is_apart: whether these have models of their own between its rounds: it groups them, or leaves them a
-            choice.
+        below: servers with combined models, in order.
+        is_apart: whether these have models of their own between its rounds: grouping, or a choice for the
+            children.
         leaves: below it, at whatever depth, in order.
         clients, unseen_clients: partition ids of all clients below, ascending.
-        train_samples: partition id → training windows of the clients that train.
+        train_samples: partition id → training windows of the training clients.
         models: its present and its served ones.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
-        sending: its compressed way up; None where its model travels as it is.
+        sending: its compressed way up; None for uncompressed models.
     """
 
     def __init__(
@@ -113,14 +114,14 @@ class Region:
         is_apart: bool = False,
         kept: Collection[str] = (),
     ) -> None:
-        """Stand over servers that have all begun with one model.
+        """Stand over servers with a common initial model.
 
         Args:
             path: from the root down.
             below: its children, in order.
-            is_corrected: whether SCAFFOLD corrects it towards the server above.
+            is_corrected: whether SCAFFOLD corrects the region towards the server above.
             is_apart: whether those below have models of their own between its rounds.
-            kept: entries that leaves keep as their own when they take a model.
+            kept: leaves' personal entries when they take a model.
         """
         self.path, self.below, self.is_apart = path, list(below), is_apart
         self.leaves = [leaf for each in below for leaf in leaves_below(each)]
@@ -136,22 +137,22 @@ class Region:
 
     @property
     def number(self) -> int:
-        """Number among the children of the server above it."""
+        """Number among the children of the server above."""
         return self.path[-1]
 
     @property
     def model(self) -> State:
-        """The model with which those below it go on, unless they stand apart."""
+        """The starting model of the servers below, unless they stand apart."""
         return self.models.model
 
     @property
     def weight(self) -> int:
-        """Training windows of all clients below that train: its weight at the server above."""
+        """Training windows of all training clients below: its weight at the server above."""
         return sum(leaf.weight for leaf in self.leaves)
 
     @property
     def control(self) -> State | None:
-        """SCAFFOLD's c of its first leaf, which has the entries that are corrected; None without SCAFFOLD."""
+        """SCAFFOLD's c of its first leaf, with the corrected entries; None without SCAFFOLD."""
         return self.leaves[0].control
 
     def begin(self, model: State, group: int = EVERYBODY) -> None:
@@ -163,13 +164,14 @@ class Region:
             self.drift = Drift(model, group=group)
 
     def contribution(self, version: int) -> Contribution:
-        """Contribution to the server above, once a round of it: the mean of those in its last round."""
+        """Contribution to the server above, once per round of that server: the mean of those in its last
+        round."""
         if self.sending is not None:
             return Contribution(self.number, self.sending.send(self.model), self.weight, version)
         return Contribution(self.number, self.model, self.weight, version, self._brought)
 
     def as_seen_from(self, leaf: Leaf, role: str, model: State, unseen: bool = False) -> State:
-        """Model that clients of a leaf below evaluate in a role, where the region is asked with `model`.
+        """Model evaluated by clients of a leaf below in a role, for a question to the region with `model`.
 
         Args:
             leaf: at whatever depth.
@@ -185,10 +187,11 @@ class Region:
     # --- its rounds -----------------------------------------------------------------------------------------
 
     def combine(self, version: int, keep: Callable[[State], State]) -> None:
-        """Carry out a round: take the mean of the models from below, and let those servers go on from it.
+        """Carry out a round: take the mean of the models from below, and let those servers continue from the
+        mean.
 
         Args:
-            version: of the models that they bring.
+            version: of their models.
             keep: decides where large states lie.
         """
         mean = self.gather(version, keep)
@@ -204,10 +207,10 @@ class Region:
         self.keep_states(keep)
 
     def gather(self, version: int, keep: Callable[[State], State]) -> State:
-        """Take in what the servers below bring, and how far they have moved; return the mean of their models.
+        """Record the contributions and movements of the servers below; return the mean of their models.
 
         Args:
-            version: of the models that they bring.
+            version: of their models.
             keep: decides where large states lie.
         """
         self._brought = tuple(server.contribution(version) for server in self.below)
@@ -221,12 +224,12 @@ class Region:
         return mean
 
     def stand_at(self, model: State) -> None:
-        """Stand at a model that a rule has made of those from below, in place of their mean."""
+        """Stand at a rule's model of those from below, in place of their mean."""
         self._brought = ()
         self.models.stand_at(model)
 
     def depart(self) -> None:
-        """Let servers below begin their drifts from the models that they have by now; corrections stay.
+        """Let servers below begin their drifts from their present models; corrections stay.
 
         The server above may have given them others since their region's round.
         """
@@ -260,7 +263,7 @@ class Region:
     # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """States that it keeps from one global round to the next."""
+        """States kept from one global round to the next."""
         sending = {} if self.sending is None else self.sending.states()
         return {**self.models.states(), **({} if self.drift is None else self.drift.states()), **sending}
 

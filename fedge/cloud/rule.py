@@ -2,10 +2,10 @@
 
     x_g ← rule(x_g; models of the leaves of g, their weights)
 
-x_g is the model that the rule has made of the group last, with which a server optimiser goes on: momentum
-(Hsu et al. 2019), Adagrad, Adam, Yogi (Reddi et al. 2021). A group of other leaves begins anew, without
-momentum, from the mean of its leaves' last offers, for moments of another group's way say nothing
-of its own. A group with fewer models than the rule needs is offered nothing: its leaves keep their own.
+x_g is the group's last model from the rule, from which a server optimiser continues: momentum (Hsu et al.
+2019), Adagrad, Adam, Yogi (Reddi et al. 2021). A group of other leaves begins anew, without momentum, from
+the mean of its leaves' last offers, for moments of another group's way say nothing of its own. A group with
+fewer models than the rule needs is offered nothing: its leaves keep their own.
 
 Shape letter: S leaf servers.
 """
@@ -34,8 +34,8 @@ class RuleMaker:
 
     Attributes:
         make: gives a fresh strategy.
-        needed: models without which it does not keep its promise.
-        names: entries of a model that train.
+        needed: number of models required for its guarantee.
+        names: trainable entries of a model.
     """
 
     make: Callable[[], Strategy]
@@ -53,8 +53,7 @@ class CloudRule:
     """A strategy per group of leaves.
 
     Attributes:
-        offered: (S,) each leaf's last offer, or its own model where it got none; empty before
-            the first step.
+        offered: (S,) each leaf's last offer, or its own model without an offer; empty before the first step.
     """
 
     def __init__(self, maker: RuleMaker) -> None:
@@ -66,19 +65,19 @@ class CloudRule:
         self.offered: list[State] = []
 
     def know_first(self, model: State) -> None:
-        """Take in the model that all leaves begin the run with."""
+        """Store the common initial model of all leaves."""
         self._first = model
 
     def combined(self, key: Key, brought: Sequence[Contribution], global_round: int) -> State | None:
-        """Model of a group; None where it has too few models for the rule.
+        """Model of a group; None for too few models for the rule.
 
         Args:
-            key: of the group; equal from step to step for a group that goes on.
+            key: of the group; equal from step to step for a continuing group.
             brought: by its leaves, with their weights, in order.
             global_round: 1, 2, …
 
         Raises:
-            FloatingPointError: it is not finite.
+            FloatingPointError: the result is not finite.
         """
         # they load torch, for which neither the check before a run nor the mean has to wait
         from fedge.exchange.train import TrainReply
@@ -132,7 +131,7 @@ class CloudRule:
         return offers, {"too_few_for_rule": too_few} if too_few else {}
 
     def _current(self, brought: Sequence[Contribution]) -> State:
-        """The model from which a new group steps: of one that its leaves were all offered, that one."""
+        """The model from which a new group steps: the offer itself if common to all its leaves."""
         if not self.offered:
             assert self._first is not None
             return self._first
@@ -142,7 +141,7 @@ class CloudRule:
         return weighted_mean(offered, [each.weight for each in brought])
 
     def go_on(self, offers: Sequence[State | None], brought: Sequence[Contribution]) -> None:
-        """End a cloud step: groups that it had no more are forgotten.
+        """End a cloud step: former groups are forgotten.
 
         Args:
             offers: per leaf, None for none.
@@ -154,7 +153,7 @@ class CloudRule:
         ]
 
     def keep_states(self, keep: Callable[[State], State]) -> None:
-        """Let `keep` decide where the models lie; one that stands in several places stays one."""
+        """Let `keep` decide where the models lie; shared objects stay shared."""
         kept = {id(model): keep(model) for model in self._models()}
         self.offered = [kept[id(model)] for model in self.offered]
         for group in self._groups.values():
@@ -167,7 +166,7 @@ class CloudRule:
     # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """Arrays that the next cloud step needs, by name."""
+        """Arrays needed by the next cloud step, by name."""
         found = {f"{_MODEL}{at}": model for at, model in enumerate(self._models())}
         for at, group in enumerate(self._groups.values()):
             own = states_of(group.strategy)

@@ -1,8 +1,8 @@
-"""Starts of a round: leaves that began with one model, and starts withheld from a method that needs them.
+"""Starts of a round: leaves with a common start, and starts withheld from a method.
 
-A method that compares updates declares from where they must come (`fedge.clustering.registry.NEEDS`). Where
-they do not, the starts are withheld: the groups in force stay as they are, and the step says why.
-Shape letter: S leaf servers.
+A method comparing updates declares their required starts (`fedge.clustering.registry.NEEDS`). Where they do
+not, the starts are withheld: the groups in force stay as they are, and the step says why. Shape letter: S
+leaf servers.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ _WORDS = "did not start from one model, so their updates cannot be compared"
 
 
 def began_alike(starts: Sequence[State]) -> np.ndarray:
-    """(S,) int64: leaves that began with the same bits have one number, in order of appearance."""
+    """(S,) int64: leaves with the same initial bits have one number, in order of appearance."""
     known: list[State] = []
     found = np.zeros(len(starts), dtype=np.int64)
     for leaf, start in enumerate(starts):
@@ -42,7 +42,7 @@ def usable(
     """The starts, withheld where a method needs equal ones, and they differ.
 
     Args:
-        starts: per leaf the model that it began with; None where nobody needs them.
+        starts: per leaf its initial model; None where nobody needs them.
         began: (S,) of `began_alike`.
         needs: of the method.
         labels: (S,) groups in force; None for one of all leaves.

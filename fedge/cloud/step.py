@@ -5,8 +5,8 @@
     OpenStep     the cloud asks their clients, and goes on with the answers
     CloudStep    findings and offers
 
-Each stage gives the next, so nothing can be asked for before it is due, nor forgotten. A stage is gone
-through once. Shape letter: S leaf servers.
+Each stage gives the next, so nothing can be requested too early or forgotten. A stage is gone through once.
+Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,15 +41,15 @@ class CloudStep:
         similarity: (S, S), or None when nothing was compared.
         tau: the threshold in force.
         common_start: whether all leaves began the global round, or the probe, from one model.
-        offers: per leaf the cluster's model, or None for a leaf that is alone in its cluster; empty in the
-            record of a round.
+        offers: per leaf the cluster's model, or None for a leaf alone in its cluster; empty in the record of
+            a round.
         method: how the leaves were grouped.
         facts: further findings, as JSON: candidate, events, tests, …;
             `compared` is False where no comparison was due.
-        trials: per leaf the model with which a fork of it is to train until the next cloud step, for a trial
-            of other groups; None for no fork. Empty in the record of a round.
-        folds: leaf → the models with which the forks are to train that judge it as a leaf alone
-            (`fedge.leaf.folds`). Empty in the record of a round.
+        trials: per leaf the model for training a fork until the next cloud step, for a trial of other groups;
+            None for no fork. Empty in the record of a round.
+        folds: leaf → the models of the forks for judging it as a lone leaf (`fedge.leaf.folds`). Empty in the
+            record of a round.
         memberships: Π (S, K), how much of each of K models each leaf was offered; None for hard clusters.
     """
 
@@ -68,12 +68,12 @@ class CloudStep:
 
 @dataclass(frozen=True)
 class Probe:
-    """A leaf round that all leaves made from one model, for comparison only.
+    """A leaf round of all leaves from one model, for comparison only.
 
     Attributes:
         start: the model.
         models: per leaf the trained one.
-        updates: that clients made of it; None where nobody needs them.
+        updates: clients' updates; None where nobody needs them.
     """
 
     start: State
@@ -83,16 +83,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class CloudSetting:
-    """Settings that stay the same through a run.
+    """Constant settings of a run.
 
     Attributes:
         parameter_names: the trainable entries of a state, in layer order (not BatchNorm statistics).
         seed: root of the run's random streams.
-        truth: global round → (S,) the groups that a scenario has planted; None without one.
+        truth: global round → (S,) the groups planted by a scenario; None without one.
         keep: decides where the cloud's own models lie.
-        asks_all: whether all clients make a probe, since some take no part in the first leaf round, or train
-            on several times as many windows as others, so that its updates are not to be compared.
-        even_windows: on which each client trains in a probe of the run's first model; 0 for all that it has.
+        asks_all: whether all clients make a probe, because in the first leaf round some do not train, or
+            train on several times as many windows as others, which makes its updates incomparable.
+        even_windows: each client's training windows in a probe of the run's first model; 0 for all.
         rule: how models of a group become one; None for their mean.
     """
 
@@ -113,9 +113,9 @@ class CloudRound:
         setting: of the run.
         memory: of the steps before; changes when this one is finished.
         common_start: whether all leaves began the round from one model.
-        starts: per leaf the model with which it began; None where the method needs none: they may be large.
+        starts: per leaf its initial model; None where the method needs none: they may be large.
         updates: takes in clients' updates from one start in the first leaf round; None if not needed.
-        first: the model that the run began with; None where nobody needs it.
+        first: the run's initial model; None if not needed.
         began: (S,) of `fedge.cloud.starts.began_alike`.
     """
 
@@ -129,7 +129,7 @@ class CloudRound:
 
     @property
     def alone(self) -> frozenset[int]:
-        """The leaves whose folds the cloud asks for."""
+        """The leaves whose folds are requested by the cloud."""
         return self.memory.groups.alone
 
     def probed_updates(self, start: State, global_round: int) -> Updates | None:
@@ -148,10 +148,10 @@ class CloudRound:
         """Receive the leaves after their leaf rounds.
 
         Args:
-            brought: per leaf the model that it ended its leaf rounds with.
+            brought: per leaf the model at the end of its leaf rounds.
             global_round: 1, 2, …
-            losses: client → its leaf and its training loss in this round, of those that trained.
-            dispersion: (S,) of `Evidence.dispersion`; None where nobody needs it.
+            losses: client → its leaf and its training loss in this round, for trained clients.
+            dispersion: (S,) of `Evidence.dispersion`; None if not needed.
         """
         self.memory.groups.watch(losses or {})
         return Meeting(self, brought, global_round, dispersion)
@@ -177,7 +177,7 @@ class Meeting:
         return [each.weight for each in self.brought]
 
     def evidence(self, answers: Answers | None = None) -> Evidence:
-        """Evidence that the method may use.
+        """Evidence for the method.
 
         Args:
             answers: to the questions of this step; None before they are asked.

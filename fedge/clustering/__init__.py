@@ -1,7 +1,7 @@
 """Clustering of leaves: evidence → labels (docs/clustering.md).
 
-`evidence` holds the cloud's knowledge and its questions, `signals` turn it into similarity, `registry` has
-the methods: `hierarchical`, `ifca`, `baselines` and others. `membership` has the groups from step to step,
+`evidence` holds the cloud's knowledge and its questions, `signals` compute similarities, `registry` has the
+methods: `hierarchical`, `ifca`, `baselines` and others. `membership` has the groups from step to step,
 `cadence` says when leaves are compared. `auto` makes the deal test (`deals`, `closed`), of which `proposals`
 and `strangers` decide each change by itself.
 

@@ -6,10 +6,9 @@ the last tells groups: the *relationship* of the social relations model,
 
     loss[i, j] = mean + actor[i] + partner[j] + relationship[i, j],    i ≠ j.
 
-A leaf model's loss at its own clients takes no part, since it has memorised them. With three leaves the
-first three terms explain all that is symmetric, so there are relationships from four leaves on.
-Pure functions on arrays.
-Shape letters: S leaf servers, K clients.
+A leaf model's loss at its own clients is excluded, because the model has memorised them. With three leaves
+the first three terms explain all symmetric differences, so there are relationships from four leaves on. Pure
+functions on arrays. Shape letters: S leaf servers, K clients.
 
 Source: Warner, Kenny and Stoto 1979, A new round robin analysis of variance for social interaction data.
 """
@@ -56,8 +55,7 @@ def affinity_of(by_leaf: np.ndarray) -> np.ndarray:
 def client_relationships(cross: CrossLosses) -> np.ndarray:
     """(S, K): how much worse than expected each model suits each client, in log loss.
 
-    Logarithms make it a matter of ratios on any scale of losses. Cells of a client's own leaf are
-    0.
+    Logarithms give ratios, for any scale of losses. Cells of a client's own leaf are 0.
     """
     logs = np.log(np.maximum(cross.losses, _SMALLEST_LOSS))
     actor, _ = effects(mean_by_leaf(logs, cross.leaf_of))

@@ -1,8 +1,8 @@
-"""Groups whose number the evidence decides: `cluster.count = "auto"`.
+"""Groups, with a number determined by the evidence: `cluster.count = "auto"`.
 
-Updates that clients made of one model are tested for groups of their leaves (`fedge.clustering.closed`). What
-comes of it is tried (`fedge.clustering.strangers`) and must last (`fedge.clustering.proposals`) before it
-counts. Shape letters: S leaf servers, K clients.
+Clients' updates of one model are tested for groups of their leaves (`fedge.clustering.closed`). The result is
+tried (`fedge.clustering.strangers`) and must last (`fedge.clustering.proposals`) before it counts. Shape
+letters: S leaf servers, K clients.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fedge.seeding import Purpose, numpy_stream
 def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.Deal] | str:
     """The cuts of all leaves and of their parts, allowed or not, or why there are none.
 
-    Deals are drawn from the same streams through the run, so that equal updates have equal tests.
+    Deals are drawn from the same streams through the run, hence equal updates have equal tests.
 
     Args:
         likeness: of updates from one start.
@@ -40,7 +40,7 @@ def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[de
 
 
 def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], seed: int) -> float:
-    """p of one cut of some leaves, among all cuts that their clients' deals have.
+    """p of one cut of some leaves, among all cuts in all deals of their clients.
 
     Args:
         likeness: of updates from one start.

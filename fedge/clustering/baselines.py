@@ -1,4 +1,4 @@
-"""Ways to group leaves that others have published, and two that need the truth: to compare with.
+"""Published methods for grouping leaves, and two with knowledge of the truth: to compare with.
 
 All of them are methods of `cluster.method`; configs/baselines/ sets them up as published, on leaves in the
 place of clients. Compared is each leaf's *update*: the change of its trainable entries in a global
@@ -42,7 +42,7 @@ def alone(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) 
 
 @method(compares="nothing")
 def oracle(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """The groups that a scenario has planted: the best that grouping could reach."""
+    """The groups planted by a scenario: the optimum of any grouping."""
     return Grouping(number_by_first_appearance(_truth(evidence)), None)
 
 
@@ -73,9 +73,9 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
     linkage instead, only clusters of three or more and after round 20, with eps1 = 0.4 and eps2 = 1.6, which
     depend on model and data.
 
-    `still-below = "auto"`: eps1 is a tenth of the largest norm that the mean update of a cluster, or of those
-    that it is a part of, has had. `pull-above = "auto"`: eps2 = 6 eps1, and with the largest cosine α between
-    the two parts √((1 − α) / 2) must be above 0.1. Source: how the code of FedDrift sets CFL up beside itself
+    `still-below = "auto"`: eps1 is a tenth of the largest norm so far of the mean update of a cluster, or of
+    its ancestors. `pull-above = "auto"`: eps2 = 6 eps1, and with the largest cosine α between the two parts
+    √((1 − α) / 2) must be above 0.1. Source: how the code of FedDrift sets CFL up beside itself
     (Jothimurugesan et al. 2023, github.com/microsoft/FedDrift, `FedAvgEnsDataLoader.py`, `cluster_cfl`), with
     one largest norm for all clusters, complete linkage and unweighted means; a cut restarts a model there.
     """
@@ -104,7 +104,7 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
 
 
 def _limits_of_cfl(config: ClusterConfig, largest: float) -> tuple[float, float]:
-    """Eps1 and eps2 for a cluster the norm of whose mean update has been `largest` at most."""
+    """Eps1 and eps2 for a cluster with a mean update of norm `largest` at most."""
     still = _STILL * largest if isinstance(config.still_below, str) else config.still_below
     return still, _PULL * still if isinstance(config.pull_above, str) else config.pull_above
 
@@ -123,12 +123,12 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
     """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
 
     Groups are joined bottom-up while their mean cosine is above tau (average linkage). With `cut="gap"`
-    joining ends before the largest step in distance. The last step is that to 1, the distance of updates
-    that have nothing in common: if it is the largest, all leaves are one cluster.
+    joining ends before the largest step in distance. The last step ends at 1, the distance of updates without
+    anything in common: if the last step is the largest, all leaves are one cluster.
 
     Source: Briggs, Fan, Andras 2020, "Federated Learning with Hierarchical Clustering of Local Updates to
     Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages, this among them,
-    with a threshold chosen for the data. That of `cut="gap"` is ours: it depends on no data set.
+    with a threshold chosen for the data. The rule of `cut="gap"` is ours: independent of the data set.
     """
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
@@ -152,7 +152,7 @@ def widest_gap(similarity: np.ndarray) -> float:
     """The similarity in the middle of the widest gap between one joining of groups and the next.
 
     Groups are joined bottom-up by their mean similarity. After the last joining comes the similarity 0 of
-    leaves with nothing in common; where the last groups have less than that, they are not to be joined.
+    leaves with nothing in common; groups with a smaller similarity are not joined.
 
     Args:
         similarity: (S, S) cosines of at least two leaves.
@@ -173,7 +173,7 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
     Source: the grouping of CHPFL (Song et al. 2026, "CHPFL: Clustered adaptive hierarchical federated
     learning for edge-level personalization"), k-means++ (Arthur and Vassilvitskii 2007) on model updates;
-    there it deals clients to edge servers, here leaves to clusters.
+    there clients are dealt to edge servers, here leaves to clusters.
     """
     if not _splits_now(evidence, config, before):
         return _as_before(evidence, before)
@@ -201,12 +201,12 @@ def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | 
 
 
 def _put_off(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:
-    """Keep the groups, since leaves cannot be compared in the step that is to group them; the next one is."""
+    """Keep the groups, because leaves cannot be compared in the grouping step; the next one is."""
     return replace(skipped(evidence, before, str(reason)), kept={_GROUPED: False})
 
 
 def _made_up_for(evidence: Evidence) -> dict[str, bool] | None:
-    """Note of a grouping that had been put off, for `Grouping.kept`; None of one in its time."""
+    """Note of a postponed grouping, for `Grouping.kept`; None of one in its time."""
     return {_GROUPED: True} if _GROUPED in evidence.kept else None
 
 

@@ -26,7 +26,7 @@ def splits_now(global_round: int, config: ClusterConfig, is_first: bool) -> bool
 class Pace:
     """Counts cloud steps and comparisons.
 
-    A comparison is quiet if it has changed no group and left none waiting to be confirmed.
+    A quiet comparison changes no group and leaves none waiting for confirmation.
 
     Attributes:
         quiet: quiet comparisons in a row.
@@ -34,7 +34,7 @@ class Pace:
     """
 
     def __init__(self, every: int, settled_after: int) -> None:
-        """Begin with groups that have not settled.
+        """Start with unsettled groups.
 
         Args:
             every: cloud steps from one comparison to the next once groups have settled.
@@ -50,7 +50,7 @@ class Pace:
         return self.quiet < self._settled_after or self.since + 1 >= self._every
 
     def note_comparison(self, quiet: bool) -> None:
-        """Take in a step that has compared; one that could not is not told, so that it remains due."""
+        """Record a step with a comparison; without one, the comparison remains due."""
         self.quiet = self.quiet + 1 if quiet else 0
         self.since = 0
 

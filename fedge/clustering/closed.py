@@ -7,22 +7,22 @@ in one group among them. Each H_P has one test of its own, at its own level, for
 
     p of a group     the deal test of its leaves, by deals of its clients (`fedge.clustering.deals`); of two
                      leaves beside the other groups of P, whose clients say in what people differ anyway
-    p of H_P         of groups whose smallest possible p fit into the level together: the least p times
+    p of H_P         of groups with smallest possible p within the common level: the least p times
                      level over share; a group's share is its smallest possible p, and of the rest as
                      much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
-                     that cannot have a p as small as the level takes no share). Else Fisher's combination of
-                     the groups' p, which are independent, since deals inside of different groups are
+                     without possible p below the level takes no share). Else Fisher's combination of the
+                     groups' p, which are independent, since deals inside of different groups are
 
-So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*,
-then H_P* was rejected, whose test is fixed beforehand; the chance of that is at most its level. Where nothing
-is planted every split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the
-hypotheses that are implied by a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it
-for groups of means. It says nothing of a leaf on the wrong side of a cut between groups that do differ.
+So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*, then H_P*
+was rejected, with a test fixed beforehand; with probability at most its level. Where nothing is planted every
+split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the hypotheses implied by
+a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it for groups of means. Nothing is said
+of a leaf on the wrong side of a cut between different groups.
 
 Partitions are looked at along a chain: all leaves; the best cut of them; the best cut of one of the two, and
 so on to every leaf alone, as long as the next is allowed. A forbidden step ends one branch of the chain.
 Beyond `MOST_GROUPS` groups the implied hypotheses are too many; then a part is cut by its own test at its
-share of the level by clients (Meinshausen 2008), which is as much for a hierarchy that was fixed beforehand.
+share of the level by clients (Meinshausen 2008), which is as strict for a hierarchy fixed beforehand.
 
 Sources: Marcus, Peritz and Gabriel 1976, On closed testing procedures with special reference to ordered
 analysis of variance, Biometrika 63; Einot and Gabriel 1975, A study of the powers of several methods of
@@ -106,13 +106,13 @@ class DealTests:
         return int(np.isin(self._leaf_of, leaves).sum())
 
     def floor(self, leaves: Leaves) -> float:
-        """The smallest p that a test of some leaves can have; 1 where they cannot be tested."""
+        """The smallest possible p in a test of some leaves; 1 if untestable."""
         if leaves not in self._floors:
             self._floors[leaves] = smallest_p_of_any_cut(self.counts(leaves))
         return self._floors[leaves]
 
     def counts(self, leaves: Leaves) -> list[tuple[int, ...]]:
-        """Per leaf how many clients of each stratum it has."""
+        """Per leaf the number of its clients of each stratum."""
         kinds = np.unique(self._strata)
         return [
             tuple(int(((self._leaf_of == leaf) & (self._strata == kind)).sum()) for kind in kinds)
@@ -122,13 +122,13 @@ class DealTests:
     def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> Tested:
         """The test of at least two leaves.
 
-        Two leaves have few deals, so it helps to know how people differ: their clients are compared less the
+        Two leaves have few deals, so people's natural differences help: their clients are compared less the
         directions in which clients of other groups differ from each other (`less_directions`). These stay as
         they are while the two leaves' clients are dealt, so the test is as exact as without.
 
         Args:
             leaves: that are tested.
-            partition: of all leaves, whose hypothesis it is for; where it is empty nothing else is looked at.
+            partition: of all leaves of the hypothesis; if empty, nothing else is examined.
         """
         others: Partition = tuple(g for g in partition if g != leaves) if len(leaves) == FEWEST_LEAVES else ()
         key = leaves, tuple(sorted(others))
@@ -173,7 +173,7 @@ def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> lis
     """The level of each group's own test in the test of a partition; None where Fisher's is taken.
 
     Args:
-        floors: the smallest p that each group can have.
+        floors: the smallest possible p of each group.
         clients: of each group.
         level: of the partition.
 
@@ -226,7 +226,7 @@ class ClosedTest:
         self._known: dict[frozenset[Leaves], tuple[float, float]] = {}
 
     def level_of(self, groups: Sequence[Leaves]) -> float:
-        """The level of the partition whose groups of two leaves and more are given."""
+        """The level of the partition with the given groups of two leaves and more."""
         if not isinstance(self._level, str):
             return self._level
         floors = [self._tests.floor(group) for group in groups]
@@ -235,9 +235,9 @@ class ClosedTest:
         return level_by_power(sum(floors))
 
     def of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
-        """p and level of a partition's hypothesis; p is 1 where nothing in it can be tested.
+        """p and level of a partition's hypothesis; p is 1 if nothing can be tested.
 
-        Of a partition that is rejected by one group the others are not looked at: then p is an upper bound.
+        If one group rejects a partition, the others are not examined: then p is an upper bound.
         """
         groups = sorted((g for g in partition if len(g) > 1), key=lambda g: (-self._tests.clients(g), g))
         key = frozenset(groups)
@@ -248,7 +248,7 @@ class ClosedTest:
         return self._known[key]
 
     def _p(self, groups: Sequence[Leaves], level: float, partition: Partition) -> float:
-        """p of the hypothesis that leaves mean nothing inside of some groups, which can be tested."""
+        """p of the testable hypothesis of exchangeable clients inside some groups."""
         if not groups:
             return 1.0
         if len(groups) == 1:
@@ -266,9 +266,9 @@ class ClosedTest:
         return least
 
     def hardest(self, partition: Sequence[Leaves]) -> tuple[float, float]:
-        """p and level of the hypothesis that is hardest to reject of those that a partition refines.
+        """p and level of the hypothesis hardest to reject among those refined by a partition.
 
-        The first that is not rejected, if there is one: then the others are not looked at.
+        The first not rejected, if any: then the others are not looked at.
         """
         found = (0.0, 1.0)
         for groups in partitions_of(partition):
@@ -283,7 +283,7 @@ class ClosedTest:
         return found
 
     def chain(self) -> list[Deal]:
-        """The cuts from all leaves on, each with the p by which it is allowed or not."""
+        """The cuts from all leaves on, each with its decisive p."""
         groups: list[Leaves] = [self._leaves]
         closed: set[Leaves] = set()
         made: list[Deal] = []
@@ -308,10 +308,10 @@ class ClosedTest:
                 closed.add(group)
 
     def _next(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
-        """The group that is to be cut next: the one whose own p is the fewest times what it can be at least.
+        """The group to be cut next: the one whose own p is the fewest times what it can be at least.
 
-        Two leaves of four clients that differ cannot have less than 1/35, and a large group has less by
-        chance: what comes as far as it could is cut first.
+        Two different leaves of four clients cannot have less than 1/35, and a large group has less by chance:
+        the group closest to its optimum is cut first.
         """
         open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
         ranked = []

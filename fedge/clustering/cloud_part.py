@@ -1,4 +1,4 @@
-"""A method at the cloud: it groups leaves, or offers each of them its own mixture of several models.
+"""A method at the cloud: groups of leaves, or a mixture of several models for each.
 
     offer of leaf e = Σ_k Π_ek w_k
 
@@ -35,7 +35,7 @@ class Family:
 
 
 class CloudPart:
-    """Cloud side of a method; derive from it and write `group`.
+    """Cloud side of a method; derive a class and write `group`.
 
     One object serves a whole run. Its state from step to step goes into ``cloud.memory`` (arrays, numbers
     and states by name), which is in checkpoints, never into the object. Its constructor takes the arguments
@@ -43,7 +43,7 @@ class CloudPart:
 
     Attributes:
         needs: of `fedge.clustering.registry.NEEDS`.
-        compares: basis on which it compares leaves, in a word or two.
+        compares: basis of its comparison of leaves, in a word or two.
         told: its effect, in one sentence, for pages.
         keeps: its state from round to round, in words; empty for nothing.
     """
@@ -54,7 +54,7 @@ class CloudPart:
     keeps: ClassVar[str] = ""
 
     def ask(self, cloud: Evidence) -> Questions | None:
-        """Models that the clients of each leaf are to evaluate before `group`, by role; None for none."""
+        """Models for evaluation by each leaf's clients before `group`, by role; None for none."""
         return None
 
     def group(self, cloud: Evidence) -> Any:

@@ -1,4 +1,4 @@
-"""CLoVE at the leaves: leaves that lose alike on the cloud's models are one cluster.
+"""CLoVE at the leaves: leaves with similar losses on the cloud's models form one cluster.
 
 Bhatia, Papadis, Kodialam, Lakshman, Chakrabarty 2025, "Clustered federated learning by loss vector
 embeddings" (arXiv 2506.22427). The cloud has k models, as in IFCA (`fedge.clustering.ifca`). Each round
@@ -6,21 +6,20 @@ embeddings" (arXiv 2506.22427). The cloud has k models, as in IFCA (`fedge.clust
     vectors   L_i = (F_i(θ_1), …, F_i(θ_k)), the mean loss of every model at a leaf's clients
     clusters  k-means of the vectors. Where their number is not known: for K = 2, 3, … a Ward tree is cut into
               K, and a larger K is taken only if its silhouette is more than a tenth better than the best so
-              far; then k-means with that K
+              far; then k-means with this K
     models    clusters and models are matched by the smallest sum of losses (Hungarian method); the leaves of
-              a cluster train the model matched with it, and θ_j becomes their weighted mean; a model that is
-              matched with nobody stays
+              a cluster train its matched model, and θ_j becomes their weighted mean; an unmatched model stays
 
-where IFCA lets every leaf take the model on which it loses least. Before the first round leaves are dealt to
-models at random, as in nearly all experiments of the authors.
+where IFCA lets every leaf take its model of least loss. Before the first round leaves are dealt to models at
+random, as in nearly all experiments of the authors.
 
 Read in the authors' code (Nokia-Bell-Labs/Loss-Vector-based-Clustered-Federated-Learning at b602090f,
 `utils/algorithm_utils.py`): all of the above, with k-means from scikit-learn, the vectors repeated five times
-for the silhouette where as many clusters as members come into question, models numbered by the first member
-that has them after the random deal, and an end of grouping once everybody has had one model for three rounds.
-Not read: the paper's own algorithm and tables. Left out: FINCH in place of k-means, square roots of losses,
-copies of a model in mid-run, and members first seen later. Losses are of validation windows unless
-`cluster.losses-on` is "train", as there. Shape letters: S leaf servers, k models.
+for the silhouette where as many clusters as members are possible, models numbered by their first member after
+the random deal, and an end of grouping once everybody has had one model for three rounds. Not read: the
+paper's own algorithm and tables. Left out: FINCH in place of k-means, square roots of losses, copies of a
+model in mid-run, and members first seen later. Losses are of validation windows unless `cluster.losses-on` is
+"train", as there. Shape letters: S leaf servers, k models.
 """
 
 import warnings
@@ -41,7 +40,7 @@ _REPEATS = 5  # of each vector, where there are too few for the silhouette of so
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
-    """Need k models that clients evaluate."""
+    """Need k models for evaluation by clients."""
     return frozenset({"pool"})
 
 
@@ -85,8 +84,8 @@ def clove(
 def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[np.ndarray, dict[str, Any]]:
     """The model of each leaf (S,) by its loss vector, and how many clusters there are.
 
-    A leaf of which no client has answered keeps its model; a model that has diverged counts as the worst
-    that any leaf has lost.
+    A leaf of which no client has answered keeps its model; a diverged model counts with the worst loss of any
+    leaf.
     """
     kept = np.zeros(len(losses), np.int64) if evidence.taken is None else evidence.taken
     known = np.flatnonzero(~np.isnan(losses).any(axis=1))
@@ -102,9 +101,9 @@ def _by_vectors(losses: np.ndarray, evidence: Evidence, unknown: bool) -> tuple[
 
 
 def dealt_at_random(leaves: int, models: int, seed: int) -> np.ndarray:
-    """(S,) models drawn alike; one that nobody has drawn goes to a leaf that is drawn.
+    """(S,) models drawn alike; a model not drawn goes to a random leaf.
 
-    Models are numbered by the first leaf that has them.
+    Models are numbered by their first leaf.
     """
     rng = numpy_stream(seed, Purpose.GROUPS, 0)
     drawn = rng.integers(models, size=leaves)
@@ -115,11 +114,11 @@ def dealt_at_random(leaves: int, models: int, seed: int) -> np.ndarray:
 
 
 def best_count(vectors: np.ndarray, most: int) -> int:
-    """The number of clusters with the best silhouette, a larger one only if it is clearly better.
+    """The number of clusters with the best silhouette, a larger one only if clearly better.
 
     Args:
         vectors: (S, k).
-        most: clusters that come into question, with as many as there are vectors.
+        most: possible numbers of clusters, up to the number of vectors.
     """
     from sklearn.cluster import AgglomerativeClustering  # takes a second to load, which few runs need spend
     from sklearn.metrics import silhouette_score

@@ -1,7 +1,7 @@
-"""Cuts of leaves in two: how far clients of the parts are apart, and what chance makes of it.
+"""Cuts of leaves in two: distance between the parts' clients, and its distribution by chance.
 
-Everything is of cosines of clients' updates, less what each client has in common with all others.
-Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
+All quantities use cosines of clients' updates, less each client's common part with all others. Shape letters:
+S leaf servers, K clients, D deals, Q cuts, M similarities.
 
 Source: Anderson 2001, A new method for non-parametric multivariate analysis of variance (the share explained,
 from similarities).
@@ -22,7 +22,7 @@ _LEAST_LEFT = 1e-6  # share of the distances, of which a logarithm is taken
 def without_client_effects(similarity: np.ndarray) -> np.ndarray:
     """Interaction of each pair of clients: (K, K), symmetric, zero diagonal, zero row sums.
 
-    A client whose updates are unlike everybody's, or like everybody's, says nothing about groups.
+    A client equally far from, or equally close to, all others says nothing about groups.
 
     Args:
         similarity: (K, K), symmetric, larger is more alike; the diagonal is not looked at; K ≥ 3.
@@ -50,10 +50,10 @@ def mean_apart(similarity: np.ndarray) -> float:
 
 
 def log_explained(between: np.ndarray, apart: np.ndarray, inside: np.ndarray, clients: int) -> np.ndarray:
-    """−log of the share of the squared distances that is left within the parts of cuts.
+    """−log of the share of the squared distances remaining within the parts of cuts.
 
-    With distances less what clients have in common with all others, each part's sum within is minus half of
-    the sum between them, so that a part of n of K clients leaves the share
+    With distances less clients' common part with all others, each part's sum within is minus half of the sum
+    between them, and a part of n of K clients leaves the share
 
         1 + between · K / (n (K − n) (K − 2) · apart)
 
@@ -73,14 +73,15 @@ def null_spread(pairs: np.ndarray) -> np.ndarray:
     """(M, K+1): the null's standard deviation of the sum over pairs between k clients and the rest.
 
     Which k clients are set apart is, over all deals, a matter of chance. With rows that sum to zero, pairs of
-    pairs that share a client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij², and
+    pairs with a common client have Σ a_ij·a_il = −2T and disjoint ones Σ a_ij·a_lm = T, T = Σ_{i<j} a_ij²,
+    and
 
         variance = T · 4 k (k − 1) (K − k) (K − k − 1) / (K (K − 1) (K − 2) (K − 3)).
 
     Where it is 0 (a single client: its pairs sum to zero) infinity stands, since no such cut says anything.
 
     Args:
-        pairs: (M, K, K), symmetric, zero diagonal, rows that sum to zero.
+        pairs: (M, K, K), symmetric, zero diagonal, rows with zero sums.
     """
     count = pairs.shape[-1]
     k = np.arange(count + 1.0)
@@ -98,7 +99,7 @@ def between_leaves(pairs: np.ndarray, deals: np.ndarray, leaves: int) -> np.ndar
 
 
 def proposed_cuts(blocks: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The cuts that are looked at, True for the leaves of one part: (Q, S), or (D, Q, S)."""
+    """The examined cuts, True for the leaves of one part: (Q, S), or (D, Q, S)."""
     leaves = len(sizes)
     if leaves <= MOST_LEAVES_FOR_ALL_CUTS:
         numbers = np.arange(1, 2 ** (leaves - 1))  # the last leaf is never in the part: each cut once
@@ -123,10 +124,10 @@ def sums_between(blocks: np.ndarray, cuts: np.ndarray) -> np.ndarray:
 
 
 def refined(pairs: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    """The cut (S,) bool to which leaves that change sides lead, each to a larger separation.
+    """The cut (S,) bool reached by moving leaves across, each to a larger separation.
 
-    Where there are too many cuts to try all, those that are proposed are near the best one. A test's answer
-    of there being groups holds, whichever leaves they are then said to be.
+    If there are too many cuts to try all, the proposed ones are near the best one. A test's answer of there
+    being groups holds, whichever leaves they are then said to be.
 
     Args:
         pairs: (M, K, K), of `without_client_effects`.
@@ -159,7 +160,7 @@ def less_directions(similarity: np.ndarray, mine: np.ndarray, beside: Sequence[n
     Args:
         similarity: (K, K) cosines of all clients.
         mine: (m,) the clients.
-        beside: the clients of each of the other groups; without any the similarity stays as it is.
+        beside: the clients of each of the other groups; without any, the similarity is unchanged.
 
     Source: Hastie, Buja and Tibshirani 1995, Penalized discriminant analysis (differences within groups, with
     a ridge, as the metric).

@@ -16,7 +16,7 @@ from fedge.clustering.reach import MOST_DEALS_TO_ENUMERATE
 def deals_of(
     leaf_of: np.ndarray, strata: np.ndarray | None, rng: np.random.Generator, draws: int
 ) -> tuple[np.ndarray, bool]:
-    """Deals (D, K), the one that was made first, and whether the others are all there are.
+    """Deals (D, K), the actual one first, and whether the others are all possible ones.
 
     Args:
         leaf_of: (K,) leaf of each client, 0..S-1.

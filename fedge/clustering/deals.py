@@ -1,4 +1,4 @@
-"""Does it matter at which leaf a client is? A test that deals whole clients anew between the leaves.
+"""Does it matter at which leaf a client is? A test by dealing whole clients anew between the leaves.
 
 From one common start every client trains an update. How alike the updates of two clients are does not depend
 on the deal. So if leaves mean nothing, the clients at a leaf are as good as dealt to it, and
@@ -6,26 +6,26 @@ every other deal of the same clients to leaves of the same sizes was as likely: 
 are like. The *deal test*:
 
     similarity  (K, K) cosines of the clients' updates; the part common to all pairs of a client is taken out
-    separation  of a cut of the leaves in two: by how much pairs of clients within the parts are more alike
-                than pairs between them, over its standard deviation in the null
+    separation  of a cut of the leaves in two: excess similarity of client pairs within the parts over pairs
+                between them, in its standard deviations in the null
     standing    the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
                 mean and over its standard deviation in the null; the largest of these. There are few ways to
-                part one leaf and many to part half of them, so that the best half would hide a lone leaf
-    statistic   by each similarity, how few deals have a standing as large; of the similarities the least
-                (Tippett 1931). Of deals that are equal in that, the one whose cut explains more of how
-                clients differ: −log of the share that is left within the parts
+                part one leaf and many to part half of them, and the best half would hide a lone leaf
+    statistic   by each similarity, the number of deals with a standing as large; of the similarities the
+                least (Tippett 1931). Of equal deals, the one whose cut explains more of clients' differences:
+                −log of the share that is left within the parts
     cut         by each similarity the one of the largest of these; of the similarities the one whose largest
                 fewest deals reach among cuts that part as many leaves
     p           share of all deals, the observed one among them, whose statistic is at least the observed
 
-Pairs of one leaf count, so that a leaf that differs from all others is seen. Where there are few deals all of
-them are worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those that the leading eigenvectors
-of the leaves' similarity propose and every single leaf, proposed anew in every deal.
+Pairs of one leaf count, to detect a leaf different from all others. Where there are few deals all of them are
+worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those proposed by the leading eigenvectors
+of the leaves' similarity, and every single leaf, proposed anew in every deal.
 
 Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
-leaves of four clients have 35: a similarity that sees nothing has one deal that is its best, too, and the
-share explained tells that from groups. Into how many groups leaves may be parted is a matter of several such
-tests (`fedge.clustering.closed`).
+leaves of four clients have 35: a similarity without information also has a best deal, and the share explained
+distinguishes this from groups. Into how many groups leaves may be parted is a matter of several such tests
+(`fedge.clustering.closed`).
 
 Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
 (strata, `fedge.clustering.updates.size_strata`): a leaf of large clients alone is the same in every deal, and
@@ -130,8 +130,8 @@ def deal_test(
         rng: draws deals where there are too many.
         draws: how many then; p is at least 1 / (draws + 1).
         strata: (K,) clients are dealt among those of their number; None for all among all.
-        cut: (S,) bool, True for the leaves of one part: p is that of this cut, among all cuts of the deals;
-            None for the best.
+        cut: (S,) bool, True for the leaves of one part: p of this cut, among all cuts of the deals; None for
+            the best.
 
     Returns:
         (S,) int64 labels 0 and 1, leaf 0 in part 0; the statistic; p; the deals looked at; whether all.
@@ -168,7 +168,7 @@ def deal_test(
 
 @dataclass(frozen=True)
 class _Found:
-    """The best cuts of D deals by each similarity, among those that part 1, 2, … leaves from the rest.
+    """The best cuts of D deals by each similarity, among those separating 1, 2, … leaves from the rest.
 
     Attributes:
         separation: (D, M, S // 2).
@@ -182,7 +182,7 @@ class _Found:
 def _only(
     pairs: np.ndarray, apart: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(M, S // 2) separations of one cut, -inf where it parts another number of leaves; what it explains."""
+    """(M, S // 2) separations of one cut, -inf for another number of separated leaves; what it explains."""
     sizes = np.bincount(leaf_of)
     between = sums_between(between_leaves(pairs, leaf_of[None], len(sizes)), cut[None])
     separation = np.full((len(pairs), len(sizes) // 2), -np.inf)
@@ -201,17 +201,17 @@ def _middle_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
-    """(similarity, m - 1) of the observed cut that is taken for the groups.
+    """(similarity, m - 1) of the observed cut, used for the groups.
 
-    The test says that there are groups, not which. By each similarity it is the cut whose separation is most
-    standard deviations above the mean of the deals; and of the similarities the one in which fewest deals
-    separate as much: where a few clients stand out in one, their leaf is parted by many deviations, and in
-    many other deals by as many.
+    The test detects groups, not which. For each similarity, the cut with the separation most standard
+    deviations above the mean of the deals; and of the similarities the one in which fewest deals separate as
+    much: where a few clients stand out in one, their leaf is parted by many deviations, and in many other
+    deals by as many.
 
     Args:
         separation: (D, M, S // 2) of all deals, the observed one first.
         standing: the same, less the mean of the null and over its standard deviation.
-        first: of the deals that are the null.
+        first: of the null deals.
     """
     best = standing[0].argmax(axis=1)
     reached = (separation[first:] >= separation[0] - ROUNDING).mean(axis=0)
@@ -220,12 +220,13 @@ def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> t
 
 
 def _statistic(standing: np.ndarray, explained: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """(D,) the fewest deals that reach a deal's standing by some similarity; (D,) what explains it there.
+    """(D,) the smallest number of deals reaching a deal's standing, over similarities; (D,) the share
+    explained there.
 
     Args:
         standing: (D, M, S // 2) of all deals, the observed one first.
         explained: (D, M, S // 2) by the same cuts.
-        first: of the deals that are the null.
+        first: of the null deals.
     """
     best = standing.argmax(axis=2)[..., None]  # (D, M, 1)
     height, share = (np.take_along_axis(of, best, axis=2)[..., 0] for of in (standing, explained))
@@ -239,10 +240,10 @@ def _statistic(standing: np.ndarray, explained: np.ndarray, first: int) -> tuple
 def _best_cuts(
     pairs: np.ndarray, apart: np.ndarray, deals: np.ndarray, sizes: np.ndarray
 ) -> tuple[_Found, np.ndarray]:
-    """The best cut of every deal among those that part m leaves from the rest.
+    """The best cut of every deal among those separating m leaves from the rest.
 
     Returns:
-        The cuts' separations and what they explain, for m = 1, 2, …; (M, S // 2, S) those of the first deal.
+        The cuts' separations and shares explained, for m = 1, 2, …; (M, S // 2, S) those of the first deal.
     """
     spread, clients = null_spread(pairs), pairs.shape[1]
     separations, explained, cuts = [], [], np.zeros((0, 0, len(sizes)), dtype=bool)
@@ -266,7 +267,7 @@ def _best_cuts(
 
 
 def _deals_at_once(clients: int, leaves: int) -> int:
-    """How many deals are worked out together, so that memory stays bounded with any number of leaves.
+    """Number of deals computed together, for bounded memory with any number of leaves.
 
     Args:
         clients: times similarities.
@@ -307,7 +308,7 @@ def with_leaf_beside(test: Deal, leaf: int, other: int) -> Deal:
 
 
 def labels_after(tests: Sequence[Deal], labels: np.ndarray) -> np.ndarray:
-    """Labels (S,) after the cuts that stand."""
+    """Labels (S,) after the accepted cuts."""
     after, free = labels.copy(), int(labels.max()) + 1
     for test in tests:
         if test.stands and test.parts[1]:

@@ -1,7 +1,7 @@
 """Evidence about the leaves for grouping, and questions to clients for the rest of it.
 
 In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
-of leaf i, under other roles any models that a method wants to try. Made by `fedge.cloud.step` and
+of leaf i, under other roles any models a method tries. Made by `fedge.cloud.step` and
 `fedge.rounds.strategy`, read by the methods of `fedge.clustering.registry`. Shape letters: S leaf servers, K
 clients.
 """
@@ -23,7 +23,7 @@ class NotComparable(Exception):
 
 
 class Withheld(Sequence[State]):
-    """In place of models that must not be compared: each look at one raises the reason."""
+    """In place of incomparable models: each look at one raises the reason."""
 
     def __init__(self, reason: str) -> None:
         """Keep why."""
@@ -42,18 +42,18 @@ Questions = Sequence[Mapping[str, State]]
 
 @dataclass(frozen=True)
 class Answers:
-    """Clients' answers about the models that they were asked to evaluate.
+    """Clients' answers on the models of a question.
 
     Attributes:
         losses: role → (K,) mean cross entropy on each client's validation windows; NaN where the client was
             not asked, did not answer, or the loss was not finite.
         windows: (K,) validation windows of each client.
-        leaf_of: (K,) the leaf that each client belongs to.
-        downlink_bytes: of the models that were sent.
+        leaf_of: (K,) each client's leaf.
+        downlink_bytes: of the sent models.
         clients: (K,) partition ids, ascending.
         moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
-        accuracies: role → (K,) the task's first score on the same windows, turned so that more is better: at
-            classification the share that the model gets right; NaN as for losses.
+        accuracies: role → (K,) the task's first score on the same windows, oriented so that more is better:
+            for classification the model's share of right windows; NaN as for losses.
     """
 
     losses: Mapping[str, np.ndarray]
@@ -73,7 +73,7 @@ class CrossLosses:
         losses: (S, K) mean cross entropy of leaf i's model on client u's validation windows; NaN where the
             client did not answer or the loss was not finite.
         windows: (K,) validation windows of each client.
-        leaf_of: (K,) the leaf that each client belongs to.
+        leaf_of: (K,) each client's leaf.
     """
 
     losses: np.ndarray
@@ -83,31 +83,31 @@ class CrossLosses:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a method may look at in one cloud step.
+    """Evidence for a method in one cloud step.
 
     Attributes:
-        models: per leaf the model that it ended its leaf rounds with.
-        starts: per leaf the model that it began the global round with; None where the method needs none, and
-            `Withheld` where it needs starts that are alike, and they are not.
+        models: per leaf the model at the end of its leaf rounds.
+        starts: per leaf the model at the start of the global round; None if the method needs none, and
+            `Withheld` if it needs equal starts and they differ.
         weights: per leaf its number of training windows.
         parameter_names: the trainable entries of a model, in layer order.
         common_start: whether all leaves began the global round from one model.
         answers: to the questions of this step, or None before they are asked.
         recent: cross-losses of the cloud steps before, oldest first, as far as they may be put together with
             this one's: the newest few since the groups changed.
-        truth: (S,) the groups that a scenario has planted, or None; only an oracle may look.
+        truth: (S,) the groups planted by a scenario, or None; only an oracle may look.
         global_round: 1, 2, …; 0 for a choice before the first.
         seed: root of the run's random streams.
-        taken: (S,) the candidate model that each leaf took last, or None.
-        likeness: of the updates that clients made from one start, the newest there are; None where the method
-            needs none, or too few have come.
-        pool: the cloud's own models, for a method that has some.
+        taken: (S,) each leaf's last candidate model, or None.
+        likeness: of clients' newest updates from one start; None where the method needs none, or too few have
+            come.
+        pool: the cloud's own models, for methods with such models.
         kept: the method's state from the step before (`fedge.clustering.registry.Grouping`), as JSON.
         before: (S,) the labels in force; None before the first cloud step.
         dispersion: (S,) mean squared distance of a leaf's client models, in their last leaf round, from their
-            plain mean, over the entries that train; 0 for a leaf of one client, NaN for one of which none
-            could train. None where the method does not need it.
-        memory: of a `fedge.clustering.cloud_part.CloudPart`, which may change it.
+            plain mean, over the trainable entries; 0 for a leaf of one client, NaN for one without trained
+            clients. None if not needed by the method.
+        memory: of a `fedge.clustering.cloud_part.CloudPart`, may be changed.
     """
 
     models: Sequence[State]
@@ -143,7 +143,7 @@ class Evidence:
 
     @property
     def vectors(self) -> np.ndarray:
-        """The leaves' models as vectors of the entries that train, (S, parameters), float64."""
+        """The leaves' models as vectors of the trainable entries, (S, parameters), float64."""
         return self.as_vectors(self.models)
 
     @property
@@ -151,13 +151,13 @@ class Evidence:
         """Changes of leaves since the start of the round, (S, parameters); needs "starts".
 
         Raises:
-            NotComparable: the method needs starts that are alike, and they are not.
+            NotComparable: the method needs equal starts, and they differ.
         """
         assert self.starts is not None, "the method must need starts"
         return self.vectors - self.as_vectors(self.starts)
 
     def as_vectors(self, models: Sequence[State]) -> np.ndarray:
-        """Models as vectors of the entries that train, in the order of `parameter_names`, float64."""
+        """Models as vectors of the trainable entries, in the order of `parameter_names`, float64."""
         flat = [[np.ravel(model[name]) for name in self.parameter_names] for model in models]
         return np.array([np.concatenate(parts) for parts in flat], dtype=np.float64)
 
@@ -168,7 +168,7 @@ class Evidence:
 
     @property
     def cosines(self) -> np.ndarray:
-        """Cosines between the leaves' updates, (S, S), -1..1; 0 for one that is zero. Needs "starts"."""
+        """Cosines between the leaves' updates, (S, S), -1..1; 0 for a zero update. Needs "starts"."""
         updates = self.updates
         norms = np.sqrt(squared_distances(updates, np.zeros((1, updates.shape[1]))))
         products = np.array([[float((a * b).sum()) for b in updates] for a in updates])
@@ -198,7 +198,7 @@ def squared_distances(some: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _read_only(state: State) -> State:
-    """Views of a state's arrays that cannot be written to."""
+    """Read-only views of a state's arrays."""
     views = {name: array.view() for name, array in state.items()}
     for view in views.values():
         view.flags.writeable = False
@@ -211,7 +211,7 @@ def leaf_role(leaf: int) -> str:
 
 
 def all_to_all(models: Sequence[State]) -> list[dict[str, State]]:
-    """The questions whose answers are the cross-losses: every leaf's model to every client."""
+    """The questions for the cross-losses: every leaf's model to every client."""
     return [{leaf_role(leaf): model for leaf, model in enumerate(models)} for _ in models]
 
 
@@ -224,10 +224,10 @@ def collect_answers(
     """The answers of all clients, in order of their partition ids.
 
     Args:
-        evaluated: client → its evaluations; clients that failed are not in it.
+        evaluated: client → its evaluations; without failed clients.
         leaf_of: client → its leaf; names all K clients.
         windows: client → its validation windows.
-        downlink_bytes: bytes of the models that were sent.
+        downlink_bytes: bytes of the sent models.
     """
     clients = sorted(leaf_of)
     losses: dict[str, np.ndarray] = {}

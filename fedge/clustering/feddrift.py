@@ -1,4 +1,4 @@
-"""FedDrift at the leaves: a leaf whose accuracy falls gets a model of its own; models that do as well merge.
+"""FedDrift at the leaves: a leaf with falling accuracy gets its own model; equally good models merge.
 
 Jothimurugesan, Hsieh, Wang, Joshi, Gibbons 2023, "Federated Learning under Distributed Concept Drift"
 (AISTATS; arXiv 2206.00799). The cloud has at most k models. Once in a *time step*, t = 1, 2, …
@@ -9,21 +9,21 @@ Jothimurugesan, Hsieh, Wang, Joshi, Gibbons 2023, "Federated Learning under Dist
        own, a copy of θ_m*, and trains it in isolation for W time steps
     4  models in use are compared: A_ij = accuracy of θ_i at the leaves of model j;
        D_ij = max(A_ii − A_ij, A_jj − A_ji, 0); complete linkage, cut at δ'; those that merge become their
-       mean, weighted by how many leaves have had each in how many time steps
+       mean, weighted by leaves and time steps of each
 
 and in all rounds between a model is the weighted mean of the models trained from it by its leaves. All begin
 with one model.
 
 Read in the authors' code (microsoft/FedDrift, `fedml_api/distributed/fedavg_ens/FedAvgEnsDataLoader.py`,
-class `SoftClusterState`, method `cluster_hierarchical` with distance "A" and clusters "C"): all of the
-above; where k models have been in use, the one that has not been for longest is taken, one of several at
-random, and none if all are in use now. Defaults there: δ' = δ, 0.04 to 0.20 by data set, W = 1, 200 rounds
-a time step. Not read: the paper's algorithms and tables, and where accuracies of the first time step come
-from; here they are those at the first cloud step, so that nobody drifts in it. Other than there, leaves
-train on their windows of now and not on all that they have had, A is measured on windows of now, and on
-validation windows; a cloud step follows a round of training, so that models have seen a round of new data
-when drift is looked for. A leaf of which no client answers keeps its model. Left out: one model for each
-leaf at the start ("F"), and FedDrift-Eager. Shape letters: S leaf servers, k models.
+class `SoftClusterState`, method `cluster_hierarchical` with distance "A" and clusters "C"): all of the above;
+where k models have been in use, the one that has not been for longest is taken, one of several at random, and
+none if all are in use now. Defaults there: δ' = δ, 0.04 to 0.20 by data set, W = 1, 200 rounds a time step.
+Not read: the paper's algorithms and tables, and where accuracies of the first time step come from; here they
+are those at the first cloud step, without drift in that step. Differences: leaves train on their present
+windows, not on all earlier ones; A is measured on present windows, and on validation windows; a cloud step
+follows a round of training, so models have seen a round of new data before the search for drift. A leaf of
+which no client answers keeps its model. Left out: one model for each leaf at the start ("F"), and
+FedDrift-Eager. Shape letters: S leaf servers, k models.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ from fedge.states.averaging import State, weighted_mean
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
-    """Need k models that clients evaluate."""
+    """Need k models for evaluation by clients."""
     return frozenset({"pool"})
 
 
@@ -57,15 +57,15 @@ def feddrift(
     isolation: int = 1,
     step: int = 1,
 ) -> Grouping:
-    """Let leaves whose accuracy falls have models of their own, and models that do as well be one.
+    """Give leaves with falling accuracy their own models, and merge equally good models.
 
     Args:
         evidence: with answers and the cloud's `cluster.count` models.
         config: of the run.
         before: (S,) labels in force, or None.
-        delta: δ, fall in accuracy (0..1) that is a drift.
+        delta: δ, fall in accuracy (0..1) counted as drift.
         merge: δ', loss in accuracy up to which models merge; 0: as `delta`.
-        isolation: W, time steps that a leaf which has drifted trains alone.
+        isolation: W, time steps of training alone for a drifted leaf.
         step: cloud steps in a time step.
     """
     assert evidence.answers is not None and config.fixed_count is not None  # noqa: PT018
@@ -93,7 +93,7 @@ class _State:
         time: time steps before this one.
         taken: (S,) model of each leaf.
         accuracy: (S,) of the time step before; NaN where unknown.
-        isolated: leaf → (its model, the time step in which it comes back).
+        isolated: leaf → (its model, the time step of its return).
         uses: (k, S) in how many time steps a leaf has had a model.
         last: (k,) time step in which a model was in use last; −1 for never.
         models: θ_1 … θ_k.
@@ -157,7 +157,7 @@ class _State:
         return self.taken, {"drifted": drifted, "merged": merged}
 
     def _unused(self) -> int | None:
-        """A model that may be given to somebody, or None if all are in use."""
+        """A free model, or None if all are in use."""
         never = np.flatnonzero(self.last < 0)
         if never.size:
             return int(never[0])
@@ -169,9 +169,9 @@ class _State:
         return chosen
 
     def _merge(self, in_use: Sequence[int], accuracies: np.ndarray, limit: float) -> list[list[int]]:
-        """Merge models that do as well at each other's leaves; return them, the one that stays first.
+        """Merge models equally good at each other's leaves; return them, the remaining one first.
 
-        A model without leaves whose accuracy is known is compared with none.
+        A model without leaves of known accuracy is not compared.
         """
         at = {m: np.flatnonzero((self.taken == m) & np.isfinite(accuracies).all(axis=1)) for m in in_use}
         there = [m for m in in_use if at[m].size]
@@ -212,7 +212,7 @@ def distances_between(accuracies: np.ndarray) -> np.ndarray:
 
 
 def leaf_accuracies(answers: Answers, count: int, leaves: int) -> np.ndarray:
-    """(S, k) the share of windows at a leaf that each model gets right; NaN where unknown."""
+    """(S, k) each model's share of right windows at a leaf; NaN where unknown."""
     unknown = np.full(len(answers.windows), np.nan)
     right = np.stack([answers.accuracies.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)
     known = np.isfinite(right).all(axis=1)

@@ -1,4 +1,4 @@
-"""FLUX at the leaves: leaves whose clients' windows look alike to the common model are one cluster.
+"""FLUX at the leaves: leaves with similar windows, as seen by the common model, form one cluster.
 
 Fenoglio, Li, Barbiero, Lane, Langheinrich, Gjoreski 2025 (NeurIPS; arXiv 2511.22305). After some rounds
 with one model every client describes its windows by it (`fedge.training.describe`), once. The server scales
@@ -8,13 +8,13 @@ nearest other. From then on clusters train apart.
 
 Read in the authors' code (dariofenoglio98/FLUX at 43aadbeb, `flux/server.py`, `public/models.py`,
 `public/config.py`): all of the above, with at least two members to a cluster and a factor of 1 to ε. Not
-read: the paper's text, `flux_dynamic`, and how a new client is placed (a note says: by the nearest centre
-of its means and deviations without labels; `fedge predict --fit` answers that question here). Other than
-there, leaves are grouped in round `cluster.split-round` (there, when validation accuracy rises by less than
-0.06 in a round, from the third on); every number of a description is scaled by its own deviation over
-leaves (there, by a scaler for each mean and deviation vector); the knee is the point farthest below the
-chord (there, that of the package kneed); clients describe validation windows, and a leaf's description is
-their mean, weighted by windows. Shape letters: S leaf servers, K clients.
+read: the paper's text, `flux_dynamic`, and how a new client is placed (a note says: by the nearest centre of
+its means and deviations without labels; here `fedge predict --fit` answers this question). Other than there,
+leaves are grouped in round `cluster.split-round` (there, when validation accuracy rises by less than 0.06 in
+a round, from the third on); every number of a description is scaled by its own deviation over leaves (there,
+by a scaler for each mean and deviation vector); the knee is the point farthest below the chord (there, that
+of the package kneed); clients describe validation windows, and a leaf's description is their mean, weighted
+by windows. Shape letters: S leaf servers, K clients.
 """
 
 import numpy as np
@@ -86,7 +86,7 @@ def knee(distances: np.ndarray) -> float:
     """The distance to the nearest other at the knee of all of them, sorted; (S, S) → one number.
 
     The knee is the point farthest below the line from the first to the last. With fewer than three, or equal
-    ones, it is the first.
+    ones, the first.
     """
     others = distances + np.where(np.eye(len(distances), dtype=bool), np.inf, 0.0)
     nearest = np.sort(others.min(axis=1))

@@ -1,9 +1,9 @@
-"""The methods of `cluster.method` that turn a similarity matrix into clusters.
+"""Methods of `cluster.method` from a similarity matrix to clusters.
 
 `components` joins by a threshold, as published. `agglomerative` joins the two most similar clusters again and
 again (Briggs et al. 2020, FL+HC); `spectral` cuts where little similarity is lost (Ng, Jordan and Weiss
-2001). How many clusters there are is given by a threshold or a number; where the deal test decides on it
-(`fedge.clustering.auto`), they are not asked. Shape letter: S leaf servers.
+2001). How many clusters there are is given by a threshold or a number; if the deal test decides
+(`fedge.clustering.auto`), they are not called. Shape letter: S leaf servers.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _needs(config: ClusterConfig) -> frozenset[Need]:
 
 @method(_needs)
 def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Join leaves that are at least `cluster.tau` alike, and all leaves joined to them (contract C5)."""
+    """Join leaves with a similarity of at least `cluster.tau`, and all joined to them (contract C5)."""
     return _grouped(evidence, config, before, lambda s: threshold_components(s, config.tau))
 
 
@@ -50,7 +50,7 @@ def _grouped(
     before: np.ndarray | None,
     labels_of: Callable[[np.ndarray], np.ndarray],
 ) -> Grouping:
-    """The clusters of the configured signal; those in force where it cannot be had."""
+    """The clusters of the configured signal; the present ones if unavailable."""
     try:
         similarity = similarity_of(config.signal, evidence, config.arguments("signal"))
     except NotComparable as reason:
@@ -90,8 +90,8 @@ def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau:
 def cut(similarity: np.ndarray, count: int) -> np.ndarray:
     """Labels (S,) of spectral clustering into `count` clusters, at most S.
 
-    Similarities are shifted to begin at 0 and normalised by degree; each leaf goes to the eigenvector in
-    which it stands out, found by a pivoted QR decomposition, so nothing is drawn at random.
+    Similarities are shifted to begin at 0 and normalised by degree; each leaf goes to its dominant
+    eigenvector, found by a pivoted QR decomposition, so nothing is drawn at random.
 
     Args:
         similarity: (S, S), symmetric; the diagonal is not looked at.

@@ -1,13 +1,13 @@
-"""IFCA at the leaves: k models at the cloud, and each leaf trains the one that suits its clients best.
+"""IFCA at the leaves: k models at the cloud, and each leaf trains the best one for its clients.
 
 Ghosh, Chung, Yin, Ramchandran 2020, "An Efficient Framework for Clustered Federated Learning", algorithm 1
 with model averaging. θ_1 … θ_k start from different seeds. In every round a member takes the model with the
 lowest loss on its own data, ĉ = argmin_c F(θ_c), trains it, and θ_c becomes the weighted mean of the models
-trained from it; a θ_c that nobody took stays.
+trained from it; an unused θ_c stays.
 
 Here the members are leaves, and F is the mean cross entropy over the validation windows of a leaf's clients
-(there, it is the loss on training data). Leaves choose for the first time before global round 1, and then at
-the end of a cloud step, for the round after it: the same models as at that round's start. Shape letters: S
+(there, the loss on training data). Leaves choose for the first time before global round 1, and then at the
+end of a cloud step, for the round after it: the same models as at the start of that round. Shape letters: S
 leaf servers, K clients, k models.
 """
 
@@ -28,7 +28,7 @@ class Pool:
 
     Attributes:
         models: θ_1 … θ_k.
-        taken: (S,) the candidate that each leaf took last; None before the first choice.
+        taken: (S,) each leaf's last candidate; None before the first choice.
     """
 
     def __init__(self, models: Sequence[State]) -> None:
@@ -42,7 +42,7 @@ class Pool:
         self.models = averaged(self.models, self.taken, models, weights)
 
     def questions(self, leaves: int) -> Questions:
-        """Models that the clients of each of so many leaves are to evaluate: all candidates."""
+        """Models for evaluation by the clients of each of so many leaves: all candidates."""
         asked = {role(candidate): model for candidate, model in enumerate(self.models)}
         return [asked for _ in range(leaves)]
 
@@ -56,7 +56,7 @@ class Pool:
         self.models = [keep(model) for model in self.models]
 
     def states(self) -> dict[str, State]:
-        """The states that the next cloud step starts from."""
+        """The starting states of the next cloud step."""
         return {role(candidate): model for candidate, model in enumerate(self.models)}
 
     def facts(self) -> Any:
@@ -70,7 +70,7 @@ class Pool:
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
-    """Need k models that clients evaluate."""
+    """Need k models for evaluation by clients."""
     return frozenset({"pool"})
 
 
@@ -93,8 +93,8 @@ def role(candidate: int) -> str:
 def leaf_losses(answers: Answers, count: int, leaves: int) -> np.ndarray:
     """The (S, k) mean loss per validation window of a leaf's clients for each candidate.
 
-    Clients that did not answer are left out; NaN in the row of a leaf of which no client did. A loss that
-    is not finite makes the leaf's infinite: that candidate has diverged.
+    Clients without an answer are left out; NaN in the row of a leaf of which no client did. A loss that is
+    not finite makes the leaf's loss infinite: the candidate has diverged.
     """
     unknown = np.full(len(answers.windows), np.nan)
     losses = np.stack([answers.losses.get(role(c), unknown) for c in range(count)], axis=1)  # (K, k)
@@ -114,8 +114,7 @@ def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
 
     Args:
         losses: (S, k); a leaf whose row is NaN keeps its candidate.
-        before: (S,) the candidates that were taken last; None for the first choice, when such a leaf
-            takes candidate 0.
+        before: (S,) the last candidates; None for the first choice, when such a leaf takes candidate 0.
     """
     kept = np.zeros(len(losses), np.int64) if before is None else before
     unknown = np.isnan(losses).all(axis=1)
@@ -125,7 +124,7 @@ def choose(losses: np.ndarray, before: np.ndarray | None) -> np.ndarray:
 def averaged(
     candidates: Sequence[State], taken: np.ndarray, models: Sequence[State], weights: Sequence[float]
 ) -> list[State]:
-    """θ_c⁺: the mean of the models of those leaves that took θ_c, or θ_c itself if none did.
+    """θ_c⁺: the mean of the models of the leaves with θ_c, or θ_c itself without such leaves.
 
     Args:
         candidates: θ_c.

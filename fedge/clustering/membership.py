@@ -1,7 +1,7 @@
 """Clusters from one cloud step to the next: hysteresis, and changes as events.
 
-Labels change only when `cluster.patience` cloud steps in a row have found the same new groups, so that a
-leaf on the border does not flap. Shape letter: S leaf servers.
+Labels change only after the same new groups in `cluster.patience` successive cloud steps, so leaves on the
+border do not alternate. Shape letter: S leaf servers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ class GroupEvent(TypedDict):
 
     Attributes:
         kind: "split", "merge", or "move" where leaves go from one cluster to another.
-        before: the clusters that it touches, as leaves.
+        before: the affected clusters, as leaves.
         after: the same after the change.
     """
 
@@ -27,12 +27,12 @@ class GroupEvent(TypedDict):
 
 
 class Membership:
-    """The labels in force and the change that is being waited for.
+    """The present labels and the pending change.
 
     Attributes:
         labels: (S,), or None before the first cloud step.
-        candidate: (S,) other labels that the newest steps have found; None without.
-        agreed: steps in a row that have.
+        candidate: (S,) other labels of the newest steps; None without.
+        agreed: number of successive steps with them.
         probed: whether these steps were probes; only steps of the same kind count.
     """
 
@@ -49,13 +49,13 @@ class Membership:
         return self.candidate is not None
 
     def settle(self, found: np.ndarray, patience: int, probed: bool = False) -> np.ndarray:
-        """The labels in force after a step that has found `found` (S,).
+        """The labels after a step with result `found` (S,).
 
         Before the first labels are in force, all leaves are one cluster.
 
         Args:
             found: numbered by first appearance.
-            patience: steps that must agree.
+            patience: number of steps in agreement.
             probed: whether the step was a probe.
         """
         present = self.labels if self.labels is not None else np.zeros_like(found)
@@ -99,8 +99,8 @@ class Membership:
 def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[GroupEvent]:
     """Changes between two clusterings, in order of their smallest leaves; a mere renumbering is none.
 
-    Clusters that share leaves, directly or through others, belong to one event: one that comes apart is a
-    split, several that become one are a merge, and all other changes are moves. Both are (S,) labels.
+    Clusters with common leaves, directly or through others, belong to one event: one cluster into several is
+    a split, several into one a merge, and all other changes are moves. Both are (S,) labels.
     """
     old, new = np.asarray(before), np.asarray(after)
     found: list[GroupEvent] = []
@@ -113,7 +113,7 @@ def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np
 
 
 def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
-    """The leaves whose old and new clusters hang together."""
+    """The leaves of connected old and new clusters."""
     names = np.arange(len(old))
     while True:
         joined = names.copy()
@@ -128,7 +128,7 @@ def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
 
 
 def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
-    """The clusters that some leaves are in, each in order."""
+    """The clusters of some leaves, each in order."""
     groups: dict[int, list[int]] = {}
     for leaf in leaves:
         groups.setdefault(int(labels[leaf]), []).append(leaf)
@@ -136,7 +136,7 @@ def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
 
 
 def words(event: GroupEvent) -> str:
-    """An event as a person says it."""
+    """An event in words."""
     if event["kind"] == "split":
         return f"leaves {_list(event['before'][0])} split into {_lists(event['after'])}"
     if event["kind"] == "merge":

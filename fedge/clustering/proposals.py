@@ -1,11 +1,10 @@
 """Changes of the groups in force, each decided by itself: proposed, tried, adopted or put off.
 
-Groups that were found differ from those in force in changes that share no leaf: a cluster that is to come
-apart, clusters that are to become one, leaves that are to go from one to another. Each waits until
-`cluster.patience` cloud steps in a row have found it, is tried, and is adopted or refused by its own trial
-(`fedge.clustering.strangers`), independently of the others. A change that was refused is tried again in
-the next two steps, by when its forks have trained longer; then it must be found as often again, twice
-as often, four times, and so on. Shape letter: S leaf servers.
+Found groups differ from the present ones in changes without common leaves: a split of a cluster, a merge of
+clusters, moves of leaves between clusters. Each waits for confirmation in `cluster.patience` successive cloud
+steps, is tried, and is adopted or refused by its own trial (`fedge.clustering.strangers`), independently of
+the others. A refused change is tried again in the next two steps, with longer-trained forks; then
+confirmation takes as often again, twice as often, four times, and so on. Shape letter: S leaf servers.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +28,7 @@ class Change:
 
     Attributes:
         kind: "split", "merge", or "move".
-        before: the clusters that it touches, each in order.
+        before: the affected clusters, each in order.
         after: the same leaves after the change.
     """
 
@@ -39,16 +38,16 @@ class Change:
 
     @property
     def leaves(self) -> Leaves:
-        """All leaves that it touches, in order."""
+        """All affected leaves, in order."""
         return tuple(sorted(leaf for cluster in self.before for leaf in cluster))
 
     def after_of(self, leaf: int) -> Leaves:
-        """The cluster that a leaf is to be in."""
+        """The target cluster of a leaf."""
         return next(cluster for cluster in self.after if leaf in cluster)
 
     @property
     def movers(self) -> Leaves:
-        """The leaves that find themselves among others: all but the largest part of each new cluster.
+        """The leaves with new companions: all but the largest part of each new cluster.
 
         >>> Change("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers
         (2,)
@@ -75,12 +74,12 @@ class Change:
 
 
 def changes_between(before: np.ndarray, after: np.ndarray) -> list[Change]:
-    """The changes that lead from some groups to others, (S,) both; they share no leaf."""
+    """The changes from some groups to others, (S,) both; they share no leaf."""
     return [Change.from_json(event) for event in events_between(before, after)]
 
 
 def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
-    """The groups (S,) after some changes that share no leaf, numbered by first appearance."""
+    """The groups (S,) after some changes without common leaves, numbered by first appearance."""
     after, free = labels.copy(), int(labels.max()) + 1
     for change in changes:
         for cluster in change.after:
@@ -92,18 +91,18 @@ def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
 def towards(
     target: np.ndarray, tests: Sequence[Deal], present: np.ndarray, refused: Collection[Change]
 ) -> np.ndarray:
-    """The groups (S,) that are the next step from those in force to those that tests have found.
+    """The groups (S,) of the next step from the present ones to the tests' result.
 
-    A cluster that is to come apart into more than two does so one cut at a time, the coarsest first, so that
-    each cut earns its own trial. Where that cut was refused all of its parts are proposed at once: it may
-    part groups of two kinds each, which only finer cuts tell. Where they were refused, too, so are the groups
-    between: every trial is of a partition that the tests allow.
+    A cluster with more than two parts is split one cut at a time, the coarsest first, each cut with its own
+    trial. If this cut was refused, all of its parts are proposed at once: each side may contain groups of two
+    kinds, visible to finer cuts only. Where they were refused, too, so are the groups between: every trial is
+    of a partition allowed by the tests.
 
     Args:
-        target: (S,) that the tests have found.
+        target: (S,) found by the tests.
         tests: each before those of its parts.
         present: (S,) in force.
-        refused: changes whose trials have failed.
+        refused: changes with failed trials.
     """
     found = present
     for change in changes_between(present, target):
@@ -117,7 +116,7 @@ def towards(
 
 
 def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
-    """The splits of a cluster by the first cut that parts it, by the first two, …, but the last."""
+    """The splits of a cluster by its first cut, by the first two, …, without the last."""
     (cluster,) = change.before
     groups, found = [cluster], []
     for test in tests:
@@ -130,13 +129,13 @@ def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
 
 
 class Proposals:
-    """The groups in force, and the changes that wait.
+    """The present groups, and the pending changes.
 
     Attributes:
         labels: (S,), or None before the first cloud step.
-        agreed: change → steps in a row that have found it, since it last failed its trial.
+        agreed: change → successive steps with it, since its last failed trial.
         on_trial: changes for which forks train until the next step.
-        failed: change → trials that it has failed since its leaves last changed.
+        failed: change → failed trials since its leaves last changed.
     """
 
     def __init__(self) -> None:
@@ -152,19 +151,19 @@ class Proposals:
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a change waits that has not failed a trial yet."""
+        """Whether a change without a failed trial is pending."""
         return any(change not in self.failed for change in self.agreed)
 
     def find(self, found: np.ndarray) -> None:
-        """Take in the groups (S,) that a step has found; changes that were not found again are forgotten."""
+        """Record the groups (S,) of a step; changes not found again are forgotten."""
         changes = changes_between(self.present(len(found)), found)
         self.agreed = {change: self.agreed.get(change, 0) + 1 for change in changes}
 
     def decide(self, useful: Mapping[Change, bool], leaves: int) -> list[Change]:
-        """Adopt the changes on trial that were found again and are useful; return them.
+        """Adopt the changes on trial, if found again and useful; return them.
 
         Args:
-            useful: results of the trials; a change that is missing has no answers and waits.
+            useful: results of the trials; a change without answers waits.
             leaves: S.
         """
         adopted = [c for c in self.on_trial if c in self.agreed and useful.get(c)]
@@ -180,7 +179,7 @@ class Proposals:
         return adopted
 
     def call(self, patience: int) -> tuple[Change, ...]:
-        """The changes whose trial is next: the coming step decides if it finds them again."""
+        """The changes with the next trial: the next step decides, if they are found again."""
         for change in self.agreed:
             self.agreed[change] = min(self.agreed[change], self.needed(change, patience) - 1)
         self.on_trial = tuple(c for c, n in self.agreed.items() if n + 1 >= self.needed(c, patience))
@@ -196,8 +195,8 @@ class Proposals:
     def hurdle(self, change: Change) -> int:
         """How many times the least gain a change must show in its next trial.
 
-        Forks of groups that differ come to gain more round by round. And who looks again and again finds a
-        small gain by chance: each look asks for more than the one before.
+        Forks of different groups gain more round by round. And repeated looks find a small gain by chance:
+        each look asks for more than the one before.
         """
         return 1 + min(self.failed.get(change, 0), _PROMPT_TRIALS) if change.kind == "split" else 1
 

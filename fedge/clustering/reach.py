@@ -1,4 +1,4 @@
-"""Reach of the deal test with the present clients, and warnings where it is short.
+"""Reach of the deal test with the present clients, and warnings for a short reach.
 
 See `fedge.clustering.deals`: however many rounds or windows there are, the smallest p of one leaf against the
 rest is the chance to deal its clients to one leaf.
@@ -23,14 +23,14 @@ Count = int | tuple[int, ...]
 
 
 def smallest_p(sizes: Sequence[Count]) -> float:
-    """The smallest p that one leaf against all others can have: the chance of its very deal.
+    """The smallest possible p of one leaf against all others: the chance of its very deal.
 
     A leaf of n clients is set apart with the same statistic wherever its clients are dealt to one leaf of n;
-    with `same` such leaves and K clients that is same / C(K, n), over strata the product. The smallest over
-    the leaves.
+    with `same` such leaves and K clients, same / C(K, n), over strata the product. The smallest over the
+    leaves.
 
     Args:
-        sizes: clients of each leaf that train; at least two leaves.
+        sizes: training clients of each leaf; at least two leaves.
 
     >>> round(smallest_p([3, 3, 3]), 3), round(smallest_p([3] * 6), 4), round(smallest_p([4, 4, 4]), 3)
     (0.036, 0.0074, 0.006)
@@ -52,13 +52,13 @@ def _ways(counts: Sequence[tuple[int, ...]], chosen: tuple[int, ...]) -> int:
 
 
 def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
-    """The smallest p that a test of leaves can have, whichever of its cuts is the groups.
+    """The smallest possible p in a test of leaves, for any true cut.
 
     A cut that sets k of K clients apart has its largest separation in every deal in which some cut sets these
-    k apart: as many of C(K, k) as there are cuts that part k clients from the rest; k and K - k are one cut.
+    k apart: as many of C(K, k) as there are cuts separating k clients from the rest; k and K - k are one cut.
 
     Args:
-        sizes: clients of each leaf that train.
+        sizes: training clients of each leaf.
 
     Returns:
         A probability; 1 where no test can be made.
@@ -87,7 +87,7 @@ def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
 
 
 def draws_for(floor: float) -> int:
-    """How many deals are drawn so that a leaf that differs entirely is hardly ever lost by chance.
+    """Number of deals, so that an entirely different leaf is hardly ever missed by chance.
 
     p of such a leaf is 1 + a binomial count, over the draws + 1. Where its smallest p is close to the level,
     1,999 draws would often put it above (in 11 % of tests at six leaves of three clients).
@@ -107,10 +107,10 @@ def _is_sure(floor: float, draws: int) -> bool:
 
 
 def level_by_power(floor: float) -> float:
-    """The level of "auto" for a test whose smallest p is given.
+    """The level of "auto" for a test with a given smallest p.
 
-    That p can be as small as a level is not enough: where only few of all deals fit below it, a leaf that
-    differs must look odder than every other set of so many clients. So 0.01 is taken where four such sets fit
+    A possible p as small as the level is not enough: if few of all deals fit below the level, a different
+    leaf must look odder than every other set of so many clients. Therefore 0.01 is used if four such sets fit
     below it, else 0.05.
 
     Args:
@@ -139,17 +139,17 @@ def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
 
     Args:
         level: `cluster.level`.
-        sizes: clients of each leaf that train.
+        sizes: training clients of each leaf.
     """
     return level_by_power(smallest_p(sizes)) if isinstance(level, str) else level
 
 
 def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
-    """Warning for a user whose leaves are too small for a lone one to be seen, or None.
+    """Warning for leaves too small to detect a lone one, or None.
 
     Args:
         level: `cluster.level`.
-        sizes: clients of each leaf that train.
+        sizes: training clients of each leaf.
     """
     if len(sizes) < FEWEST_LEAVES:
         there = "is one leaf"

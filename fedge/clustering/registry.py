@@ -1,9 +1,8 @@
 """How leaves are grouped: methods, each a function from evidence to labels.
 
-`cluster.method` names one of `fedge.config.parts.GROUPINGS`, whose code is loaded when a cloud first asks for
-it. A method declares its needs, so that the cloud gathers nothing in vain, and withholds invalid evidence:
-`NEEDS` is the one place where all needs stand, with the messages of clients for each.
-Shape letter: S leaf servers.
+`cluster.method` names one of `fedge.config.parts.GROUPINGS`, with code loaded at the cloud's first use. A
+method declares its needs, so the cloud gathers only needed evidence, and withholds invalid evidence: `NEEDS`
+is the one place where all needs stand, with the messages of clients for each. Shape letter: S leaf servers.
 """
 
 import inspect
@@ -33,11 +32,11 @@ Need = Literal[
 
 @dataclass(frozen=True)
 class Meaning:
-    """One thing that a method can need.
+    """One possible need of a method.
 
     Attributes:
         what: its description.
-        sent: quantities that leave clients because of it, beside their models: words → mark.
+        sent: quantities leaving clients because of the need, beside their models: words → mark.
     """
 
     what: str
@@ -83,7 +82,7 @@ class Grouping:
         takes: (S,) which of the cloud's candidate models each leaf is offered; None for its cluster's mean.
         models: the cloud's own models from now on; None: as they are. With memberships w_k; None: means.
         kept: for `Evidence.kept` at the next cloud step, as JSON; None: as it was.
-        memberships: Π (S, K), rows that sum to 1, where each leaf is offered a mixture of K models.
+        memberships: Π (S, K), rows with sum 1, if each leaf is offered a mixture of K models.
     """
 
     labels: np.ndarray
@@ -108,9 +107,9 @@ class GroupingMethod:
     Attributes:
         group: the function.
         needs: of `NEEDS`, which may depend on the configuration.
-        compares: basis of its comparison of leaves, where it is not `cluster.signal`; empty where it is.
-        by_time: it decides by itself in which rounds it groups, so every cloud step asks it.
-        ask: gives models for clients to evaluate before it groups; None for those of its needs.
+        compares: basis of its comparison of leaves, if not `cluster.signal`; else empty.
+        by_time: the method itself chooses its grouping rounds, so every cloud step calls it.
+        ask: gives models for evaluation by clients before the grouping; None for those of its needs.
     """
 
     group: Method
@@ -158,12 +157,12 @@ def nothing(_: ClusterConfig) -> frozenset[Need]:
 def method(
     needs: Needs = nothing, compares: str = "", words: Mapping[str, tuple[str, ...]] | None = None
 ) -> Callable[[Callable[..., Grouping]], Callable[..., Grouping]]:
-    """Declare the needs of a function that groups leaves, and its basis of comparison.
+    """Declare the needs of a grouping function, and its basis of comparison.
 
     Args:
         needs: of `NEEDS`.
-        compares: basis of its comparison of leaves, where it is not `cluster.signal`.
-        words: argument → allowed words, where it is a word.
+        compares: basis of its comparison of leaves, if not `cluster.signal`.
+        words: argument → allowed words, for word arguments.
     """
 
     def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
@@ -175,7 +174,7 @@ def method(
 
 
 def refuse_wrong_values(config: ClusterConfig) -> None:
-    """Raise ConfigError for an argument of a method of Fedge's that is of a wrong type, or below 0."""
+    """Raise ConfigError for an argument of a built-in method of a wrong type, or below 0."""
     arguments = config.arguments("method")
     if not arguments or GROUPINGS.is_own(config.method):
         return
@@ -198,10 +197,10 @@ def refuse_wrong_values(config: ClusterConfig) -> None:
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:
-    """The method that a configuration names, with its needs; see docs/extend.md for own ones.
+    """The configured method, with its needs; see docs/extend.md for own ones.
 
     Raises:
-        ConfigError: there is none of that name, or its code cannot be imported.
+        ConfigError: no method of this name, or its code cannot be imported.
     """
     name = config.method
     code, arguments = GROUPINGS.load(name), config.arguments("method")
@@ -223,7 +222,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
 
 
 def _of_part(name: str, code: Any, arguments: Mapping[str, Any]) -> GroupingMethod:
-    """The method that a class is, made anew."""
+    """The method of a class, newly constructed."""
     if not issubclass(code, CloudPart) or code.group is CloudPart.group:
         raise ConfigError(
             f"cluster.method {name} must be a function, or a class derived from fedge.clustering.CloudPart "

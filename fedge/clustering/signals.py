@@ -56,7 +56,7 @@ def _as_matrix(name: str, found: Any, size: int) -> np.ndarray:
     """Result of a user's signal as float64 (S, S).
 
     Raises:
-        ConfigError: it is something else, not finite or not symmetric.
+        ConfigError: another type or shape, values not finite or not symmetric.
     """
     with suppress(TypeError, ValueError):
         matrix = np.asarray(found, dtype=np.float64)
@@ -142,7 +142,7 @@ def cross_loss(evidence: Evidence) -> np.ndarray:
 def cross_loss_rows(evidence: Evidence) -> np.ndarray:
     """The correlation of two models' excess losses over all leaves: are they bad at the same places?
 
-    A model that is bad nowhere in particular has no profile: its correlation with every other is 0.
+    A model without particularly bad clients has no profile: its correlation with every other is 0.
     """
     excess = _excess(evidence)
     return cosine_similarity([row - row.mean() for row in excess])
@@ -152,9 +152,9 @@ def cross_loss_rows(evidence: Evidence) -> np.ndarray:
 def affinity(evidence: Evidence) -> np.ndarray:
     """How much better two leaves' models do at each other's clients than expected, in log loss.
 
-    Expected is the part that the quality of the models and the difficulty of the clients explain
-    (`fedge.clustering.affinity`). It is the mean over the newest cloud steps since the groups changed; 0 on
-    the diagonal, and everywhere with fewer than four leaves.
+    Expected is the part explained by the models' quality and the clients' difficulty
+    (`fedge.clustering.affinity`). The value is the mean over the newest cloud steps since the groups changed;
+    0 on the diagonal, and everywhere with fewer than four leaves.
     """
     everyone = tuple(range(len(evidence.models)))
     if len(everyone) < FEWEST_LEAVES:
@@ -166,8 +166,8 @@ def affinity(evidence: Evidence) -> np.ndarray:
 def relationships_among(evidence: Evidence, leaves: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """The relationships (S, K) of some leaves' models and clients, and the leaf of each client.
 
-    They are the mean over this cloud step and the recent ones; a client that has not answered in one of them
-    does not count in that one, and not at all if it has answered in none.
+    They are the mean over this cloud step and the recent ones; a client does not count in a step without its
+    answer, and not at all without any answer.
 
     Args:
         evidence: with cross-losses.
@@ -207,14 +207,14 @@ def loss_matrix(cross: CrossLosses) -> np.ndarray:
 
 
 def _excess(evidence: Evidence) -> np.ndarray:
-    """(S, S): the loss of leaf i's model at leaf j's clients beyond that of leaf j's own."""
+    """(S, S): the loss of leaf i's model at leaf j's clients beyond the loss of leaf j's own."""
     matrix = _known_losses(evidence)
     excess: np.ndarray = matrix - np.diag(matrix)
     return excess
 
 
 def _known_losses(evidence: Evidence) -> np.ndarray:
-    """`loss_matrix`, or raise NotComparable where some of it is unknown."""
+    """`loss_matrix`, or raise NotComparable if parts are unknown."""
     matrix = loss_matrix(evidence.cross)
     unknown = np.flatnonzero(np.isnan(matrix).any(axis=0))
     if unknown.size:

@@ -32,7 +32,7 @@ def weight_clustering(
         reference_imgs: accepted for earlier callers; unused.
         round_num: accepted for earlier callers; unused.
         tau: threshold on the absolute cosine, -1..1; above 1 every leaf stays alone.
-        stability_history: a list that gets this call's labels appended, to see whether groups last.
+        stability_history: a list for appending this call's labels, to show the stability of groups.
 
     Returns:
         labels (S,) int64, numbered by first appearance; similarity (S, S) float64, diagonal 1; `tau`.
@@ -71,7 +71,7 @@ def cosine_similarity(vectors: Sequence[np.ndarray]) -> np.ndarray:
     """The (S, S) signed cosines of S arrays, flattened, in float64; 1 on the diagonal.
 
     An all-zero array has no direction: its cosine with every other is 0. Two arrays and their product are
-    held at a time, so a sequence may make each when it is asked for it.
+    held at a time, so a sequence may compute each on access.
 
     Raises:
         ValueError: no arrays, different sizes, or a non-finite value (the leaf is named).
@@ -107,7 +107,7 @@ def _flat(vector: np.ndarray) -> np.ndarray:
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Σ a·b; not by BLAS, whose last bits depend on how many threads the machine gives it."""
+    """Σ a·b; not by BLAS, whose last bits depend on the number of threads."""
     return float((a * b).sum())
 
 

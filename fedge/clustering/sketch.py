@@ -1,9 +1,9 @@
-"""A short summary of a long vector that keeps inner products, so no server need hold all clients' models.
+"""A short summary of a long vector with its inner products, so no server needs to hold all clients' models.
 
     sketch[j] = Σ_r s(r, j) · x[r · size + j],   s(r, j) = ±1 drawn at random, the same for all vectors
 
-Over the signs, the mean of ⟨sketch(x), sketch(y)⟩ is ⟨x, y⟩ and its standard deviation about ‖x‖‖y‖/√size.
-A vector that is not longer than the sketch is kept as it is. Shape letters: K clients, P entries.
+Over the signs, the mean of ⟨sketch(x), sketch(y)⟩ is ⟨x, y⟩ and its standard deviation about ‖x‖‖y‖/√size. A
+vector no longer than the sketch is kept unchanged. Shape letters: K clients, P entries.
 
 Source: Charikar, Chen and Farach-Colton 2002, Finding frequent items in data streams (count sketch), with the
 place of an entry in place of its hash.
@@ -42,7 +42,7 @@ def sketch(arrays: Sequence[np.ndarray], size: int = SIZE) -> np.ndarray:
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
-    """(K, K) cosines of K vectors (K, P); 0 with a vector that is all zero; 1 on the diagonal.
+    """(K, K) cosines of K vectors (K, P); 0 with a zero vector; 1 on the diagonal.
 
     >>> cosines(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])).round(3).tolist()
     [[1.0, 0.707, 0.0], [0.707, 1.0, 0.0], [0.0, 0.0, 1.0]]

@@ -11,8 +11,8 @@
 
 Source: the public code satwatbashir/baselines 103bbb85 (fedge_core.py), step by step, its random draws
 included. There the cut is by the eigenvector of the *largest* eigenvalue of a matrix of squared distances,
-which is of one sign and orders leaves from central to outlying; two groups stand in that of the *smallest*,
-the most negative one (`cut`). Shape letters: S leaves, P parameters, K models, M members.
+which is of one sign and orders leaves from central to outlying; two groups appear in the vector of the
+*smallest*, the most negative one (`cut`). Shape letters: S leaves, P parameters, K models, M members.
 """
 
 import math
@@ -75,9 +75,9 @@ def memberships(
         centres: (K, P).
         dispersion: (S,), at least 0.
         tau: τ₀ above 0.
-        coupling: β, how much a leaf's dispersion softens it.
-        before: Π of the step before, which is mixed in where it has as many models; None for none.
-        smoothing: share ρ of the new memberships in that mixture.
+        coupling: β, softening by a leaf's dispersion.
+        before: Π of the step before, mixed in if it has as many models; None for none.
+        smoothing: share ρ of the new memberships in this mixture.
     """
     distances = squared_distances(vectors, centres)
     distances = distances / np.maximum(distances.mean(axis=1, keepdims=True), _LEAST)

@@ -1,17 +1,17 @@
-"""StoCFL at the leaves: every leaf begins alone; clusters whose updates of one anchor are alike are joined.
+"""StoCFL at the leaves: every leaf begins alone; clusters with similar updates of one anchor are joined.
 
-Zeng, Hu, Liu, Yu, Wang, Xu 2023, "Stochastic Clustered Federated Learning" (arXiv 2303.00897). Ψ_j is how a
-leaf moves a model that is the same for all and never changes, the *anchor*; it is measured once. Every leaf
-begins as a cluster; in each cloud step clusters are represented by the means of their Ψ, and pairs whose
-cosine is at least τ (`cluster.tau`) are joined. Clusters never part.
+Zeng, Hu, Liu, Yu, Wang, Xu 2023, "Stochastic Clustered Federated Learning" (arXiv 2303.00897). Ψ_j is a
+leaf's update of a common, constant model, the *anchor*; measured once. Every leaf begins as a cluster; in
+each cloud step clusters are represented by the means of their Ψ, and pairs with a cosine of at least τ
+(`cluster.tau`) are joined. Clusters never part.
 
 Read in the authors' code (dunzeng/StoCFL at bd6d0312, `StoCFL-FCC.py`, `trainer.py`): the above, with pairs
-joined in descending order of the cosines of the round, including leaves joined in between
-(union–find), τ = 0.3 (0.2 for rotated images, 0.65 for 200 clients of CIFAR-10). Not read: the paper's text
-and tables. Other than there, the anchor is the model that the run begins with and Ψ what the first global
-round makes of it (there, a client's first training of it); all leaves take part in every round; the model
-of joined clusters is the mean over their leaves (there, that of the larger one); and there is no pull of
-cluster models to a global one (there, μ/2 |w − ω|² with μ = 0.1). Shape letter: S leaf servers.
+joined in descending order of the cosines of the round, including leaves joined in between (union–find), τ =
+0.3 (0.2 for rotated images, 0.65 for 200 clients of CIFAR-10). Not read: the paper's text and tables.
+Differences: the anchor is the run's initial model and Ψ its update in the first global round (there, in a
+client's first training); all leaves take part in every round; the model of joined clusters is the mean over
+their leaves (there, the larger one's); and there is no pull of cluster models to a global one (there, μ/2 |w
+− ω|² with μ = 0.1). Shape letter: S leaf servers.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ from fedge.config.sections.cluster import ClusterConfig
 
 @method(one_start, "update of the first model")
 def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Join clusters whose mean updates of the first model have a cosine of at least `cluster.tau`."""
+    """Join clusters with a cosine of at least `cluster.tau` between their mean updates of the first model."""
     is_first = "gram" not in evidence.kept
     gram = inner_products(evidence) if is_first else np.array(evidence.kept["gram"])
     labels = np.arange(len(gram)) if is_first or before is None else before
@@ -33,7 +33,7 @@ def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
 
 
 def joined_once(gram: np.ndarray, labels: np.ndarray, tau: float) -> np.ndarray:
-    """Labels (S,) after all pairs of clusters that are alike enough have been joined.
+    """Labels (S,) after joining all sufficiently similar pairs of clusters.
 
     Args:
         gram: (S, S) inner products of Ψ.

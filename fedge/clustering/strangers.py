@@ -1,7 +1,7 @@
 """Losses of other leaves' models at clients: the evidence by which changes of clusters are tried.
 
-A decision for an unseen client needs a model's loss on people that had no part in it. Per leaf its
-clients evaluate, on validation windows, in one exchange,
+A decision for unseen clients needs a model's loss on people outside its training. Per leaf its clients
+evaluate, on validation windows, in one exchange,
 
     present     the mean of the *other* leaves' models in their leaf's cluster
     proposed    the mean of the *other* leaves' forks in the cluster that is proposed for it
@@ -15,7 +15,7 @@ A change is worth, in log loss, the mean over its parts of the mean over their c
 
     gain = log(loss, present) − log(loss, proposed)
 
-so that one leaf that leaves many counts as much as the many. A split or a move must gain more than
+so that one departing leaf counts as much as the many remaining. A split or a move must gain more than
 `cluster.min-gain`; a merge may lose as much, because fewer clusters are simpler. Shape letters: S leaf
 servers, K clients.
 """
@@ -45,7 +45,7 @@ def cluster_role(cluster: int) -> str:
 
 
 def fold_role(client: int) -> str:
-    """The role of the model that was made without a client (and without those of its fold)."""
+    """The role of the model made without a client (and without those of its fold)."""
     return f"without-{client}"
 
 
@@ -59,7 +59,7 @@ class Asking:
         weights: per leaf its number of training windows.
         on_trial: changes to be decided.
         forks: per leaf its trained fork, or None.
-        folds: leaf → its folds, for leaves that are or would be alone.
+        folds: leaf → its folds, for present or future lone leaves.
         order: per leaf the other clusters in the order in which they are asked about; empty to ask of none.
     """
 
@@ -73,7 +73,7 @@ class Asking:
 
 
 def questions(asking: Asking) -> list[dict[str, State]]:
-    """Per leaf the models that its clients are to evaluate, by role; at most `MOST_MODELS` each."""
+    """Per leaf the models for evaluation by its clients, by role; at most `MOST_MODELS` each."""
     means = _Means(asking)
     change_of = {leaf: change for change in asking.on_trial for leaf in change.leaves}
     asked: list[dict[str, State]] = []
@@ -102,7 +102,7 @@ def questions(asking: Asking) -> list[dict[str, State]]:
 
 
 def _of_trial(change: Change, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
-    """The models of a change that one of its leaves compares with the present one."""
+    """The models of a change, for comparison with the present one at one of its leaves."""
     if is_simple_move(change):
         if leaf not in change.movers:
             return {}
@@ -129,7 +129,7 @@ class _Means:
         return self._mean(leaves, False)
 
     def of_forks(self, leaves: tuple[int, ...]) -> State:
-        """The mean of forks; of the model itself where a leaf has none, since it would be alone."""
+        """The mean of forks; of the model itself for a leaf without one, because the leaf would be alone."""
         return self._mean(leaves, True)
 
     def _mean(self, leaves: tuple[int, ...], forked: bool) -> State:
@@ -149,7 +149,7 @@ def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
 
 
 def is_simple_move(change: Change) -> bool:
-    """Whether leaves only go to clusters most of whose leaves stay: nothing need be trained anew."""
+    """Whether leaves only go to clusters with mostly unchanged leaves: nothing need be trained anew."""
     movers = set(change.movers)
     return change.kind == "move" and all(
         sum(leaf not in movers for leaf in cluster) > len(cluster) / 2 for cluster in change.after
@@ -198,7 +198,7 @@ def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
 
 
 def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> np.ndarray:
-    """(K,) loss of each client of a leaf with folds, by the model that was made without it."""
+    """(K,) loss of each client of a leaf with folds, by the model made without the client."""
     found = np.full(len(answers.leaf_of), np.nan)
     for leaf, of_client in folds.items():
         first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}
@@ -216,10 +216,10 @@ class TrialResult:
     Attributes:
         gain: by how much log loss falls, each part counting alike; 0.1 is about 10 %.
         parts: the same of each part; None where nobody has answered.
-        better: share of the clients for whom it falls.
+        better: share of the clients with a falling loss.
         clients: how many evaluated both.
         useful: whether the change is to be made.
-        home: the cluster whose model serves the others of a merge as it is; empty where forks do better.
+        home: the cluster whose model serves the others of a merge unchanged; empty where forks do better.
     """
 
     gain: float
@@ -240,15 +240,15 @@ def result_of(change: Change, said: StrangerLosses, min_gain: float) -> TrialRes
 
 
 def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
-    """The parts of a split or move whose clients judge it."""
+    """The parts of a split or move with judging clients."""
     return (change.movers,) if is_simple_move(change) else change.after
 
 
 def _result_of_merge(change: Change, said: StrangerLosses) -> TrialResult | None:
     """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
-    Where clusters have come to be alike since they were parted, as when the cause is over, the mean of
-    their models may be worse than one of them. Clients of the cluster whose model it is gain nothing.
+    Where clusters have come to be alike since they were parted, as when the cause is over, the mean of their
+    models may be worse than one of them. Clients of the model's own cluster gain nothing.
     """
     found = [_gained(said.present - said.proposed, said.leaf_of, change.before)]
     for home in change.before:
@@ -265,7 +265,7 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
     """Mean fall of log loss over parts of leaves, each part counting alike; None if all are unknown.
 
     Args:
-        falls: (K,) by how much it falls at each client; NaN where unknown.
+        falls: (K,) its decrease at each client; NaN where unknown.
         leaf_of: (K,) the leaf of each client.
         parts: of leaves.
     """
@@ -280,11 +280,11 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
 
 
 def misplaced(change: Change, said: StrangerLosses, min_gain: float) -> list[int]:
-    """Leaves of a split whose clients are served better by the other part; a part is never emptied.
+    """Leaves of a split better served by the other part; a part is never emptied.
 
-    A cut that is right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
-    `_CLEARLY` × `min_gain` on average: the updates of all clients have put it where it is, and a leaf in
-    doubt can move later.
+    A cut right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
+    `_CLEARLY` × `min_gain` on average: its place follows from the updates of all clients, and a doubtful leaf
+    can move later.
     """
     if change.kind != "split" or len(change.after) != 2:
         return []
@@ -302,26 +302,26 @@ def misplaced(change: Change, said: StrangerLosses, min_gain: float) -> list[int
 
 
 def is_doubted(change: Change, said: StrangerLosses, gained: TrialResult, min_gain: float) -> bool:
-    """Whether forks of a split should train on before it counts, though it is useful on the whole.
+    """Whether forks of a useful split should train further before the decision.
 
-    So they should if a part loses by it, or if a leaf seems to be on the wrong side: after one round that may
-    be for lack of training.
+    They should if a part loses, or if a leaf seems to be on the wrong side: after one round, the reason may
+    be a lack of training.
     """
     loses = any(part is not None and part < 0 for part in gained.parts)
     return change.kind == "split" and gained.useful and (loses or bool(misplaced(change, said, min_gain)))
 
 
 def moved(said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
-    """Groups (S,) after each leaf has gone to the cluster whose model does best at its clients.
+    """Groups (S,) after each leaf's move to the cluster with the best model for its clients.
 
     A leaf stays unless another cluster's model loses less at each of its clients than a model of strangers of
-    its own cluster, and on average by more than `min_gain` in log loss. Only clusters that its clients were
-    asked about come into question.
+    its own cluster, and on average by more than `min_gain` in log loss. Only clusters evaluated by its
+    clients are possible.
 
     Args:
         said: the answers.
         labels: (S,) in force.
-        blocked: leaves of which, and of whose clusters, another change is proposed.
+        blocked: leaves with another proposed change, of themselves or their clusters.
         min_gain: by how much log loss must fall.
     """
     after = labels.copy()
@@ -340,14 +340,14 @@ def moved(said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_
 def merged(
     said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
 ) -> list[tuple[int, int]]:
-    """Pairs of clusters whose models do as well at each other's clients, but for `min_gain`.
+    """Pairs of clusters with equally good models at each other's clients, within `min_gain`.
 
-    The pair that loses least first; a cluster is in one pair at most.
+    The pair with the smallest loss first; a cluster is in one pair at most.
 
     Args:
         said: the answers.
         labels: (S,) in force.
-        blocked: leaves of whose clusters another change is proposed.
+        blocked: leaves of clusters with another proposed change.
         min_gain: by how much more a neighbour's model may lose, in either direction.
     """
     closed = set(labels[list(blocked)].tolist())

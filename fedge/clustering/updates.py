@@ -1,9 +1,9 @@
 """Likeness of clients' updates from one common start: the evidence of the deal test.
 
-An update has two kinds of entries that see different things: parameters, trained by SGD, show who learns
-other answers, BatchNorm's statistics show whose readings are of another kind. Each kind is compared by
-itself. The start must not depend on the clients' deal, or the leaves would be found in it: the first leaf
-round of a run, or a probe. Shape letters: K clients, M kinds.
+An update has two kinds of entries with different information: parameters, trained by SGD, show clients with
+other answers, BatchNorm's statistics clients with other readings. Each kind is compared by itself. The start
+must not depend on the clients' deal, or the leaves would be found in it: the first leaf round of a run, or a
+probe. Shape letters: K clients, M kinds.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Likeness:
         cosines: (M, K, K) float64, of parameters and, where a model has them, of BatchNorm statistics.
         leaf_of: (K,) int64, the leaf of each client, in order of the clients' ids.
         global_round: in which the updates were made.
-        windows: (K,) int64 that each client trained on; None where nobody has said.
+        windows: (K,) int64, training windows of each client; None where nobody has said.
         clients: (K,) int64 ids, ascending; None where nobody has said.
     """
 
@@ -35,7 +35,7 @@ class Likeness:
 
     @property
     def strata(self) -> np.ndarray | None:
-        """(K,) clients that are dealt among each other, by their windows; None for all among all."""
+        """(K,) strata of clients for dealing, by their windows; None for all among all."""
         return None if self.windows is None else size_strata(self.windows)
 
     def to_state(self) -> State:
@@ -57,10 +57,10 @@ class Likeness:
         return cls(cosines, leaf_of, int(state["global_round"][0]), windows, clients)
 
     def says_nothing_new(self, old: "Likeness") -> bool:
-        """Whether clients that answered both times made the same update, bit by bit, at the same leaf.
+        """Whether clients with two answers made the same update, bit by bit, at the same leaf.
 
-        So it is as long as data stay as they are. A client missing this time, or then, is no reason to
-        test again: a second look at the same data would add a chance of a false split.
+        True as long as the data are unchanged. A client missing this time, or then, is no reason to test
+        again: a second look at the same data would add a chance of a false split.
 
         Args:
             old: the earlier comparison, from the same start.
@@ -75,7 +75,7 @@ class Likeness:
 
 
 class Updates:
-    """The updates of one leaf round, each summarised as it comes, so that no model is kept."""
+    """The updates of one leaf round, each summarised as it comes, without keeping models."""
 
     def __init__(self, start: State, parameter_names: Sequence[str], global_round: int) -> None:
         """Begin with nothing.
@@ -92,7 +92,7 @@ class Updates:
         self._seen: dict[int, tuple[int, int, list[np.ndarray]]] = {}
 
     def note(self, client: int, leaf: int, state: State, windows: int) -> None:
-        """Take in the model trained by a client of a leaf; nothing of it, if it is not finite."""
+        """Take in the model trained by a client of a leaf; nothing if not finite."""
         start = self._start
         summaries = [
             sketch([np.subtract(state[name], start[name], dtype=np.float64) for name in names])
@@ -109,7 +109,7 @@ class Updates:
         }
 
     def sizes(self) -> list[int]:
-        """How many numbers each array has that `summaries` gives of a client."""
+        """Length of each array of a client from `summaries`."""
         kinds = [sum(self._start[name].size for name in names) for names in self._kinds]
         return [*(min(size, SIZE) for size in kinds), 1]
 
@@ -119,7 +119,7 @@ class Updates:
         self._seen[client] = leaf, int(windows[0]), kinds
 
     def likeness(self) -> Likeness:
-        """How alike all that have come are."""
+        """Similarity of all received ones."""
         seen = [self._seen[client] for client in sorted(self._seen)]
         leaves, windows, summaries = zip(*seen, strict=True)
         return Likeness(
@@ -137,11 +137,11 @@ class Updates:
 def size_strata(windows: np.ndarray) -> np.ndarray:
     """(K,) int64: clients with one number have about as many windows as each other.
 
-    A stratum spans a factor of two, the median in the middle of one of them: people who gave somewhat more
-    or less are dealt together, clients of two users, or with five times the windows, are not.
+    A stratum spans a factor of two, the median in the middle of one of them: people with slightly more or
+    fewer windows are dealt together, clients of two users, or with five times the windows, are not.
 
     Args:
-        windows: (K,) that each client trains on.
+        windows: (K,) training windows of each client.
 
     >>> size_strata(np.array([90, 100, 110, 200, 1500])).tolist()
     [0, 0, 0, 1, 4]
@@ -151,14 +151,14 @@ def size_strata(windows: np.ndarray) -> np.ndarray:
 
 
 def even_windows(windows: Sequence[int]) -> int:
-    """Windows on which every client is to train for its update to be compared; 0: all that it has.
+    """Windows on which every client is to train for its update to be compared; 0: all of the client's.
 
     Longer training goes another way, and further. Where clients are of several sizes all train on as many
-    windows as the smallest has; but on half of the median at least, so that a tiny client, which then has a
-    stratum of its own, costs the others no more than that.
+    windows as the smallest has; but on half of the median at least, so that a tiny client, then in its own
+    stratum, costs the others no more.
 
     Args:
-        windows: that each client trains on.
+        windows: of each client.
 
     >>> even_windows([90, 100, 130]), even_windows([100, 110, 200, 1500]), even_windows([8, 100, 110])
     (0, 100, 50)
@@ -170,5 +170,5 @@ def even_windows(windows: Sequence[int]) -> int:
 
 
 def _statistics(state: State, parameter_names: Sequence[str]) -> list[str]:
-    """The entries that are no parameters and no counters."""
+    """The entries other than parameters and counters."""
     return [n for n, a in state.items() if n not in parameter_names and np.issubdtype(a.dtype, np.floating)]

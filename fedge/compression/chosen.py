@@ -24,7 +24,7 @@ def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | 
 
     Args:
         config: of the run.
-        names: of the entries that are compressed.
+        names: of the compressed entries.
 
     Raises:
         ConfigError: the code cannot be made.
@@ -44,10 +44,10 @@ def _uplink(
 
 
 def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compressor:
-    """The code that a name stands for.
+    """The code of a name.
 
     Raises:
-        ConfigError: it is none, or does not take its arguments.
+        ConfigError: the object is not a code, or refuses its arguments.
     """
     what, code = f"{register.option} {name}", register.load(name)
     if not (inspect.isclass(code) and issubclass(code, Compressor)):
@@ -68,13 +68,13 @@ def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compresso
 
 
 def keeps_feedback(config: UplinkConfig) -> bool:
-    """Whether clients keep a memory of what they could not send."""
+    """Whether clients keep a memory of unsent remainders."""
     uplink = uplink_of_clients(config, ())
     return uplink is not None and uplink.keeps_feedback
 
 
 def refuse_compressors(config: Config) -> None:
-    """Raise ConfigError for a code that cannot be made, fails in a trial, or stands beside what it breaks."""
+    """Raise ConfigError for a code with a failing constructor or trial, or an incompatible option."""
     for register, name, part in (
         (CLIENT_UPLINKS, config.uplink.clients, "clients"),
         (SERVER_UPLINKS, config.uplink.servers, "servers"),

@@ -1,4 +1,4 @@
-"""A lossy code of arrays: what of an update arrives, and how many bits it takes."""
+"""A lossy code of arrays: the received part of an update, and its size in bits."""
 
 from typing import ClassVar
 
@@ -6,21 +6,21 @@ import numpy as np
 
 
 class Compressor:
-    """Code of one array of an update; derive from it, and write `sent` and `bits`.
+    """Code of one array of an update; derive a class, and write `sent` and `bits`.
 
-    It is made with the arguments of `uplink.clients-args` or `uplink.servers-args`, and keeps nothing between
-    calls: memory is the sender's.
+    The constructor gets the arguments of `uplink.clients-args` or `uplink.servers-args`, and instances keep
+    no state between calls: memory is the sender's.
 
     Attributes:
         unbiased: the mean of `sent` over its random numbers is the update.
-        keeps_feedback: the sender adds what it could not send to its next update (error feedback).
+        keeps_feedback: the sender adds the unsent remainder to its next update (error feedback).
     """
 
     unbiased: ClassVar[bool] = False
     keeps_feedback: ClassVar[bool] = False
 
     def sent(self, update: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Decoded update, (n,) float64: what the receiver adds to the model that it gave.
+        """Decoded update, (n,) float64: the receiver's increment to the model it sent.
 
         Args:
             update: (n,) float64, finite, at least one entry; not to be changed.

@@ -1,4 +1,4 @@
-"""Codes that round every entry: to half precision, and at random to few levels."""
+"""Codes with rounded entries: to half precision, and at random to few levels."""
 
 import math
 
@@ -23,7 +23,7 @@ class Float16(Compressor):
 
 
 class Int8(Compressor):
-    """Signed whole numbers of steps, rounded up or down at random so that the mean is the entry.
+    """Signed whole numbers of steps, stochastically rounded, with the entry as mean.
 
     With s the largest size in the array and L levels, an entry v is sent as s / L · ⌊v L / s + u⌋, u uniform
     in [0, 1): its mean is v, and its variance at most (s / 2L)².
@@ -57,6 +57,6 @@ class Int8(Compressor):
 
 
 def _float32_above(size: float) -> float:
-    """The smallest float32 that is no smaller, so that no entry has to be cut off."""
+    """The smallest float32 not below, so that no entry is clipped."""
     near = np.float32(size)
     return float(near if float(near) >= size else np.nextafter(near, np.float32(np.inf)))

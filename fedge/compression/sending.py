@@ -1,4 +1,4 @@
-"""A server's way up: the model that it was given, its memory, and what of its own arrives above."""
+"""A server's way up: the received model, its memory, and the decoded model above."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ class Sending:
     """
 
     def __init__(self, uplink: Uplink, seed: int, path: tuple[int, ...], given: State) -> None:
-        """Begin with the model that the server above knows.
+        """Begin with the model known to the server above.
 
         Args:
             uplink: of the tier.
@@ -28,7 +28,7 @@ class Sending:
         self.sent_bytes = uplink.sent_bytes(given)
 
     def send(self, model: State) -> State:
-        """The model as the server above decodes it; the memory goes on."""
+        """The model as decoded by the server above; the memory goes on."""
         self._sent += 1
         where = (len(self._path), *self._path, self._sent)
         found = self._uplink.upload(self._given, model, self._memory, self._seed, *where)
@@ -36,11 +36,11 @@ class Sending:
         return found.state
 
     def took(self, model: State) -> None:
-        """Take in the model that the server above has given, from which the next update is counted."""
+        """Store the model of the server above, the base of the next update."""
         self._given = model
 
     def states(self) -> dict[str, State]:
-        """States that it keeps from round to round."""
+        """States kept from round to round."""
         return {"sending.given": self._given, **({"sending.memory": self._memory} if self._memory else {})}
 
     def facts(self) -> dict[str, Any]:

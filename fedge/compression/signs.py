@@ -7,7 +7,7 @@ from fedge.compression.rounding import FLOAT_BITS
 
 
 class Sign(Compressor):
-    """Signs of all entries times their mean size, ‖v‖₁ / n; what is lost waits in the sender's memory.
+    """Signs of all entries times their mean size, ‖v‖₁ / n; the remainder stays in the sender's memory.
 
     Source: Karimireddy et al. 2019, "Error Feedback Fixes SignSGD", algorithm 1, array by array.
     """

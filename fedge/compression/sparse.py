@@ -1,4 +1,4 @@
-"""A code that sends few entries: the largest."""
+"""A code sending few entries: the largest."""
 
 import math
 
@@ -36,9 +36,9 @@ class TopK(Compressor):
         return np.where(chosen, update.astype(np.float32).astype(np.float64), 0.0)
 
     def bits(self, count: int) -> int:
-        """A float32 and a place for each entry that is sent."""
+        """A float32 and an index for each sent entry."""
         return self._kept(count) * (FLOAT_BITS + math.ceil(math.log2(count)))
 
     def _kept(self, count: int) -> int:
-        """Entries of `count` that are sent."""
+        """Number of sent entries of `count`."""
         return max(1, round(self._share * count))

@@ -17,8 +17,8 @@ class Upload:
     """Arrived part of a model.
 
     Attributes:
-        state: model as the receiver decodes it.
-        memory: name → what could not be sent, of the sender's next update; empty without feedback.
+        state: model as decoded by the receiver.
+        memory: name → unsent remainder, for the sender's next update; empty without feedback.
     """
 
     state: State = field(repr=False)
@@ -26,22 +26,22 @@ class Upload:
 
 
 class Uplink:
-    """Senders of one tier, and the code that they use.
+    """Senders of one tier, and their code.
 
-    With x the model that the sender was given, y the one that it has, e its memory and C the code, the
-    receiver has x + C(y − x + e), and the memory becomes y − x + e − C(y − x + e), with the rounding of the
-    receiver's sum in it: what has arrived and what is in the memory add up to all updates.
+    With x the received model, y the trained one, e the sender's memory and C the code, the receiver has x +
+    C(y − x + e), and the memory becomes y − x + e − C(y − x + e), including the rounding of the receiver's
+    sum: received updates and memory sum to all updates.
 
     Source: Karimireddy et al. 2019, algorithm 2; without feedback e is 0 and is forgotten.
     """
 
     def __init__(self, compressor: Compressor, purpose: Purpose, names: Collection[str]) -> None:
-        """Take in the code, and the entries of a model that are compressed; others travel as they are.
+        """Store the code, and the compressed entries of a model; others travel as they are.
 
         Args:
             compressor: code of one array.
             purpose: of its random streams.
-            names: of trainable entries: statistics of layers have bounds that a rough number would break.
+            names: of trainable entries: a coarse value would violate the bounds of layer statistics.
         """
         self._compressor, self._purpose = compressor, purpose
         self._names = frozenset(names)
@@ -50,15 +50,15 @@ class Uplink:
     def upload(
         self, given: State, made: State, memory: State, seed: int, *where: int, remembers: bool = True
     ) -> Upload:
-        """Arrival of a model that a sender has made, decoded.
+        """The sender's model as decoded by the receiver.
 
         Args:
-            given: model that the sender was given, known to the receiver.
-            made: model that is to be sent; its entries are among those of `given`.
+            given: model received by the sender, known to the receiver.
+            made: model to be sent; its entries are among those of `given`.
             memory: of the sender; empty for none yet.
             seed: root of the random streams.
             where: in them, of sender and round.
-            remembers: whether the memory is added and goes on; a line of comparison leaves it alone.
+            remembers: whether the memory is added and goes on; comparison lines leave it unchanged.
         """
         keeps = self.keeps_feedback and remembers
         state, rest = {}, {}
@@ -77,7 +77,7 @@ class Uplink:
         return Upload(state, rest)
 
     def sent_bytes(self, state: State) -> int:
-        """Bytes that a model of this form takes on its way up, whatever it holds."""
+        """Bytes of a compressed model of this form, independent of its values."""
         return sum(
             math.ceil(self._compressor.bits(array.size) / 8)
             if self._is_compressed(name, array)

@@ -1,11 +1,11 @@
-"""Association: which client stands under which leaf, decided once, by the windows that the deal gave it.
+"""Association: clients assigned to leaves, once, by their dealt windows.
 
     associate(clients, places, rng, further arguments by keyword) → (n,) leaf of each client
 
-It sees clients as they were dealt (`Dealt`) and how many places each leaf has, (S,) int64, which it fills.
-What was dealt to clients then changes hands: all else knows clients 0..k0-1 under leaf 0, the next k1 under
-leaf 1 and so on, whoever they are (`partition.csv` has their users). Unseen clients stay where they were.
-Shape letters: n clients that train, S leaves, C classes.
+The function gets the dealt clients (`Dealt`) and the number of places of each leaf, (S,) int64, all to be
+filled. What was dealt to clients then changes hands: all else knows clients 0..k0-1 under leaf 0, the next k1
+under leaf 1 and so on, whoever they are (`partition.csv` has their users). Unseen clients stay where they
+were. Shape letters: n training clients, S leaves, C classes.
 """
 
 import math
@@ -33,7 +33,7 @@ _MOST_SWEEPS = 20
 
 @dataclass(frozen=True)
 class Dealt:
-    """Clients that train, as they were dealt.
+    """Training clients, as dealt.
 
     Attributes:
         ids: (n,) int64, numbers of the deal, ascending.
@@ -55,19 +55,19 @@ Association = Callable[..., Sequence[int]]
 def label_balance(
     clients: Dealt, places: np.ndarray, rng: np.random.Generator, delays: str = ""
 ) -> np.ndarray:
-    """Leaves whose classes are shared as over all clients: the least Σ_l Σ_c |N_lc / N_l − N_c / N|.
+    """Leaves with the class shares of all clients: the least Σ_l Σ_c |N_lc / N_l − N_c / N|.
 
     Source: Mhaisen et al. 2022, "Optimal User-Edge Assignment in Hierarchical Federated Learning Based on
     Statistical Properties and Network Topology Constraints": distances between the leaves' class shares are
-    made small under limits of reach. What differs: every leaf has the places that
-    `hierarchy.clients-per-server` says; the sum is made smaller by swaps of two clients until none helps,
-    where the paper solves a program of whole numbers; reach is what `delays` has.
+    made small under limits of reach. What differs: every leaf has the places of
+    `hierarchy.clients-per-server`; the sum is made smaller by swaps of two clients until none helps, where
+    the paper solves a program of whole numbers; pairs in `delays` are within reach.
 
     Args:
         clients: as dealt.
         places: (S,) of each leaf.
         rng: unused.
-        delays: file of `delays_of`, whose pairs alone are possible; empty: all are.
+        delays: file of `delays_of` with all possible pairs; empty: all are.
     """
     _refuse_without_classes(clients, "label-balance")
     costs = np.where(np.isfinite(delays_of(delays, clients, len(places))), 0.0, np.inf)
@@ -127,7 +127,8 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 
 def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
-    """(n, S) float64: seconds between client and leaf of a file; infinite where it names none, 0 without it.
+    """(n, S) float64: seconds between client and leaf of a file; infinite for missing pairs, 0 without a
+    file.
 
     Args:
         path: CSV or Parquet with columns client (number of the deal), leaf, delay; empty for no file.
@@ -135,7 +136,7 @@ def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
         leaves: S.
 
     Raises:
-        ConfigError: it cannot be read, or has other columns or numbers.
+        ConfigError: the file is unreadable, or has other columns or numbers.
     """
     if not path:
         return np.zeros((len(clients.ids), leaves))
@@ -174,9 +175,9 @@ def _swapped(
     """(n,) leaves by which Σ costs + Σ of_leaves is no larger after any swap of two clients.
 
     Args:
-        clients: as dealt, which is where it begins if everybody can be there.
+        clients: as dealt, the start of the search if possible for all.
         places: (S,) of each leaf.
-        costs: (n, S) of each client at each leaf; infinite where it cannot be.
+        costs: (n, S) of each client at each leaf; infinite for impossible pairs.
         of_leaves: cost of leaves by their windows of each class (…, C).
     """
     leaf = _first(costs, places)
@@ -206,7 +207,7 @@ def _swapped(
 
 
 def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """(n,) leaves to begin with: as dealt, or where that cannot be the least costs.
+    """(n,) leaves to begin with: as dealt, or at the least cost if impossible.
 
     Raises:
         ConfigError: not everybody can be anywhere.
@@ -275,7 +276,7 @@ def _counted(train: Sequence[np.ndarray], windows: Windows) -> tuple[np.ndarray,
 
 
 def _checked(name: str, given: Any, places: np.ndarray) -> np.ndarray:
-    """(n,) leaves that an association gave; ConfigError unless they fill every place."""
+    """(n,) leaves from an association; ConfigError unless they fill every place."""
     leaf = np.asarray(given) if isinstance(given, Sequence | np.ndarray) else np.zeros(0)
     fits = leaf.shape == (int(places.sum()),) and leaf.dtype.kind in "iu"
     fits = fits and leaf.min() >= 0 and leaf.max() < len(places)

@@ -1,8 +1,7 @@
 """Holdings: windows per client, split, user, device and class, for partition.csv.
 
-With it a report needs neither the windows nor the code that dealt them. The class is the one that the client
-learns and is tested on, under a scenario that renames classes, too; the group is that of the client's leaf in
-the scenario.
+A report then needs neither the windows nor the dealing code. The class is the client's class in training and
+test, also under a scenario with renamed classes; the group is the group of the client's leaf in the scenario.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from hhar.windows.window_file import Windows
 
 @dataclass(frozen=True)
 class Holding:
-    """Windows of one client that have split, user, device and class in common.
+    """Windows of one client with common split, user, device and class.
 
     Attributes:
         client: its partition id.
@@ -68,8 +67,8 @@ def _counts(
 def class_gap(held: Iterable[Holding]) -> float:
     """Total variation, 0..1, between the classes of some leaf's training windows and those of the mean leaf.
 
-    The largest over the leaves: the share of a leaf's windows that would have to be of other classes for it
-    to be as leaves are on average. 0 without leaves that train.
+    The largest over the leaves: the share of a leaf's windows of other classes than in the average leaf. 0
+    without training leaves.
 
     >>> of = lambda leaf, label, count: Holding(leaf, leaf, "train", "u", "", label, count, 0, None)
     >>> class_gap([of(0, "sit", 30), of(0, "walk", 10), of(1, "sit", 1), of(1, "walk", 3)])

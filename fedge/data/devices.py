@@ -1,8 +1,8 @@
 """Users cut into devices: each device has a few stretches of one user's time (`devices.pieces`).
 
 For learning with more devices than there are people with recordings. A user's validation and test windows
-stay together at the first of its devices, so that an evaluation asks as many clients as there are users.
-Shape letter: N windows.
+stay together at the first of its devices, so that an evaluation asks one client per user. Shape letter: N
+windows.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def deal_devices(windows: Windows, config: Config, clients_per_leaf: Sequence[in
         windows: N windows.
         config: its sections on devices, data and partition, and the scenario, are read.
         clients_per_leaf: unseen clients included.
-        seed: root of the streams that split sessions and draw a scenario.
+        seed: root of the streams for session splits and the scenario.
 
     Raises:
         ConfigError: there are fewer devices than users, or a device would have nothing to train on.
@@ -77,7 +77,7 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 
 def _first(user: int, users: int, devices: int) -> int:
-    """The number of the first device of a user, of devices that are shared out evenly."""
+    """The number of a user's first device, for an even distribution of devices."""
     return user * devices // users
 
 
@@ -91,8 +91,8 @@ def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]
     """The windows of each of a user's devices, sorted.
 
     The user's windows are cut, in file order, into `devices.pieces` parts, each part into as many stretches
-    as there are devices: each device has one of every part. Where that leaves a device fewer than
-    `devices.least-windows`, its stretches reach into its neighbours'.
+    as there are devices: each device has one of every part. For a device with fewer than
+    `devices.least-windows`, stretches extend into its neighbours'.
     """
     parts = np.array_split(train, config.devices.pieces)
     least = -(-config.devices.least_windows // config.devices.pieces)
@@ -107,7 +107,7 @@ def _pieces(train: np.ndarray, devices: int, config: Config) -> list[np.ndarray]
 
 
 def _held(parts: _Split, y: np.ndarray, held: np.ndarray | None) -> _Split:
-    """A client's windows of the classes that its group holds."""
+    """A client's windows of its group's classes."""
     if held is None:
         return parts
     train, val, test = (rows[held[y[rows]]] for rows in parts)

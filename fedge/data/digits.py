@@ -1,4 +1,4 @@
-"""Images to begin with: 1,797 handwritten digits that come with scikit-learn, so that nothing is downloaded.
+"""Example images: 1,797 handwritten digits from scikit-learn, without a download.
 
 They are the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak 1998, UCI Machine
 Learning Repository, CC BY 4.0): 8 × 8 pixels, 0..16. The writers are not in the file.

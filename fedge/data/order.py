@@ -1,8 +1,8 @@
 """Whether a window file has kept its time order, without which blocks of time are none (contract C8).
 
 Neighbouring windows of one recording are alike: of one class, and alike within it. Where neither holds more
-than in random order, the order of recording is lost, as in files that were shuffled once for another use.
-Shape letters: N windows, C channels, T samples.
+than in random order, the order of recording is lost, as in files shuffled for another use. Shape letters: N
+windows, C channels, T samples.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class TimeOrder:
     random_run: float
 
     def line(self) -> str:
-        """Warning for a file that has lost its order."""
+        """Warning for a file without its original order."""
         return (
             f"the data have lost their time order: neighbouring windows are no more alike than random ones "
             f"(runs of one class have {self.mean_run:.1f} windows, {self.random_run:.1f} in random "
@@ -89,7 +89,7 @@ def _in_order_and_at_random(
 
 
 def _stands_out(in_order: float, at_random: np.ndarray) -> bool:
-    """Whether a measure is larger than random orders make it."""
+    """Whether a measure is larger than in random orders."""
     return bool(in_order > at_random.mean() + _SIGMAS * at_random.std() + 1e-9)
 
 

@@ -1,14 +1,14 @@
 """Owners whose channels are out of all proportion to the others': left out where statistics are pooled.
 
 Nobody can look up an owner's statement on its windows, and a mean of 1e17 would scale all others' windows to
-nothing. Per channel each client has one number, the root mean square of its values about the
-median of all clients' means; the rule compares it with the same number of others.
+nothing. Per channel each client has one number, the root mean square of its values about the median of all
+clients' means; the rule compares this number with the other clients'.
 
     d_k   √(s_k² + (m_k − median m)²), of client k's mean m_k and standard deviation s_k
     D     the (f+1)-th largest d of the clients in which the channel varies, f a third of them, rounded down
           (at least 1): if no more than f lie, D is at most an honest client's
-    E     D, or the median of D over channels if that is more: a channel in which nearly all are at rest, or a
-          column that is nearly always zero, is no reason to leave out those in which it moves
+    E     D, or the median of D over channels if larger: moving clients are not left out because nearly all
+          others are at rest
     c     exp(6 σ), at least 30 and at most 100, σ = 1.4826 · MAD of log d: heavy tails differ more; 100 of
           three clients in which the channel varies, of whom two happen to be alike now and then
 
@@ -19,14 +19,14 @@ A count is told, too. By an invented one, a client with one value only would mak
 and everybody's scaled windows huge. While D about the pooled mean is more than 30 times the
 pooled deviation, the client with most values is left out.
 
-Fewer than three clients in which a channel varies say nothing about each other: there nobody is left out.
-But clients with impossible statements are left out at once: a mean or deviation that is no number, or beyond
-1e18, by which scaled windows would be no numbers.
+Fewer than three clients in which a channel varies say nothing about each other: there nobody is left out. But
+clients with impossible statements are left out at once: a mean or deviation that is not finite, or beyond
+1e18, and would make scaled windows infinite or NaN.
 
 Sources: the median's breakdown point of one half and 1.4826 · MAD as a deviation (Hampel 1974, "The influence
 curve and its role in robust estimation"; Rousseeuw and Croux 1993, "Alternatives to the median absolute
-deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md has the values
-that real data and skewed labels reach.
+deviation"). The order statistic, the floor and 30 are this project's: docs/reliability.md lists values for
+real data and skewed labels.
 """
 
 import math
@@ -45,7 +45,7 @@ _FEWEST = 3  # clients in which a channel varies that can be compared
 
 
 def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
-    """Clients whose sums are to be left out of pooled statistics, each with the reason in words.
+    """Clients to leave out of pooled statistics, each with the reason in words.
 
     Args:
         parts: client → sums of its training windows; at least one value each.
@@ -135,13 +135,14 @@ def _usual(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _large(sizes: np.ndarray) -> float:
-    """D of one channel from clients' sizes (K,): a third of those that are not 0 may exceed it, or lie."""
+    """D of one channel from clients' sizes (K,): a third of the non-zero ones may exceed the limit, or be
+    false."""
     moving = np.sort(sizes[sizes > 0])[::-1]
     return float(moving[min(len(moving) - 1, max(1, (len(moving) - 1) // 3))]) if len(moving) else 0.0
 
 
 def _outweighing(parts: Mapping[int, ChannelSums]) -> dict[int, str]:
-    """Clients that by their number of values alone make the pooled deviation far smaller than the others'."""
+    """Clients whose number of values alone makes the pooled deviation far smaller than the others'."""
     found: dict[int, str] = {}
     while len(left := [client for client in parts if client not in found]) >= _FEWEST:
         counts = np.array([float(parts[client].count) for client in left])

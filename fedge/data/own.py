@@ -2,7 +2,7 @@
 
 A node's configuration says where they are, in one of three ways:
 
-    data-folder   a folder that `fedge deal` wrote: this client's share of a data set, dealt before
+    data-folder   a folder written by `fedge deal`: this client's share of a data set, dealt before
     own-data      a window file or data set that is this client's alone; it is split here
     data          a data set of everybody's, of which the client takes the share that the run deals it
 
@@ -93,7 +93,7 @@ class WindowsReport:
         """Read the text of `to_text`.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the file is something else.
         """
         if len(text) > _LONGEST:
             raise ValueError(f"{len(text):,} characters are told, at most {_LONGEST:,} are read")
@@ -205,10 +205,10 @@ def names_own_data(node_config: Mapping[str, Any]) -> bool:
 
 
 def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnData:
-    """The windows that a node's configuration names.
+    """The windows named in a node's configuration.
 
     Raises:
-        ConfigError: it names several, none can be read there, or they do not fit the run.
+        ConfigError: several sources, none readable, or windows unsuitable for the run.
     """
     named = [(key, str(node_config[key])) for key in (FOLDER, OWN, SHARE) if key in node_config]
     client, clients = place_of(node_config)
@@ -238,7 +238,7 @@ def _of_folder(folder: str) -> OwnData:
 
 @lru_cache(maxsize=1)
 def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
-    """Map a folder once per process; `identity` is that of its files."""
+    """Map a folder once per process; `identity` is the identity of its files."""
     laid, facts = read_laid_out(Path(folder))
     return OwnData(laid, WindowsReport.of_text(facts["told"]), tuple(looked_in()))
 
@@ -262,7 +262,7 @@ def _dealt(key: str, place: str, config: Config, seed: int, client: int, clients
 
 
 def share_of(windows: Windows, dealt: Partition, client: int, source: str, synthetic: bool) -> OwnData:
-    """One client's part of windows that have been dealt.
+    """One client's part of dealt windows.
 
     Args:
         windows: all of them.

@@ -72,7 +72,7 @@ def deal_by_source(windows: Windows, planted: Scenario, order: DealOrder) -> np.
 def deal_owners(
     windows: Windows, config: Config, num_clients: int, kind: str, order: DealOrder
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(client, group that stratifies its sessions) per window for whole users or devices."""
+    """(client, stratum of its sessions) per window for whole users or devices."""
     what = config.partition.kind
     owner = codes(PARTITIONS.load(what)(windows))
     num_owners = int(owner.max()) + 1
@@ -94,9 +94,9 @@ def deal_owners(
 def spread(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
     """Client of each owner, an integer array of the shape of `owner`: all clients get as many, to one.
 
-    The owners that are left over once every client has the same number go to clients at equal distances. With
-    the first clients they would all stand under the first leaves, whose clients would differ from the others'
-    for no other reason, and a test of leaves would find that.
+    Remaining owners, after an equal number for every client, go to clients at equal distances. Given to the
+    first clients, they would all be under the first leaves, whose clients would then differ from the others',
+    and a test of leaves would detect the difference.
 
     Args:
         owner: numbers of owners, 0..num_owners − 1, of any shape.
@@ -117,7 +117,8 @@ def _cut_owners(
     """The client (N,) of each window when every owner is cut over one or more clients in a row.
 
     Without sessions a user is cut in time, on each of their devices alike, and split afterwards. A device is
-    cut between its users: it is split as a whole, and a block of its time would be of one split only.
+    cut between its users: a recording is split as a whole, and a block of its time would belong to one split
+    only.
     """
     cut_users = PARTITIONS.has(config.partition.kind, WHOLE_USERS)
     stream = stream_codes(windows) if cut_users else owner
@@ -180,7 +181,7 @@ def devices(windows: Windows) -> np.ndarray:
 def refuse_unseen_clients_without_users(
     windows: Windows, config: Config, clients_per_leaf: Sequence[int]
 ) -> None:
-    """Raise ConfigError when unseen clients cannot hold users of whom no other client has a window."""
+    """Raise ConfigError when unseen clients cannot hold users exclusively."""
     unseen_clients, kind = config.partition.unseen_clients, config.partition.kind
     known = sum(known_per_leaf(clients_per_leaf, unseen_clients))
     users = np.unique(windows.user).size
@@ -207,7 +208,7 @@ def reserve_users(users: np.ndarray, unseen_clients: Sequence[int], order: DealO
     """The unseen client (N,) of each window if each such gets one user, NOBODY for all others'.
 
     The users of unseen clients are evenly spaced among all users in the order of the deal; with as many users
-    as clients and leaves of one size they are those that partition.kind=user would give them.
+    as clients and leaves of one size, the same users as with partition.kind=user.
     """
     client = np.full(len(users), NOBODY, dtype=np.int64)
     user = codes(users)

@@ -1,9 +1,8 @@
 """Windows → clients, each with its own training, validation and test windows.
 
 `user` and `device` deal whole owners (`owners`) and then split; the others split first and then deal windows
-(`shares`), so that no client ever trains on a recording that another is tested on. Unseen clients hold whole
-users in any case, of whom no other client has a window.
-Shape letters: N windows, K clients, S leaf servers.
+(`shares`), so that no client trains on another's test recording. Unseen clients always hold whole users,
+exclusively. Shape letters: N windows, K clients, S leaf servers.
 """
 
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ class Partition:
     Attributes:
         clients: per client, per split (training, validation, test): sorted window indices.
         split_kind: "given", "session" or "blocks".
-        unseen_clients: clients that hold users whom no other client has; they take no part in training.
+        unseen_clients: clients with exclusive users; they take no part in training.
         scenario: changes of the windows of whole leaves, or None.
     """
 
@@ -60,11 +59,11 @@ def partition(windows: Windows, config: Config, clients_per_leaf: Sequence[int],
         config: its `partition` and `data` sections and the scenario are read.
         clients_per_leaf: S numbers; clients 0..k0-1 belong to leaf 0, the next k1 to leaf 1, …; the last
             `partition.unseen-clients` of each are unseen clients.
-        seed: root of the streams that deal users, shuffle sessions and windows, and draw the scenario.
+        seed: root of the streams for dealing users, shuffling sessions and windows, and drawing the scenario.
 
     Raises:
         ConfigError: too few users or devices, no sessions to split by, a client without training, validation
-            or test windows, or unseen clients or a scenario that the data do not allow.
+            or test windows, or unseen clients or a scenario impossible with the data.
     """
     kind = split_kind(windows, config)
     refuse_unseen_clients_without_users(windows, config, clients_per_leaf)
@@ -104,7 +103,7 @@ def own_partition(
         config: its `data` section and the scenario are read.
         clients_per_leaf: as in `partition`.
         client: its partition id.
-        seed: root of the streams that shuffle sessions and draw the scenario.
+        seed: root of the streams for shuffling sessions and drawing the scenario.
 
     Raises:
         ConfigError: there are no sessions to split by, or windows of a split are missing.
@@ -167,7 +166,7 @@ def _refuse_empty(
     kind: str,
     planted: Scenario | None,
 ) -> None:
-    """Raise ConfigError for the first client that lacks windows of a split."""
+    """Raise ConfigError for the first client without windows of a split."""
     dealt = config.partition.kind
     remedy = (
         _REMEDIES["iid"]

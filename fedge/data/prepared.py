@@ -1,4 +1,4 @@
-"""The windows of a run: chosen, normalised and laid out so that clients read them without loading.
+"""The windows of a run: chosen, normalised and laid out for reading by clients without loading.
 
 The server writes one folder, ``<run>/data/``: ``x.npy`` and ``y.npy`` with every client's training,
 validation and test windows side by side, and ``index.json`` with the bounds. Workers map the files into
@@ -65,7 +65,7 @@ class DataSource:
 
 
 def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
-    """Load the data that `data.path` names, or make the synthetic set, the same for every seed.
+    """Load the data of `data.path`, or make the synthetic set, the same for every seed.
 
     Raises:
         ConfigError: the file is missing or damaged, or a data set of the user's cannot be made.
@@ -83,7 +83,7 @@ def load_source(config: Config, num_clients: int) -> tuple[Windows, DataSource]:
 
 
 def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, DataSource]:
-    """Load the data that one name stands for; errors as in `load_source`."""
+    """Load the data of one name; errors as in `load_source`."""
     if path == "auto":
         path = str(PREPARED) if PREPARED.is_file() else "synthetic"
     if path == "synthetic":
@@ -107,14 +107,14 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
 
 
 def made(name: str, arguments: Mapping[str, Any]) -> Windows:
-    """The windows that the function behind a name makes.
+    """The windows returned by the function behind a name.
 
     Args:
         name: of `fedge.config.parts.DATASETS`, or a user's own.
         arguments: of it, by keyword.
 
     Raises:
-        ConfigError: it fails, or returns no windows.
+        ConfigError: the function fails, or returns no windows.
     """
     DATASETS.refuse_wrong_arguments(name, arguments)
     try:
@@ -141,7 +141,7 @@ def made(name: str, arguments: Mapping[str, Any]) -> Windows:
 
 
 def _said(name: str) -> str:
-    """Name of data that a function makes: its own name, or its words for itself."""
+    """Name of data made by a function: its own name, or its words for itself."""
     return str(getattr(DATASETS.load(name), "said", name))
 
 
@@ -152,7 +152,7 @@ def _synthetic(users: int) -> Windows:
 
 
 def forget_source(windows: Windows) -> None:
-    """Free windows that `load_source` made, if they are many: the clients' data have been written.
+    """Free windows made by `load_source`, if many: the clients' data have been written.
 
     A few stay for the next run of the same process.
     """
@@ -180,7 +180,7 @@ class ClientData:
         num_val: how many of the held-out windows are for validation.
         classes: number of classes of the whole data set.
         look_in: folders in which the server found code of the user's.
-        frozen: entries of the model that no message carries; empty where there are none, or not here.
+        frozen: model entries sent in no message; empty where there are none, or not here.
     """
 
     train: tuple[np.ndarray, np.ndarray]
@@ -233,7 +233,7 @@ class DataShape:
 
 
 def shape_of(windows: Windows) -> DataShape:
-    """The sizes of windows that are not scaled yet."""
+    """The sizes of unscaled windows."""
     y = windows.y
     tokens = windows.x.dtype == np.int64
     return DataShape(
@@ -259,7 +259,7 @@ class LaidOut:
 
 
 def lay_out(windows: Windows, partition: Partition, clients: Sequence[int] | None = None) -> LaidOut:
-    """The windows of clients side by side, changed as the scenario has it.
+    """The windows of clients side by side, with the scenario's changes.
 
     Args:
         windows: N windows.
@@ -320,8 +320,8 @@ def _blocks(
     """Arrays to be written one after another, and their owners in time.
 
     Returns:
-        Blocks (client, change of its windows): every client's of round 1 first, then those that come
-        with later rounds. And (first global round, each client's block) of every stretch of rounds.
+        Blocks (client, change of its windows): every client's of round 1 first, then those of later rounds.
+            And (first global round, each client's block) of every stretch of rounds.
     """
     planted = partition.scenario
     if planted is None:
@@ -351,8 +351,8 @@ def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
     """Map a folder of `write_laid_out`; returns its windows and the facts of its index.
 
     Raises:
-        OSError: it is not there.
-        ValueError, KeyError: it is something else.
+        OSError: the folder is missing.
+        ValueError, KeyError: the content is something else.
     """
     x, y, index = _open_folder(str(folder))
     eras = [(int(first), [int(number) for number in mine]) for first, mine in index["eras"]]
@@ -360,7 +360,7 @@ def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
 
 
 def folder_identity(folder: str) -> tuple[int, ...]:
-    """Digest that changes whenever a data folder is written anew."""
+    """Digest, different for every write of a data folder."""
     there = os.stat(f"{folder}/{_INDEX}")  # no Path: thousands of clients ask in each round
     return there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns
 
@@ -398,7 +398,7 @@ class AllWindows:
         x: (N, C, …) float32, scaled; or (N, …) int64.
         y: (N, …) int64 or float32.
         index: the folder's index: bounds, stretches of rounds, facts.
-        frozen: entries of the model that no message carries.
+        frozen: model entries sent in no message.
     """
 
     x: np.ndarray
@@ -408,7 +408,7 @@ class AllWindows:
 
 
 def write_frozen(folder: Path, frozen: State) -> State:
-    """Put entries of a model that never travel beside the windows of a data folder; returns them mapped."""
+    """Store model entries sent in no message beside the windows of a data folder; returns them mapped."""
     if not frozen:
         return frozen
     write_state(folder / _FROZEN, frozen)

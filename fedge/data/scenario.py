@@ -1,9 +1,9 @@
 """Planted groups of leaves: changed sensors or labels of a whole group of leaf servers.
 
-A scenario gives every leaf a group (the truth that clustering should find) and every group a change of its
-windows, group 0 none. It is applied to all windows of the group's clients, whether for training, validation
-or test and of unseen clients too, before normalisation. Both are drawn from the seed. Shape letters: N
-windows, C channels, T samples, S leaves, G groups.
+A scenario gives every leaf a group (the truth for clustering) and every group a change of its windows, group
+0 none. The change applies to all windows of the group's clients, training, validation and test, unseen
+clients included, before normalisation. Both are drawn from the seed. Shape letters: N windows, C channels, T
+samples, S leaves, G groups.
 """
 
 import itertools
@@ -31,9 +31,9 @@ class Change:
     """Change of the windows of one group; nothing by default.
 
     Attributes:
-        matrix: (C, C) float32 that mixes the channels at every sample.
-        span: share of a window, around its middle, that is stretched to the whole: 0.5 is the record
-            of a sensor of twice the sampling rate in as many samples.
+        matrix: (C, C) float32, mixes the channels at every sample.
+        span: share of a window, around its middle, stretched to the whole: 0.5 is the record of a sensor of
+            twice the sampling rate in as many samples.
         labels: (classes,) new label of each class.
         held: (classes,) whether the group holds windows of the class.
     """
@@ -85,7 +85,7 @@ class Scenario:
         return ((1, self.groups), *self.later)
 
     def groups_in(self, global_round: int) -> tuple[int, ...]:
-        """The group of each leaf in a global round 1, 2, …; those of round 1 before it."""
+        """The group of each leaf in a global round 1, 2, …; those of round 1 before the first."""
         return [groups for first, groups in self.eras if first <= max(1, global_round)][-1]
 
     def change_of(self, client: int, global_round: int = 1) -> Change:
@@ -111,7 +111,7 @@ def make_scenario(
     """Draw the scenario of a run; None if there is none.
 
     Args:
-        config: its `scenario` and the options of it are read; the groups are at most the leaves.
+        config: its `scenario` and related options are read; the groups are at most the leaves.
         channels: names of the C channels.
         num_classes: of the data.
         clients_per_leaf: S numbers, unseen clients included.
@@ -135,7 +135,7 @@ def make_scenario(
 
 
 def _refuse_other_changes(scenario: str, changes: Any, groups: int, channels: int, classes: int) -> None:
-    """Raise ConfigError where a scenario gave something else than a change per group that fits the data."""
+    """Raise ConfigError unless a scenario gave a change per group suitable for the data."""
     if not isinstance(changes, Sequence) or len(changes) != groups:
         raise _other_changes(scenario, f"must give {groups} groups a Change each", changes)
     for group, change in enumerate(changes):
@@ -199,10 +199,10 @@ def _after_moving(groups: Groups, count: int, leaves: int, rng: np.random.Genera
 
 
 def rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
-    """Turn the axes of every sensor of a group by one rotation, drawn uniformly from all that are far enough.
+    """Turn the axes of every sensor of a group by one rotation, drawn uniformly from all distant enough ones.
 
-    No axis of a group is within 60° of the line of the same axis of another group: whichever of them gravity
-    lies on, it lies elsewhere. Where 1000 draws find none, it is the farthest of them.
+    No axis of a group is within 60° of the line of the same axis of another group: gravity moves off its
+    axis, whichever it is. If 1000 draws find none, the farthest of them.
     """
     triples = triples_of(channels, "rotate")
     rotations = [np.eye(3)]
@@ -222,7 +222,7 @@ def rotate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator
 def flip(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) -> list[Change]:
     """Change the signs of some axes of every sensor of a group, each group's in its own way.
 
-    Two axes come first (a device that is turned over by 180°), then one or three (mirrored).
+    Two axes come first (a device turned over by 180°), then one or three (mirrored).
     """
     triples = triples_of(channels, "flip")
     signs = [np.array(s) for s in itertools.product((1.0, -1.0), repeat=3)][1:]
@@ -250,9 +250,9 @@ def rate(count: int, channels: Sequence[str], _: int, rng: np.random.Generator) 
 def permute_labels(
     count: int, channels: Sequence[str], num_classes: int, rng: np.random.Generator
 ) -> list[Change]:
-    """Rename the classes of a group, so that no class means the same in two groups.
+    """Rename the classes of a group, without a class of equal meaning in two groups.
 
-    Group g moves every class g places on in an order that is drawn.
+    Group g moves every class g places on in a random order.
     """
     if count > num_classes:
         raise ConfigError(
@@ -271,7 +271,7 @@ def permute_labels(
 def skew_labels(
     count: int, channels: Sequence[str], num_classes: int, rng: np.random.Generator
 ) -> list[Change]:
-    """Let a group hold its share of the classes only, at least two, in an order that is drawn.
+    """Let a group hold its share of the classes only, at least two, in a random order.
 
     Groups share no class if there are twice as many classes as groups, or more.
     """
@@ -299,7 +299,7 @@ def other_files(count: int, channels: Sequence[str], _: int, rng: np.random.Gene
 
 
 def triples_of(channels: Sequence[str], kind: str) -> list[tuple[int, int, int]]:
-    """The channels x, y, z of every sensor: names that differ in their last letter only, as acc_x.
+    """The channels x, y, z of every sensor: names with different last letters only, as acc_x.
 
     Raises:
         ConfigError: the channels are not whole triples, by their names; `kind` is the scenario.
@@ -317,7 +317,7 @@ def triples_of(channels: Sequence[str], kind: str) -> list[tuple[int, int, int]]
 
 
 def _on_triples(matrix: np.ndarray, triples: Sequence[tuple[int, int, int]], num_channels: int) -> np.ndarray:
-    """(C, C) float32 that applies a (3, 3) matrix to every sensor's axes."""
+    """(C, C) float32, applies a (3, 3) matrix to every sensor's axes."""
     whole = np.zeros((num_channels, num_channels), dtype=np.float32)
     for triple in triples:
         whole[np.ix_(triple, triple)] = matrix

@@ -1,4 +1,4 @@
-"""Deals single windows to clients: by the share of each class that each gets, or as the user's code says.
+"""Deals single windows to clients: by the class shares of each client, or by the user's code.
 
 Shape letters: N windows, K clients, S leaf servers.
 """
@@ -30,7 +30,7 @@ def deal_among_known(
     clients_per_leaf: Sequence[int],
     seed: int,
 ) -> np.ndarray:
-    """The client (N,) of each window: unseen clients keep theirs, others go to clients that train.
+    """The client (N,) of each window: unseen clients keep theirs, others go to training clients.
 
     Args:
         windows: N windows.
@@ -38,7 +38,7 @@ def deal_among_known(
         split: (N,) split.
         config: its `partition` section is read.
         clients_per_leaf: unseen clients included.
-        seed: root of the stream that deals.
+        seed: root of the stream for dealing.
     """
     count = config.partition.unseen_clients
     left = np.where(reserved == NOBODY, split, UNUSED)
@@ -142,7 +142,7 @@ def _within_leaves(leaf_shares: np.ndarray, within: Sequence[np.ndarray]) -> np.
 
 
 def _apportion(total: int, shares: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Whole numbers near ``total * shares`` that sum to `total`.
+    """Integers near ``total * shares``, with sum `total`.
 
     Largest remainders first (Hamilton); among equal ones, the client with the fewest so far.
     """

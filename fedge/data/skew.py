@@ -1,7 +1,7 @@
 """Ways to deal windows for protocols of papers: some classes each, uneven numbers, foreign test sets.
 
-Each gives shares (classes, K): of each class's windows the part that each client gets. Shape letters: K
-clients, S leaf servers, Q classes.
+Each gives shares (classes, K): each client's part of each class's windows. Shape letters: K clients, S leaf
+servers, Q classes.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ def class_shares(
 ) -> np.ndarray:
     """Give every client windows of `classes_per_client` classes; the shares (Q, K).
 
-    Client i owns class i mod Q and others that are drawn; the owners of a class share it evenly. NIID-Bench
-    calls it #C = k; where nobody owns a class its code fails.
+    Client i owns class i mod Q and other, drawn classes; the owners of a class share its windows evenly.
+    NIID-Bench's #C = k; where nobody owns a class its code fails.
 
     Raises:
-        ConfigError: there are fewer classes than that, or one that nobody owns.
+        ConfigError: fewer classes than requested, or a class without an owner.
 
     Source: Li, Diao, Chen, He 2022, "Federated Learning on Non-IID Data Silos: An Experimental Study",
     arXiv:2102.02079, label distribution skew by quantity.
@@ -50,7 +50,7 @@ def class_shares(
 def quantity_shares(
     config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Give clients numbers of windows that are log-normal, each the same mix of classes; the shares (Q, K).
+    """Give clients log-normal numbers of windows, each the same mix of classes; the shares (Q, K).
 
     n_i ∝ exp(σ z_i), z_i standard normal.
     """
@@ -61,7 +61,7 @@ def quantity_shares(
 def foreign_shares(
     config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw shares (Q, K) of test windows that do not follow those of training.
+    """Draw shares (Q, K) of test windows, independent of those of training.
 
     Every class anew over leaves, from Dir(alpha_leaves), and evenly over a leaf's clients.
     """

@@ -1,4 +1,4 @@
-"""Train, validation and test, split so that no recording is on both sides (contract C8).
+"""Train, validation and test, split without a recording on both sides (contract C8).
 
 By whole sessions where the window file names them, else by contiguous time blocks per class. Shape letter: N
 windows.
@@ -23,7 +23,7 @@ def split_by_session(
     on each split gets at least one, and test and validation get sessions until they hold their share of the
     windows. A group without any stratum of three validates on every second of its test sessions, or, having
     only one, on the shortest training session. So a class may be absent from a group's windows of one split
-    (of training only in that last case): the price of never cutting a session.
+    (of training only in the last case): the price of never cutting a session.
 
     Args:
         group: (N,) whole number per window: the sessions of one group share a stratum.
@@ -86,10 +86,10 @@ def split_by_blocks(stream: np.ndarray, y: np.ndarray, config: DataConfig) -> np
     """Cut each class of each stream, in file order, into a training, a validation and a test block.
 
     `data.guard-windows` windows before each cut are dropped, because neighbouring windows overlap. A class
-    with too few windows for that stays whole in training.
+    with too few windows stays whole in training.
 
     Args:
-        stream: (N,) whole number per window: one user on one device, whose windows are in time order.
+        stream: (N,) whole number per window: one user on one device, with windows in time order.
         y: (N,) class.
         config: the shares and the guard.
 

@@ -1,8 +1,8 @@
-"""Rows of a file that describes devices, or moves of clients: CSV with a header, or Parquet.
+"""Rows of a file on devices, or moves of clients: CSV with a header, or Parquet.
 
-The two are told apart by how the file begins. Read a row, or a slice of rows, at a time, so that a file may
-be larger than memory. Every cell is text, a number of a Parquet file as Python writes it; an empty one is "".
-Spaces after commas, empty lines and a byte order mark do not count.
+The two are told apart by how the file begins. Read a row, or a slice of rows, at a time, because a file may
+be larger than memory. Every cell is text, a number of a Parquet file in Python's notation; an empty one is
+"". Spaces after commas, empty lines and a byte order mark do not count.
 """
 
 import csv
@@ -37,10 +37,10 @@ def rows_of(path: Path, option: str) -> Iterator[tuple[str, Row]]:
 
     Args:
         path: of the file.
-        option: that names it, for errors.
+        option: the file's name in errors.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file is unreadable.
     """
     rows = _read(path, option, lambda: _of_parquet(path) if _is_parquet(path) else _of_csv(path))
     end: tuple[str, Row] = ("", {})

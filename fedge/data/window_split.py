@@ -15,7 +15,7 @@ from hhar.windows.window_file import Windows
 
 
 def split_kind(windows: Windows, config: Config) -> str:
-    """Kind of split: "given", "session" or "blocks"; sessions or parts that are absent are refused."""
+    """Kind of split: "given", "session" or "blocks"; missing sessions or parts are refused."""
     if config.data.split == "given" and windows.part is None:
         raise ConfigError(
             'data.split is "given", but the data bring no part (train, val, test) of their own; set '
@@ -49,8 +49,8 @@ def split_apart(
         kind: "given", "session" or "blocks".
         group: (N,) stratifies the sessions.
         unseen: (N,) whether the window is an unseen client's.
-        used: (N,) False for windows that are UNUSED and as if they were not there; None uses all.
-        seed: root of the streams that shuffle sessions.
+        used: (N,) False for windows that are UNUSED and ignored; None uses all.
+        seed: root of the streams for shuffling sessions.
     """
     split = np.full(len(group), UNUSED)
     for where, mine in (((), ~unseen), ((1,), unseen)):
@@ -64,7 +64,7 @@ def split_apart(
 def split_rows(
     windows: Windows, rows: np.ndarray, config: Config, kind: str, group: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """The split (n,) of the windows at `rows` (n,), whose sessions `group` (n,) stratifies."""
+    """The split (n,) of the windows at `rows` (n,), with sessions stratified by `group` (n,)."""
     y = windows.labels[rows]
     if kind == "given":
         return _given(windows, rows, config, group, rng)
@@ -80,10 +80,10 @@ _PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
 def _given(
     windows: Windows, rows: np.ndarray, config: Config, group: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """The split (n,) that the data bring; without "val", that is cut off the training windows.
+    """The split (n,) given in the data; without "val", validation windows are split off the training windows.
 
-    Test windows stay so; training windows are split as if there were no parts, and those that would be for
-    validation or test are for validation.
+    Test windows stay so; training windows are split as usual, and the validation and test parts are both used
+    for validation.
     """
     assert windows.part is not None
     split = np.array([_PARTS[str(part)] for part in windows.part[rows]], dtype=np.int64)

@@ -1,10 +1,10 @@
-"""Data sets that people have: sensor recordings, frames and images, as windows (docs/data.md).
+"""Data sets for users: sensor recordings, frames and images, as windows (docs/data.md).
 
-One module per data set: its card (description, owner, licence, source) and how its
-files are read. All sensor recordings take one path, `hhar.windows.cut`: recordings → sessions → resampling
-that crosses no gap → windows. `catalog` knows them all, `fetch` downloads, `archives` unpacks, `tables` reads
-columns of text, `pickled` arrays of pickles without running them; `images` makes pictures windows,
-`frames` frames of pandas or Polars, whose `columns` are read one by one; `command` is ``fedge datasets``.
+One module per data set: its card (description, owner, licence, source) and how its files are read. All sensor
+recordings take one path, `hhar.windows.cut`: recordings → sessions → resampling within gaps → windows.
+`catalog` knows them all, `fetch` downloads, `archives` unpacks, `tables` reads columns of text, `pickled`
+arrays of pickles without running them; `images` makes pictures windows, `frames` frames of pandas or Polars,
+whose `columns` are read one by one; `command` is ``fedge datasets``.
 
 Imports only from below: `privacy`, `states`, `timing`, `metrics` and rooms below them.
 """

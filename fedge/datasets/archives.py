@@ -1,7 +1,7 @@
 """Archives from elsewhere, zip or tar, unpacked without trust (contract C11).
 
-Zips are `hhar.raw.unpack`'s affair; the same rules hold here for tar: no path that leaves the folder, plain
-files only, a bound on the unpacked size of all.
+Zips are `hhar.raw.unpack`'s affair; the same rules hold here for tar: no path outside the folder, plain files
+only, a bound on the unpacked size of all.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
 def is_archive(path: Path) -> bool:
-    """Tell by its name whether a file is one of the archives that can be unpacked."""
+    """Whether a file's name is that of a supported archive."""
     return path.name.lower().endswith(ENDINGS)
 
 
 @contextmanager
 def as_folder(source: Path, near: Path, report: ProgressCallback = no_progress) -> Iterator[Path]:
-    """Give a folder as it is, and an archive as a folder that goes when the context ends.
+    """A folder unchanged, or an archive unpacked into a folder removed at the end of the context.
 
     Args:
         source: folder or archive.
-        near: file beside which an archive is unpacked: it may take gigabytes, which /tmp has not always.
+        near: file beside which an archive is unpacked: gigabytes are possible, often too much for /tmp.
         report: told the bytes written.
 
     Raises:
-        HharError: it is neither, or cannot be unpacked.
+        HharError: the source is neither, or cannot be unpacked.
     """
     if source.is_dir():
         yield source
@@ -68,7 +68,7 @@ def unpack(archive: Path, folder: Path, report: ProgressCallback = no_progress) 
     """Unpack an archive into a folder; returns the files written.
 
     Raises:
-        HharError: it is damaged, breaks a rule, or holds nothing.
+        HharError: the archive is damaged, breaks a rule, or is empty.
     """
     written = unzip(archive, folder, report=report) if _is_zip(archive) else _untar(archive, folder, report)
     if not written:
@@ -81,7 +81,7 @@ def _is_zip(archive: Path) -> bool:
 
 
 class _Member(tarfile.TarInfo):
-    """A member whose name and further headers are short, because they are read into memory whole."""
+    """A member with a short name and short further headers, because both are read into memory whole."""
 
     def _proc_member(self, opened: tarfile.TarFile) -> tarfile.TarInfo:  # where tarfile says to step in
         if self.type not in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE) and self.size > _LONGEST_HEADER_BYTES:

@@ -13,10 +13,10 @@ class RemoteFile:
 
     Attributes:
         url: https address.
-        name: under which it is kept.
+        name: for storage.
         megabytes: about its size (10^6 bytes).
         sha256: hex; empty where no checksum is known: then the first download's is recorded beside the file,
-            and every later one is held to it.
+            and later ones must match.
     """
 
     url: str
@@ -27,18 +27,18 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class DataCard:
-    """Facts of a data set before it is downloaded.
+    """Facts of a data set before the download.
 
     Attributes:
-        name: as commands and `fedge.datasets.prepare` take it.
+        name: as in commands and `fedge.datasets.prepare`.
         title: its full name.
         users: recorded people; 0 for images, where users are made.
         classes: names in label order.
         rate_hz: of the original recordings; None for images.
         units: of the channels.
-        licence: as its source states it.
+        licence: as stated by the source.
         citation: the publication to cite.
-        source: page that describes it.
+        source: page with the description.
         files: for `download`.
         options: of `prepare` for it.
         spec: windows as `prepare` makes them unless told otherwise; None for images.

@@ -36,7 +36,7 @@ def card(name: str) -> DataCard:
     """The card of a data set.
 
     Raises:
-        HharError: there is none of that name.
+        HharError: no data set of this name.
     """
     found: DataCard = _module(name).CARD
     return found
@@ -55,11 +55,11 @@ def prepare(
     Args:
         name: of the data set.
         source: folder with its files at any depth, or its archive.
-        report: told how far it is.
+        report: called with the progress.
         near: file beside which an archive is unpacked for the time; by default beside itself.
-        **options: rate_hz, window_s, stride_s (a half of the window unless given), si, and others that the
-            card's `options` name. `si=True` gives acceleration in m/s² and the channel names of the others to
-            a data set that has it in g, so that it can be joined with them.
+        **options: rate_hz, window_s, stride_s (a half of the window unless given), si, and others in the
+            card's `options`. `si=True` gives acceleration in m/s² and the channel names of the others to a
+            data set in g, for joining with others.
 
     Raises:
         HharError: files are missing or damaged, or an option is not the data set's.

@@ -19,11 +19,11 @@ UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def refuse_unknown(frame: Any, others: Sequence[Any], channels: Sequence[Any]) -> None:
-    """Raise HharError unless `frame` is one, has rows, and has every column that is named, once.
+    """Raise HharError unless `frame` is a frame with rows and with every named column, once.
 
     Args:
         frame: of pandas or Polars.
-        others: columns that say whose a row is, and when.
+        others: columns of a row's owner and time.
         channels: columns of numbers, at least one.
 
     Raises:
@@ -54,7 +54,7 @@ def refuse_unknown(frame: Any, others: Sequence[Any], channels: Sequence[Any]) -
 
 
 def _next_step(frame: Any, name: str, times: int) -> str:
-    """Next step for a column that is missing or there several times."""
+    """Next step for a missing or repeated column."""
     if times > 1:
         return "; rename the others"
     if hasattr(frame, "index") and name in getattr(frame.index, "names", ()):
@@ -78,10 +78,10 @@ def refuse_missing(frame: Any, name: str) -> None:
 
 
 def numbers(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
-    """A column as float32 (rows), and the type that it had.
+    """A column as float32 (rows), and its original type.
 
     Raises:
-        HharError: it holds something else, something is missing, or is not finite.
+        HharError: other types, missing values, or values that are not finite.
     """
     refuse_missing(frame, name)
     column = frame[name]
@@ -118,9 +118,9 @@ class Names:
 
 
 def names(frame: Any, name: str) -> Names:
-    """A column of names: text as it is, whole numbers without a point.
+    """A column of names: text unchanged, integers without a point.
 
-    Rows that follow each other mostly have one name, so only where it changes is looked at.
+    Successive rows mostly have one name, so only changes are examined.
 
     Raises:
         HharError: something is missing.
@@ -138,7 +138,7 @@ def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
     """A column of times as ns, int64 (rows): dates, or numbers in `unit`.
 
     Raises:
-        HharError: it holds neither, something is missing, or numbers are too large for the unit.
+        HharError: neither type, missing values, or numbers too large for the unit.
     """
     if unit not in UNITS_NS:
         raise HharError(f"time_unit: must be one of {', '.join(UNITS_NS)}, is {unit!r}; s is the default")

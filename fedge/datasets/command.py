@@ -66,7 +66,7 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """A command whose failures by the user's input are one line."""
+    """A command with one-line errors for invalid input."""
 
     def carried_out(options: argparse.Namespace) -> int:
         with _as_config_error():

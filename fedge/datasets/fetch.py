@@ -1,7 +1,7 @@
 """A data set's files: downloaded over https, checked, unpacked.
 
-Downloading itself is `hhar.raw.download`'s: parts that resume, checksums, redirects that stay on https. Here
-one process at a time does it per folder, archives are unpacked, and users without a network are told the next
+Downloading itself is `hhar.raw.download`'s: resumable parts, checksums, redirects within https. Here one
+process at a time downloads per folder, archives are unpacked, and users without a network are told the next
 step.
 """
 
@@ -35,7 +35,7 @@ def download(
         card: of the data set.
         folder: made if absent; by default data/raw/NAME.
         url: in place of the card's address, for a data set of one file: a mirror.
-        sha256: that the file must have, in place of the card's.
+        sha256: required checksum in place of the card's.
         keep_packed: leave archives as they are.
         report: told the bytes.
 

@@ -26,7 +26,7 @@ MOST_NAMED = 5  # users that a line names
 
 @dataclass(frozen=True)
 class _Rows:
-    """Columns of a frame, in its order: n rows, C channels; names that were not given are empty."""
+    """Columns of a frame, in its order: n rows, C channels; names not given are empty."""
 
     user: Names
     label: Names
@@ -55,20 +55,20 @@ def from_pandas(
 
     Rows of one user, device and session are cut where the label changes and where time has a gap of more than
     a second, resampled to `rate_hz` by linear interpolation, and cut into windows: none holds two labels.
-    Without `session`, one is a stretch of one label whose pauses last at most half a minute.
+    Without `session`, a session is a stretch of one label with pauses of at most half a minute.
 
     Args:
         frame: of pandas or Polars.
-        user: column that says whose a row is.
+        user: column of a row's owner.
         label: column of its class.
         channels: columns of numbers.
         rate_hz: samples per second of the windows; without `time` also of the rows.
         window_s: length of a window in seconds.
         stride_s: from window to window; by default half a window.
-        time: column of dates or numbers that rises within a user; without it rows are evenly spaced.
-        time_unit: of times that are numbers: s, ms, us or ns.
-        session: column that names recordings: windows of one never straddle a split.
-        device: column that names phones or watches that recorded at the same time.
+        time: column of dates or numbers, increasing within a user; without a column, rows are evenly spaced.
+        time_unit: of numeric times: s, ms, us or ns.
+        session: column of recordings: windows of one never straddle a split.
+        device: column of phones or watches recording at the same time.
         about: the file's description of itself: source, licence, citation.
 
     Raises:
@@ -97,7 +97,7 @@ def _read(
     frame: Any, user: str, label: str, time: str | None, unit: str, session: str | None, device: str | None,
     channels: Sequence[str],
 ) -> tuple[_Rows, list[str]]:  # fmt: skip
-    """All columns, and the types that the channels had."""
+    """All columns, and the channels' original types."""
     found = [columns.numbers(frame, name) for name in channels]
     values = np.stack([column for column, _ in found], axis=1)
     empty = Names(np.zeros(len(values), dtype=np.int64), [""])

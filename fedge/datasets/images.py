@@ -1,4 +1,4 @@
-"""Pictures as windows: whose they are is made up, because files of pictures do not tell.
+"""Pictures as windows: users are made up, because image files have none.
 
 Results of libraries with such data (torchvision, flwr-datasets, Keras) become windows here, too.
 """
@@ -127,7 +127,7 @@ def _pictures(images: Any) -> NDArray[Any]:
 def _dealt(
     users: int | Sequence[Any] | NDArray[Any], per_user: int | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
-    """Indices of the pictures that are kept, and the user of each of them."""
+    """Indices of the kept pictures, and the user of each."""
     if per_user is not None and per_user < 1:
         raise HharError(f"per_user: must be at least 1, is {per_user}; leave it out for all")
     if isinstance(users, (int, np.integer)):

@@ -111,7 +111,7 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """The values of an IDX file, uint8 of as many axes as asked for.
 
     Raises:
-        HharError: it is packed or cut wrongly, or of another type or number of axes.
+        HharError: wrong compression or length, another type or number of axes.
     """
     header_bytes = 4 + 4 * axes
     try:

@@ -1,9 +1,9 @@
 """MotionSense (Malekzadeh et al. 2018): 24 people, six activities in 15 trials, an iPhone 6s in the pocket.
 
 `A_DeviceMotion_data/dws_1/sub_1.csv` is trial 1 (downstairs) of person 1, a row every 20 ms without a time.
-An accelerometer measures gravity and the user's motion: their sum, in g, other data sets call
-acceleration. Windows stand in the order of the files' names, as in the file that
-docs/results.md was made with, and a session is one trial of one person.
+An accelerometer measures gravity and the user's motion: their sum, in g, other data sets call acceleration.
+Windows stand in the order of the files' names, as in the file behind docs/results.md, and a session is one
+trial of one person.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress)
 def find_trials(folder: Path) -> list[tuple[str, str, str, Path]]:
     """(activity code, trial, person, file) of every trial, in the order of their names.
 
-    Where the accelerometer's and gyroscope's own recordings (folders B and C) lie beside it, only folder A
-    counts.
+    Only folder A counts; the accelerometer's and gyroscope's own recordings (folders B and C) are ignored.
     """
     found = []
     for path in folder.rglob("sub_*.csv"):

@@ -1,8 +1,8 @@
 """Arrays of bytes out of a pickle from elsewhere, without carrying out its orders (contract C11).
 
-A pickle is a programme that may name any function of any package and have it called. CIFAR-10's name three
-things of NumPy, and `_codecs.encode` where Python 3 has written them anew. For these stand-ins are called,
-which keep their arguments and do nothing else; NumPy itself is not reached, and any other name is refused.
+A pickle is a programme with possible calls of any function of any package. CIFAR-10's name three things of
+NumPy, and `_codecs.encode` where Python 3 has written them anew. For these stand-ins are called, which keep
+their arguments and do nothing else; NumPy itself is not reached, and any other name is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hhar.errors import HharError
 
 
 class _Kept:
-    """Stand-in for an array or a dtype: its arguments, and the state that it is given."""
+    """Stand-in for an array or a dtype: its arguments, and its given state."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -59,7 +59,7 @@ def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """Entries of a pickled dictionary; arrays of bytes as uint8, other plain values as they are.
 
     Raises:
-        HharError: it is no such dictionary, lacks an entry, or names anything but arrays.
+        HharError: another object than such a dictionary, a missing entry, or names of anything but arrays.
     """
     try:
         with path.open("rb") as stream:
@@ -84,7 +84,7 @@ def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _array(kept: _Kept, path: Path) -> NDArray[np.uint8]:
-    """The array that a stand-in was told of."""
+    """The array described to a stand-in."""
     try:
         _, shape, dtype, is_fortran, content = kept.state
         kind = dtype.arguments[0]

@@ -42,7 +42,7 @@ def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def refuse_broken_rows(table: NDArray[np.float64], path: Path, first_line: int) -> None:
-    """Raise for the first row of (rows, columns) that is not finite: cut short, or no numbers."""
+    """Raise for the first row of (rows, columns) with non-finite values: cut short, or no numbers."""
     if not len(table):
         raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again")
     broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
@@ -57,7 +57,7 @@ def read_matrix(path: Path, columns: int) -> NDArray[np.float64]:
     """A file of numbers between spaces, float64 (rows, `columns`), all finite.
 
     Raises:
-        HharError: it is missing, or a row is not whole.
+        HharError: a missing file, or an incomplete row.
     """
     if not path.is_file():
         raise HharError(f"{path}: must exist; unpack the archive again")

@@ -1,11 +1,11 @@
 """UCI HAR (Anguita et al. 2013): 30 people, six activities, a Galaxy S II at the waist, 50 Hz.
 
-It exists in two forms. *Windows* ("UCI HAR Dataset"): 10,299 windows of 128 samples that overlap by half, in
-`train/` and `test/`, filtered. Neighbours that share their half are put together to recordings again, so any
-window length can be cut, and with 2.56 s and 1.28 s the windows are the published ones; a session is a run of
-rows of one person and one activity. *Recordings* ("HAPT Data Set", Reyes-Ortiz et al. 2015): the same people,
-raw, with the bounds of every activity in `labels.txt`; its postural transitions are left out, so that both
-forms have six classes.
+Two forms exist. *Windows* ("UCI HAR Dataset"): 10,299 half-overlapping windows of 128 samples, in `train/`
+and `test/`, filtered. Neighbours with a common half are joined into recordings again, so any window length
+can be cut, and with 2.56 s and 1.28 s the windows are the published ones; a session is a run of rows of one
+person and one activity. *Recordings* ("HAPT Data Set", Reyes-Ortiz et al. 2015): the same people, raw, with
+the bounds of every activity in `labels.txt`; its postural transitions are left out, and both forms have six
+classes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read(folder: Path, spec: WindowSpec, report: ProgressCallback = no_progress)
 
 
 def _add_windows(builder: WindowBuilder, files: list[Path], report: ProgressCallback) -> None:
-    """Add recordings that are put together from published windows."""
+    """Add recordings joined from published windows."""
     bouts: Counter[tuple[str, str]] = Counter()
     for done, first in enumerate(files):
         report("reading windows", done, len(files), "parts")
@@ -104,7 +104,7 @@ def _add_windows(builder: WindowBuilder, files: list[Path], report: ProgressCall
 
 
 def stitched(x: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
-    """(first row, recording) of every run of windows that share half with the next.
+    """(first row, recording) of every run of half-overlapping windows.
 
     Args:
         x: float32 (windows, 128 samples, channels) in order of time; a recording is (samples, channels).
@@ -138,7 +138,7 @@ def _add_raw(builder: WindowBuilder, files: list[Path], report: ProgressCallback
 
 
 def _recording(user: str, activity: str, session: str, start: int, values: NDArray[np.float32]) -> Recording:
-    """Samples that are 20 ms apart, from sample `start` on."""
+    """Samples 20 ms apart, from sample `start` on."""
     number = start + np.arange(len(values), dtype=np.int64)
     return Recording(user, "", "imu", activity, number * 20, number * _STEP_NS, values, session)
 

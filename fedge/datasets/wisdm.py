@@ -1,10 +1,9 @@
 """WISDM v1.1 (Kwapisz et al. 2010): 36 people, six activities, a phone's accelerometer at 20 Hz.
 
-One file, `WISDM_ar_v1.1_raw.txt`, of records `user,activity,time,x,y,z;`. Its lines are deceptive:
-some hold two records, some end in `,;`, in some z is missing, some times are 0. A record ends at `;` or at
-the end of a line; records that are not whole are left out, and how many is said. Time is in ns since the
-phone was started, may run backwards and jump: a recording is a run of one person and activity, cut
-where it does.
+One file, `WISDM_ar_v1.1_raw.txt`, of records `user,activity,time,x,y,z;`. Its lines are deceptive: some hold
+two records, some end in `,;`, in some z is missing, some times are 0. A record ends at `;` or at the end of a
+line; incomplete records are left out and counted. Time is in ns since the phone was started, may run
+backwards and jump: a recording is a run of one person and activity, cut at such jumps.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
 
 
 def _row(text: str) -> _Row | None:
-    """One record, or None if it is not whole."""
+    """One record, or None if incomplete."""
     fields = [field.strip() for field in text.split(",")]
     if len(fields) != 6 or fields[1] not in CLASSES or not fields[0].isdecimal():
         return None

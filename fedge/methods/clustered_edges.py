@@ -6,8 +6,8 @@
 K starts: the first leaf at random, each next with probability D², Lloyd's steps to the end (at most 100); an
 empty cluster takes the farthest point of the largest one. K ≥ S gives labels i mod K.
 
-Source: the public code that satwatbashir/baselines 103bbb85 calls CHPFL. It is another method than the paper
-of that name (Song, Li, Jiang, Wei, Guo 2026, "CHPFL: Clustered adaptive hierarchical federated learning for
+Source: the public code named CHPFL in satwatbashir/baselines 103bbb85. The method differs from the paper of
+this name (Song, Li, Jiang, Wei, Guo 2026, "CHPFL: Clustered adaptive hierarchical federated learning for
 edge-level personalization"), which groups clients and blends two models at every edge; hence its own name.
 """
 

@@ -2,7 +2,7 @@
 
     v_i ← v_i − η (∇f_i(v_i) + λ (v_i − w)),  s epochs, w as received;   w_i as in FedAvg
 
-The client is served v_i, which starts as the first model it receives and never leaves it.
+The client is served v_i, which starts as the first received model and stays at the client.
 
 Source: Li, Hu, Beirami, Smith 2021, "Ditto: Fair and Robust Federated Learning Through Personalization",
 arXiv:2012.04221, Algorithm 1. The personal steps come first, as in PFLlib; they do not depend on the others.

@@ -1,4 +1,4 @@
-"""ESPerHFL: a leaf serves a learnt mixture of its own model V and W, which the cloud makes for it alone.
+"""ESPerHFL: a leaf serves a learnt mixture of its own model V and W, made by the cloud for this leaf alone.
 
     per batch  w ← w − η ∇f_i(w);   v ← v − η ∇_v L,   L the loss of the answers m v(x) + (1 − m) w(x)
     at the end m ← clip₀₁(m − a (⟨v − w, m ∇_v L + (1 − m) ∇_w L⟩ + b m)), clipped gradients of the last batch
@@ -6,11 +6,11 @@
     cloud      W_e ← (1 − h) W_e + h Σ_{k≠e} softmax_k(g s_ek) W_k,   s = ⟨a, b⟩ / (|a|² + |b|² − ⟨a, b⟩)
 
 All three travel between client and leaf, W alone to the cloud: `train.algorithm` and `cluster.method` both
-name it. V and m stay at the leaf. A client's models are, after its training, the mixture of the weights v
-and w. Source: Ma et al. 2024, "Personalized client-edge-cloud hierarchical federated learning in mobile edge
-computing", J. Cloud Computing, doi 10.1186/s13677-024-00721-w. The paper serves mixed answers of leaf
-models, its code mixed weights. That code mixes only the first tensor at the cloud, and leaves the gradient
-of w uncleared; numbers here are those of the form above.
+name it. V and m stay at the leaf. A client's models are, after its training, the mixture of the weights v and
+w. Source: Ma et al. 2024, "Personalized client-edge-cloud hierarchical federated learning in mobile edge
+computing", J. Cloud Computing, doi 10.1186/s13677-024-00721-w. The paper serves mixed answers of leaf models,
+its code mixed weights. The public code mixes only the first tensor at the cloud, and leaves the gradient of w
+uncleared; numbers here are those of the form above.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ class EsperHfl(Algorithm):
 
 
 class EsperHflCloud(CloudPart):
-    """The cloud's part: every leaf's model moves towards those that are like it.
+    """The cloud's part: every leaf's model moves towards similar ones.
 
     Args:
         share: h, 0..1.

@@ -3,13 +3,13 @@
     start = local + (w − local) ⊙ ω in the last p parameters, w below
     ω ← clip₀₁(ω − η ∇f_i(start) ⊙ (w − local))
 
-ω starts at 1 and stays at the client. It is learnt before every round but the first on a contiguous stretch
-of the windows: the first time until the deviation of ten losses is below `threshold`, then one pass. Then
+ω starts at 1 and stays at the client. ω is learnt before every round but the first on a contiguous stretch of
+the windows: the first time until the deviation of ten losses is below `threshold`, then one pass. Then
 `start` is trained as usual and sent. The client is served `start`.
 
 Source: Zhang et al. 2023, "FedALA: Adaptive Local Aggregation for Personalized Federated Learning",
 arXiv:2212.01197, Algorithm 1. The paper draws windows at random; the stretch is its authors' code (PFLlib),
-whose first learning may last for ever: here at most `passes`.
+whose first learning may not end: here at most `passes`.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ from fedge.states.named import Memory
 
 
 class FedAla(Algorithm):
-    """A start that is learnt.
+    """A learnt start.
 
     Args:
         layers: p, parameters (weights and biases count) from the last one down.
         eta: step size of ω.
-        share: of the windows that ω is learnt on, above 0 to 1.
+        share: of the windows for learning ω, above 0 to 1.
         threshold: of the deviation of ten losses.
         passes: at most, the first time.
     """
@@ -59,7 +59,7 @@ class FedAla(Algorithm):
         return fit
 
     def models(self, client: Client) -> Mapping[str, State]:
-        """The mixture with ω as it is."""
+        """The mixture with the present ω."""
         return {"mixed": self._mixed(client)}
 
     def _mixed(self, client: Client) -> State:

@@ -3,7 +3,7 @@
     w_i ← K steps of SGD on f_i from w;   w ← Σ_i n_i w_i / Σ_i n_i
 
 With `scaffold.enabled` every step is y ← y − η (g(y) − c_i + c): SCAFFOLD (Karimireddy et al. 2020), whose
-control variates the leaf keeps. With `train.prox-mu` it is FedProx (Li et al. 2020).
+control variates the leaf keeps. With `train.prox-mu`, FedProx (Li et al. 2020).
 
 Source: McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data",
 Algorithm 1.

@@ -1,9 +1,9 @@
-"""FedBABU: the last layer stays as it was drawn and only the layers below learn; clients fine-tune both.
+"""FedBABU: the last layer keeps its initial weights and only the layers below learn; clients fine-tune both.
 
     base_i ← K steps of SGD on f_i(·, head₀);   base ← Σ_i n_i base_i / Σ_i n_i
 
 Only the base travels to the leaf. Whenever clients are evaluated, each fine-tunes the served model, base and
-head together, and keeps nothing of it.
+head together, and discards the result.
 
 Source: Oh, Kim, Yun 2022, "FedBABU: Toward Enhanced Representation for Federated Image Classification",
 arXiv:2106.06042, Algorithm 1. PFLlib fine-tunes the client's own last base: ``from_own=True``.

@@ -1,10 +1,10 @@
-"""FedDyn: a linear and a quadratic term make every client's optimum the one that all share.
+"""FedDyn: a linear and a quadratic term make every client's optimum the common one.
 
     client  w_i ← argmin f_i(w) − ⟨h_i, w⟩ + α/2 |w − w_g|²;   h_i ← h_i − α (w_i − w_g)
     leaf    h ← h − α/m Σ_{i∈P} (w_i − w_g);   w_g ← mean_{i∈P} w_i − h/α,  m clients, P took part
 
-The mean is plain. h_i and h start at 0, hold parameters only, and are never sent. w_g is the model that the
-leaf round began with, wherever the cloud or a gate had it from.
+The mean is plain. h_i and h start at 0, hold parameters only, and are never sent. w_g is the model at the
+start of the leaf round, from any source at cloud or gate.
 
 Source: Acar et al. 2021, "Federated Learning Based on Dynamic Regularization", arXiv:2111.04263, Algorithm 1.
 PFLlib takes α/2 |w − w_g|, not squared: ``squared=False``.

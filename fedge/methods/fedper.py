@@ -6,7 +6,7 @@ Only the base travels to the leaf; the head stays, and begins as the initial mod
 a head on the served base.
 
 Source: Arivazhagan et al. 2019, "Federated Learning with Personalization Layers", arXiv:1912.00818,
-Algorithms 1 and 2. The paper also tries several personal layers; here it is one.
+Algorithms 1 and 2. The paper also tries several personal layers; here one.
 """
 
 from collections.abc import Mapping
@@ -35,5 +35,5 @@ class FedPer(Algorithm):
         return {"personal": {**client.received, **client.memory["head"]}}
 
     def unseen(self, client: Client) -> Mapping[str, State]:
-        """The served base under a head that is trained now."""
+        """The served base under a newly trained head."""
         return {"personal": client.fit(only=client.head).state}

@@ -1,4 +1,4 @@
-"""FedProx: local training pulled to the model that it began with.
+"""FedProx: local training pulled to its starting model.
 
     w_i ← w_i − η (∇f_i(w_i) + μ (w_i − w))
 

@@ -1,4 +1,4 @@
-"""FedRep: an own last layer is fitted to the shared base, then the base to it.
+"""FedRep: a personal last layer is fitted to the shared base, then the base to the layer.
 
     head_i ← E_h epochs on f_i(base, ·);   base_i ← E_b epochs on f_i(·, head_i)
     base ← Σ_i n_i base_i / Σ_i n_i
@@ -47,5 +47,5 @@ class FedRep(Algorithm):
         return {"personal": {**client.received, **client.memory["head"]}}
 
     def unseen(self, client: Client) -> Mapping[str, State]:
-        """The served base under a head that is trained now."""
+        """The served base under a newly trained head."""
         return {"personal": client.fit(only=client.head, epochs=self._head_epochs).state}

@@ -9,8 +9,8 @@ models stay at their leaf. They begin as different draws: the first as the leaf'
 numbers of each of its entries in another order.
 
 Source: Ruan, Joe-Wong 2022, "FedSoft: Soft Clustered Federated Learning with Proximal Local Updating", AAAI,
-arXiv:2112.06053, algorithm 1. Its code can also take the plain mean of clients drawn with the chances
-u_is n_i; the public `main` does not run as it is, so numbers here are those of the form above.
+arXiv:2112.06053, algorithm 1. Its code can also take the plain mean of clients drawn with the chances u_is
+n_i; the public `main` does not run unchanged, so numbers here are those of the form above.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class FedSoft(Algorithm):
         return {"w": client.received, "u": np.full(self._clusters, 1 / self._clusters), "rounds": 0}
 
     def train(self, client: Client) -> Sent:
-        """Estimate the shares where that is due, then train the own model."""
+        """Estimate the shares when due, then train the own model."""
         centres = [client.beside[f"c{s}"] for s in range(self._clusters)]
         if client.memory["rounds"] % self._every == 0:
             client.memory["u"] = shares(client, centres)
@@ -91,7 +91,7 @@ class FedSoft(Algorithm):
 
 
 def shares(client: Client, centres: list[State]) -> np.ndarray:
-    """Share of a client's training windows that each of S models fits best, (S,), none below 1e-4."""
+    """Share of a client's training windows fitted best by each of S models, (S,), none below 1e-4."""
     losses, rows = [], torch.arange(client.windows)
     for centre in centres:
         network = client.network_with(centre)

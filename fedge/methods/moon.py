@@ -2,11 +2,11 @@
 
     f_i(w) + μ · mean −log( e^{cos(z, z_g)/τ} / (e^{cos(z, z_g)/τ} + e^{cos(z, z_old)/τ}) )
 
-z is the input of the last layer of the model in training, z_g of the leaf's, z_old of the client's own as
-it last left training (at first the initial model); no gradient flows through z_g and z_old.
+z is the input of the last layer of the model in training, z_g of the leaf's, z_old of the client's own after
+its last training (at first the initial model); no gradient flows through z_g and z_old.
 
 Source: Li, He, Song 2021, "Model-Contrastive Federated Learning", arXiv:2103.16257, Algorithm 1. The paper
-adds a projection head below the last layer: make it a part of the model. PFLlib has none either, and μ = 0.
+adds a projection head below the last layer: include it in the model. PFLlib has none either, and μ = 0.
 """
 
 import torch

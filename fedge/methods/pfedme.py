@@ -6,8 +6,8 @@
 The client is served θ as of its last batch. Statistics of BatchNorm are those of θ.
 
 Source: Dinh, Tran, Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes", arXiv:2006.08848,
-Algorithm 1. PFLlib lets θ go on from batch to batch (``restart=False``), adds 0.001 θ to its gradient
-(``decay=0.001``), has β = 0, by which its server never moves, and overwrites θ before it is judged.
+Algorithm 1. PFLlib continues θ from batch to batch (``restart=False``), adds 0.001 θ to its gradient
+(``decay=0.001``), has β = 0, so that its server never moves, and overwrites θ before its evaluation.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class PFedMeLeaf(LeafPart):
         self._beta = beta
 
     def combine(self, leaf: LeafRound) -> State:
-        """(1 − β) w + β mean, for entries that train."""
+        """(1 − β) w + β mean, for trainable entries."""
         moved = {
             name: ((1 - self._beta) * leaf.model[name].astype(float) + self._beta * leaf.mean[name]).astype(
                 leaf.mean[name].dtype

@@ -6,8 +6,8 @@
 EAM_e is leaf e's model. α_e is ½ where a + b is 0 or a score is not finite.
 
 Source: Lee, Tavallaie, Chen, Thilakarathna, Seneviratne, Toosi, Zomaya 2025, arXiv:2504.08872. There is no
-public code of the authors. There α is chosen on the test data that it is judged by; here scores are of the
-validation windows of a leaf's clients. The mixture is made at the cloud, so it travels as well as CAM.
+public code of the authors. There α is chosen on the test data of its evaluation; here scores are of the
+validation windows of a leaf's clients. The cloud makes the mixture, so the mixture is sent as well as CAM.
 """
 
 from typing import ClassVar

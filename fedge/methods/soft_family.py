@@ -3,13 +3,13 @@
     offer of leaf e = Σ_k Π_ek w_k,   w_k = Σ_e Π_ek n_e w_e / Σ_e Π_ek n_e
 
 After a warm-up clusters of leaves split and merge, and Π follows from the distances to their centroids, with
-a temperature that grows with the dispersion of a leaf's clients; all by one dial λ
+a temperature increasing with the dispersion of a leaf's clients; all by one dial λ
 (`fedge.clustering.soft_moves` has the rules).
 
 Source: "Fedge" of satwatbashir/baselines 103bbb85, step by step, its flaws included. At its default λ = .5
-it never finds groups in practice: it asks that the largest dispersion is 3 times the mean, where 1.2 to 1.5
-is seen, so it is HierFAVG. It cuts by the wrong eigenvector, never parts two leaves, and two clusters never
-merge again. `tested-family` is without these.
+the method never finds groups in practice: the largest dispersion must be 3 times the mean, but 1.2 to 1.5 is
+observed, so the method is HierFAVG. The cut uses the wrong eigenvector, never separates two leaves, and two
+clusters never merge again. `tested-family` is without these.
 """
 
 import json

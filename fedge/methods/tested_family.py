@@ -1,15 +1,15 @@
-"""A soft family whose clusters split and merge by a test of whether their leaves differ.
+"""A soft family with splits and merges by a test for differences between leaves.
 
 As `soft-family`, but for the moves of clusters: a cluster is cut by the eigenvector of the *smallest*
-eigenvalue of its squared distances, where two groups stand, for any dispersions, and only if the deal
-test finds that the leaves of the parts differ: p of that very cut, among all cuts of all ways to deal the
-same clients to leaves (`fedge.clustering.deals`), at most `level` times the share of all clients that stand
-under these leaves (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters that the
-test does not tell apart any more merge again. The test compares clients' models from one common start: in
-round 1, and anew after each probe (`cluster.probe-every`); between them clusters stay.
+eigenvalue of its squared distances, which separates two groups for any dispersions, and only if the deal test
+finds a difference between the parts: p of this cut, among all cuts of all ways to deal the same clients to
+leaves (`fedge.clustering.deals`), at most `level` times the share of all clients under these leaves
+(Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters without a significant
+difference merge again. The test compares clients' models from one common start: in round 1, and anew after
+each probe (`cluster.probe-every`); between them clusters stay.
 
-So two leaves can be parted, clean groups are found, a group that is not there in about `level` of runs at
-most, and K falls again. Memberships, models and the dial's temperature are those of the published family.
+Two leaves can therefore be separated, clean groups are found, false groups occur in about `level` of runs at
+most, and K decreases again. Memberships, models and the dial's temperature are those of the published family.
 """
 
 from typing import ClassVar
@@ -48,7 +48,7 @@ class TestedFamily(SoftFamily):
     def _moved(
         self, cloud: Evidence, vectors: np.ndarray, members: moves.Members, loud: np.ndarray
     ) -> moves.Members:
-        """Clusters after splits, and merges of those that are not told apart any more."""
+        """Clusters after splits, and after merges of those without a significant difference."""
         likeness = cloud.likeness
         if likeness is None:
             return members

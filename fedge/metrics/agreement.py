@@ -48,9 +48,9 @@ def agreement(truth: Sequence[int], labels: Sequence[int]) -> Agreement:
 
 
 def churn(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> float:
-    """The share of pairs of leaves that were joined or parted, 0..1: one minus the Rand index (1971).
+    """The share of leaf pairs joined or separated, 0..1: one minus the Rand index (1971).
 
-    Both are (S,) labels. A cluster that only gets another number is no change. A single leaf has no pairs: 0.
+    Both are (S,) labels. A renumbered cluster is no change. A single leaf has no pairs: 0.
 
     >>> churn([0, 0, 1, 1], [1, 1, 0, 0])
     0.0
@@ -90,7 +90,7 @@ def _entropy(sizes: np.ndarray) -> float:
 
 
 def _information(counts: np.ndarray) -> float:
-    """The mutual information in nats of both sides of a contingency table, 0 where it is rounding."""
+    """The mutual information in nats of both sides of a contingency table, 0 for rounding errors."""
     joint = counts / counts.sum()
     independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0)
     held = joint > 0

@@ -12,7 +12,7 @@ import numpy as np
 def accuracy(confusion: np.ndarray) -> float:
     """The share of windows on the diagonal, 0..1, of a confusion matrix (classes, classes) int64.
 
-    It holds at least one window.
+    At least one window.
 
     >>> accuracy(np.array([[8, 2], [1, 9]]))  # (8 + 9) / 20
     0.85
@@ -21,10 +21,10 @@ def accuracy(confusion: np.ndarray) -> float:
 
 
 def macro_f1(confusion: np.ndarray) -> float:
-    """The unweighted mean of F1 = 2 TP / (2 TP + FP + FN) over the classes that occur, 0..1.
+    """The unweighted mean of F1 = 2 TP / (2 TP + FP + FN) over the present classes, 0..1.
 
-    The confusion matrix is (classes, classes) int64. A class occurs if it is the truth or the prediction of
-    at least one window: the convention of scikit-learn's ``f1_score(average="macro")`` without ``labels``.
+    The confusion matrix is (classes, classes) int64. A class is present as the truth or the prediction of at
+    least one window: the convention of scikit-learn's ``f1_score(average="macro")`` without ``labels``.
 
     Of three classes, the last of which does not occur, (12 / 16 + 20 / 24) / 2:
 
@@ -59,7 +59,7 @@ class Spread:
 
 
 def spread(scores: Sequence[float], higher_is_better: bool = True) -> Spread:
-    """The spread of at least one score; scores that are all zero are equal, so their index is 1.
+    """The spread of at least one score; all-zero scores are equal, so their index is 1.
 
     >>> of = spread([0.5, 1.0])
     >>> of.mean, of.std, of.worst, of.p10, of.jain  # Jain: 1.5² / (2 · 1.25)

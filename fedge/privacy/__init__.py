@@ -1,8 +1,8 @@
-"""Differential privacy of clients: the mechanism, its cost, and quantities that it does not cover.
+"""Differential privacy of clients: the mechanism, its cost, and quantities outside its protection.
 
-`mechanism` clips, averages and adds noise, which `noise` draws, `account` adds up the cost, `marks` are
-those of quantities that leave clients, `coverage` tells the promise and its limits; docs/privacy.md has them
-at length.
+`mechanism` clips, averages and adds noise, drawn by `noise`; `account` sums the cost, `marks` classify
+quantities leaving clients, `coverage` states the guarantee and its limits; docs/privacy.md has them at
+length.
 
 Imports only from below: `compression`, `tasks`, `states`, `timing`, `metrics`, `native` and rooms below them.
 """

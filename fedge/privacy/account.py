@@ -1,15 +1,14 @@
 """Privacy spent by a run: ε at the configured δ, added up over leaf rounds by `dp-accounting`.
 
-Every leaf round, fine-tuning rounds included, is one Gaussian release of each client's update at most, with
-a noise multiplier that never changes; T of them are worth one of multiplier z/√T, whose ε is known exactly
-(Balle and Wang 2018, theorem 8). The cost of a client of one leaf does not depend on other leaves.
+Every leaf round, fine-tuning rounds included, is one Gaussian release of each client's update at most, with a
+constant noise multiplier; T of them equal one of multiplier z/√T, whose ε is known exactly (Balle and Wang
+2018, theorem 8). The cost of a client of one leaf does not depend on other leaves.
 
-Where every leaf draws the clients that train, of a fixed number and without replacement, an adversary who
-does not learn the draw learns less (Wang et al. 2019, "Subsampled Rényi Differential Privacy and
-Analytical Moments Accountant", theorem 27). That theorem replaces a client by another one, for which the
-sensitivity is twice as large: z/2. A client that sends nothing is another client too, so its ε holds for our
-neighbours as well, and the smaller of both counts. Noise of the clients' own (local) is not helped
-by sampling.
+If every leaf draws a fixed number of training clients and without replacement, an adversary who does not
+learn the draw learns less (Wang et al. 2019, "Subsampled Rényi Differential Privacy and Analytical Moments
+Accountant", theorem 27). The theorem replaces a client by another one, for which the sensitivity is twice as
+large: z/2. A client without a reply is another client too, so its ε holds for our neighbours as well, and the
+smaller of both counts. Noise of the clients' own (local) is not helped by sampling.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ class Account:
 
         Args:
             config: of the run.
-            drawn: per leaf, (clients that train in a leaf round, clients that they are drawn from).
+            drawn: per leaf, (training clients in a leaf round, clients to draw from).
         """
         self._delta = config.delta
         self._multiplier = noise_multiplier(config)
@@ -42,7 +41,7 @@ class Account:
 
     @property
     def library(self) -> str | None:
-        """Name and version of the accountant; None where there is nothing to add up, or nothing to do it."""
+        """Name and version of the accountant; None without noise, or without the library."""
         if not self._multiplier or _dp_accounting() is None:
             return None
         try:
@@ -65,7 +64,7 @@ class Account:
         return min(plain, max((self._of_drawn(pair, releases) for pair in self._drawn), default=plain))
 
     def _of_drawn(self, drawn: tuple[int, int], releases: int) -> float:
-        """ε of clients that were drawn, as (of a leaf round, from how many)."""
+        """ε for drawn clients, as (drawn per leaf round, of how many)."""
         from dp_accounting import rdp
 
         per_release = _renyi_of_drawn(drawn, self._multiplier)
@@ -85,7 +84,7 @@ def noise_multiplier(config: PrivacyConfig) -> float:
 
 @lru_cache(maxsize=64)
 def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, ...]:
-    """The Rényi divergences of one leaf round, by order, for clients that are replaced by others.
+    """The Rényi divergences of one leaf round, by order, for replaced clients.
 
     The library takes a multiplier as noise over sensitivity, for any neighbours.
     """
@@ -100,7 +99,7 @@ def _renyi_of_drawn(drawn: tuple[int, int], multiplier: float) -> tuple[float, .
 
 
 def _dp_accounting() -> Any:
-    """The library, or None where it is not installed; loading it takes seconds."""
+    """The library, or None if not installed; loading it takes seconds."""
     try:
         import dp_accounting
     except ImportError:

@@ -1,10 +1,9 @@
 """Coverage of a configuration's privacy: its promise, and quantities sent without noise.
 
-Every quantity that leaves a client is marked where it is made (`fedge.privacy.marks`): noised under some
-kinds of privacy, public, or plain. A part that decides something names the quantity it decides by; a grouping
-method, a user's too, by its needs (`fedge.clustering.registry`), a client's algorithm by the arrays that it
-sends. Gaps of a run's promise, and refusals, follow from these; no part is named. docs/privacy.md
-says it at length.
+Every quantity leaving a client is marked at its origin (`fedge.privacy.marks`): noised under some kinds of
+privacy, public, or plain. A deciding part names its quantity; a grouping method, a user's too, by its needs
+(`fedge.clustering.registry`), a client's algorithm by its arrays. Gaps of a run's promise, and refusals,
+follow from these; no part is named. details: docs/privacy.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,13 +32,13 @@ _DEFAULT_ALGORITHM = TrainConfig.__dataclass_fields__["algorithm"].default
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision that models depend on, and the quantities behind it.
+    """A decision with an effect on models, and the quantities behind the decision.
 
     Attributes:
         by: the quantity of clients.
         what: the decision.
         option: that decides it.
-        applies: whether a configuration has it.
+        applies: whether a configuration includes the decision.
     """
 
     by: Quantity
@@ -112,7 +111,7 @@ DECISIONS = (
 
 
 def promise(kind: str) -> str:
-    """Protection that a kind of privacy gives, and from whom, in a few words."""
+    """Protection by a kind of privacy, and from whom, in a few words."""
     if kind == "local":
         return "local: a client's windows may be any others, and its leaf could not tell"
     return "central: a client's updates may be there or not, and the leaves' models would not tell"
@@ -120,7 +119,7 @@ def promise(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Leaves:
-    """Quantities that leave the clients of a run.
+    """Quantities leaving the clients of a run.
 
     Attributes:
         quantities: all of them.
@@ -132,11 +131,11 @@ class Leaves:
 
 
 def not_covered(config: Config, leaves: Leaves) -> list[str]:
-    """Quantities without noise: first those that models depend on, last those only recorded.
+    """Quantities without noise: those with an effect on models first, those only recorded last.
 
     Args:
         config: of the run.
-        leaves: quantities that leave its clients.
+        leaves: quantities leaving its clients.
     """
     kind, option = config.privacy.kind, _grouping_option(config)
     found = [
@@ -155,7 +154,7 @@ def not_covered(config: Config, leaves: Leaves) -> list[str]:
 
 
 def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
-    """Raise ConfigError when something decides by a plain quantity that no run with privacy may decide by.
+    """Raise ConfigError for a decision by a plain quantity not allowed with privacy.
 
     Args:
         config: of the run.
@@ -210,7 +209,7 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
 
     Args:
         config: of the run.
-        epsilon: that was spent; None where it was not added up.
+        epsilon: that was spent; None if not counted.
         releases: leaf rounds, fine-tuning rounds included; on the virtual clock those of the device with the
             most (`fedge.devices.private`).
         leaves: as of `not_covered`.

@@ -1,9 +1,8 @@
-"""Marks of quantities that leave a client: noised, public or plain. They stand where each is made.
+"""Marks of quantities leaving a client: noised, public or plain. They stand where each is made.
 
-A module that makes replies declares under which name it sends which quantity (`Leaving`), and puts replies
-together by `marked`, which raises where a name has no mark. A grouping method's needs and a client's
-algorithm declare theirs in the same words. `fedge.privacy.coverage` derives from all of them the gaps of a
-run's promise, and refusals.
+A module with replies declares the name of each quantity (`Leaving`), and builds replies with `marked`, which
+raises for a name without a mark. A grouping method's needs and a client's algorithm declare theirs in the
+same words. `fedge.privacy.coverage` derives from all of them the gaps of a run's promise, and refusals.
 """
 
 from collections.abc import Mapping
@@ -25,14 +24,14 @@ class Mark(Enum):
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that leaves clients.
+    """A quantity leaving clients.
 
     Attributes:
         words: description.
-        noised: kinds of privacy under which noise covers it before anybody but its leaf sees it.
-        is_public: known to everybody before a client says it.
-        refused: why a run with privacy does not begin where it decides something and is plain, as an end of
-            "…, but"; empty where it is only listed.
+        noised: kinds of privacy with noise on the quantity before anybody but its leaf sees it.
+        is_public: public knowledge before the client's reply.
+        refused: reason for refusing a run with privacy and a decision by the plain quantity, as an end of "…,
+            but"; empty if only listed.
     """
 
     words: str
@@ -41,7 +40,7 @@ class Quantity:
     refused: str = ""
 
     def mark(self, kind: str) -> Mark:
-        """How it leaves a client under a kind of privacy."""
+        """Form in which the quantity leaves a client under a kind of privacy."""
         if self.is_public:
             return Mark.PUBLIC
         return Mark.NOISED if kind in self.noised else Mark.PLAIN
@@ -74,14 +73,14 @@ PLACES = Quantity("which client it is, and of which round it speaks", is_public=
 
 
 class UnmarkedError(LookupError):
-    """An entry that leaves clients without a mark: a mistake in the code that sends it."""
+    """An entry leaving clients without a mark: a programming error in the sender."""
 
 
 def quantity_of(entry: str, leaving: Leaving) -> Quantity:
-    """The quantity that an entry of a reply is: "train-loss", "own/val/sums/confusion", …
+    """The quantity of a reply's entry: "train-loss", "own/val/sums/confusion", …
 
     Raises:
-        UnmarkedError: nobody has marked it.
+        UnmarkedError: the entry has no mark.
 
     >>> quantity_of("own/val/sums/anything", {"sums/*": ACCURACIES}).words
     'scores'

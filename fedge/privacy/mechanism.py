@@ -1,17 +1,16 @@
 """The arithmetic of private updates: clip, average over the clients asked, add noise, move the norm.
 
-With x the leaf's model, x_i as trained by client i, C the clipping norm and n the clients that the leaf
-asked:
+With x the leaf's model, x_i as trained by client i, C the clipping norm and n the clients asked by the leaf:
 
     Δ_i = (x_i − x) · min(1, C / |x_i − x|)
     x⁺  = x + (Σ_i Δ_i + N(0, (z_Δ C)² I)) / n            over those whose reply counts
 
 n is known before anybody replies. So one client's message moves the mean by at most C / n, whatever the
 others send: that is its sensitivity where neighbours differ in one client's reply being there or not, and
-twice that where its data are replaced by any others. C is the norm that clipped in this very round.
+twice that where its data are replaced by any others. C is the clipping norm of this round.
 
-An adaptive C follows a quantile γ of the updates' norms, by a noisy count of those that were not clipped,
-b_i = 1 if |x_i − x| ≤ C, else 0. A client that does not reply counts ½:
+An adaptive C follows a quantile γ of the updates' norms, by a noisy count of unclipped updates, b_i = 1 if
+|x_i − x| ≤ C, else 0. A missing reply counts ½:
 
     b̃  = ½ + (Σ_i (b_i − ½) + N(0, σ_b²)) / n             σ_b = n / 20
     C⁺ = C · exp(−η (b̃ − γ))
@@ -40,7 +39,7 @@ _NORM_LIMITS = (1e-30, 1e30)  # between them a norm can be squared and divided b
 
 
 def clip_scale(norm: float, clip_norm: float) -> float:
-    """Factor that brings an update's norm down to `clip_norm` at most.
+    """Factor limiting an update's norm to `clip_norm`.
 
     >>> clip_scale(5.0, 1.0), clip_scale(0.5, 1.0), clip_scale(0.0, 1.0)
     (0.2, 1.0, 1.0)
@@ -51,7 +50,7 @@ def clip_scale(norm: float, clip_norm: float) -> float:
 def clipped(start: State, end: State, clip_norm: float) -> tuple[dict[str, np.ndarray], bool]:
     """start + the clipped update as float64 arrays, and whether the update had to be clipped.
 
-    Entries that are not floating point (step counters) stay as they were: no noise could cover them.
+    Other than floating-point entries (step counters) are unchanged: no noise could cover them.
     """
     norm = update_norm(end, start)
     scale = clip_scale(norm, clip_norm)
@@ -71,13 +70,13 @@ def released_mean(
 ) -> tuple[State, list[float]]:
     """model + Σ clipped updates / asked + noise, and the norm of each update before clipping.
 
-    Sums in float64 in the order given. Entries that are not floating point stay the model's.
+    Sums in float64 in the order given. Other than floating-point entries stay the model's.
 
     Args:
         model: with which the leaf round began.
-        states: of the clients whose replies count; finite, of the model's entries and shapes.
+        states: of the clients with accepted replies; finite, of the model's entries and shapes.
         clip_norm: C, of this round.
-        asked: n, the clients that were asked, at least as many as `states`.
+        asked: n, the asked clients, at least as many as `states`.
         noise_std: of the noise on every number of the mean; 0 adds none.
         rng: the noise is drawn from.
     """
@@ -98,7 +97,7 @@ def released_mean(
 
 
 def count_std(asked: int, multiplier: float) -> float:
-    """σ_b, the std of the noise on the count of updates that were not clipped; 0 without noise."""
+    """σ_b, the std of the noise on the count of unclipped updates; 0 without noise."""
     return _COUNT_NOISE * asked if multiplier else 0.0
 
 
@@ -109,7 +108,7 @@ def update_multiplier(multiplier: float, count_noise: float) -> float:
         multiplier: z of both together, below 2 · `count_noise`.
         count_noise: σ_b.
 
-    With a count that is much noisier than it need be, nearly all of z is left for the mean:
+    With a much noisier count than necessary, nearly all of z is left for the mean:
 
     >>> round(update_multiplier(1.0, 5.0), 4), update_multiplier(0.0, 0.0)
     (1.005, 0.0)
@@ -130,7 +129,7 @@ def next_clip_norm(
         unclipped: number of replies with an update within C.
         asked: n.
         count_noise: the draw of N(0, σ_b²).
-        quantile: γ, share of updates that are to stay unclipped.
+        quantile: γ, target share of unclipped updates.
         lr: η.
 
     Nobody of four is within C, of whom half should be: C grows by the factor exp(0.2 · 0.5).
@@ -145,7 +144,7 @@ def next_clip_norm(
 
 
 def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
-    """log δ of one Gaussian release: the smallest δ with which it is (ε, δ)-private.
+    """log δ of one Gaussian release: the smallest δ for (ε, δ)-privacy.
 
         δ = Φ(1/2z − εz) − e^ε Φ(−1/2z − εz)
 
@@ -161,7 +160,7 @@ def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
 
 
 def gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """The smallest noise, over the sensitivity, that makes one release (ε, δ)-private.
+    """The smallest noise, over the sensitivity, for an (ε, δ)-private release.
 
     For any ε, unlike √(2 ln(1.25/δ)) / ε, which is proven up to 1 and more than is needed there:
 

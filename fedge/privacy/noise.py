@@ -1,17 +1,17 @@
-"""Where noise comes from: streams that follow from the seed, or the system's cryptographic generator.
+"""Where noise comes from: streams derived from the seed, or the system's cryptographic generator.
 
-Noise that follows from the seed repeats bit for bit, and knowledge of the seed gives the noise: right for
-a simulation. For a deployment there is `SystemNormals`: nobody can work its noise out, nor repeat it. What a
-client sends may be asked for again (`guard.retries`), and two releases of one update with noises of their own
-would spend twice. So a client's noise is of bytes that follow from a key, which that generator gave it and
-only it has, from the place and from the update: asked again it sends the same bytes, and any other update
-has noise that nothing else has. (Noise by key and place alone would be taken off by the difference of two
-updates; noise by key and update alone would tell that two rounds' updates were equal.)
+Noise derived from the seed repeats bit for bit, and knowledge of the seed gives the noise: right for a
+simulation. For a deployment there is `SystemNormals`: nobody can compute or repeat its noise. What a client
+sends may be asked for again (`guard.retries`), and two releases of one update with noises of their own would
+spend twice. A client's noise is therefore derived from a key, drawn from this generator and known to the
+client only, from the place and from the update: a repeated request gives the same bytes, and any other update
+has unique noise. (Noise by key and place alone would be taken off by the difference of two updates; noise by
+key and update alone would reveal equal updates of two rounds.)
 
-Sources: Box and Muller 1958; the sum of several draws in place of one, which keeps an adversary from looking
-for the few floating-point numbers that one draw can be: Holohan and Braghin 2021, "Secure Random Sampling in
-Differential Privacy". The generator is the operating system's, as ``getrandom(2)`` describes it; bytes from a
-key are SHAKE256 (FIPS 202) of key, place, update and a counter.
+Sources: Box and Muller 1958; the sum of several draws in place of one, which prevents an adversary from
+enumerating the few floating-point values of one draw: Holohan and Braghin 2021, "Secure Random Sampling in
+Differential Privacy". The generator is the operating system's (``getrandom(2)``); bytes from a key are
+SHAKE256 (FIPS 202) of key, place, update and a counter.
 """
 
 import hashlib
@@ -103,7 +103,7 @@ def client_normals(
 
 
 class _Sealed:
-    """Bytes that follow from a key and a head; every call has others."""
+    """Bytes derived from a key and a head; every call has others."""
 
     def __init__(self, key: bytes, head: bytes) -> None:
         self._begin = struct.pack(">Q", len(key)) + key + head

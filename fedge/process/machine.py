@@ -66,7 +66,7 @@ def share_memory(runs: int) -> None:
 
 
 def fits_in_memory(num_bytes: float) -> bool:
-    """Whether this process's part of the memory that is free now holds `num_bytes` two and a half times."""
+    """Whether this process's part of the free memory holds `num_bytes` bytes two and a half times."""
     return num_bytes * _TIMES * _Beside.runs <= this_machine().available_mib * _MIB
 
 

@@ -5,12 +5,12 @@ it, and its effects. With gate.rule = "after-round" the last step comes one glob
 
     round r       the leaf takes the offer tentatively as its model, and its served model as its own line
     round r + 1   both are trained by the leaf's clients, on the same windows in the same order; the cloud
-                  sees the one that began with the offer; the gate compares the two, and the better is served
+                  sees the model started from the offer; the gate compares the two, and the better is served
 
-so that a model trained here is compared with a model trained here. It costs a second training exchange per
-leaf round, and twice the models up and down in it; the untrained offer is not evaluated.
-After any decision, the next offer is taken tentatively again: a leaf that turns down every offer still
-sends the cloud its clients' training of the cluster's model, instead of a model that has long drifted away.
+so both compared models have been trained at this leaf. This costs a second training exchange per leaf round,
+with twice the models up and down; the untrained offer is not evaluated. After any decision, the next offer is
+taken tentatively again: a leaf rejecting every offer still sends the cloud its clients' training of the
+cluster's model, instead of a diverged model.
 """
 
 import math
@@ -35,9 +35,9 @@ def is_tentative(config: GateConfig) -> bool:
 
 
 def candidates(leaf: Server, offers: Offers, config: GateConfig) -> dict[str, State]:
-    """The models that the leaf's clients are to evaluate, by role: its own and those that it may take.
+    """The models for evaluation by the leaf's clients, by role: its own and the offered ones.
 
-    A single offer that is taken tentatively need not be evaluated before.
+    A single, tentatively accepted offer need not be evaluated before.
     """
     models = {OWN: leaf.model}
     if leaf.models.own_line is not None:
@@ -61,8 +61,7 @@ def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
 def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str, Offer] | None:
     """The role and the offer with the best validation score, pooled; None without any offer.
 
-    Of equal scores the lower loss counts, of equal losses the larger λ; so does it where nobody
-    evaluated.
+    Of equal scores the lower loss counts, of equal losses the larger λ; also without evaluations.
     """
     if len(offers) < 2:
         return next(iter(offers.items()), None)
@@ -86,14 +85,14 @@ def decide(
 ) -> GateResult:
     """A leaf's gate decision; without any evaluation the leaf keeps its own model.
 
-    Unless there is no gate: then it takes every offer, by any clients' evaluations, and stays with its
+    Unless there is no gate: then the leaf takes every offer, by any clients' evaluations, and stays with its
     cluster.
 
     Args:
         config: the rule.
-        offer: role and offer that are considered, or None.
-        has_own_line: whether the leaf's model began with an offer, and its own line goes on beside it.
-        evaluated: per client, its evaluations of all models that are there.
+        offer: considered role and offer, or None.
+        has_own_line: whether the leaf's model started from an offer, with its own line beside.
+        evaluated: per client, its evaluations of all models.
     """
     role, blend = (offer[0], offer[1].blend) if offer else (OWN, None)
     own = pooled([j[OWN, "val"] for j in evaluated])
@@ -148,7 +147,7 @@ def paired(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
 def settle(
     leaf: Server, decision: GateResult, offer: Offer | None, models: Mapping[str, State], tentatively: bool
 ) -> None:
-    """Let a leaf serve the gate's choice, and go on with it or, tentatively, with an offer.
+    """Let a leaf serve the gate's choice, and continue with the choice or, tentatively, with an offer.
 
     Args:
         leaf: changes.

@@ -29,8 +29,8 @@ gains g in the score, g = 0 where S = 0, and
                         error of a mean"); turned down only if as low a value has a probability of at most
                         `level`
 
-Both tests take windows for independent. Windows that overlap, or of one recording, are not: their effective
-number is smaller, so the true standard error is larger and the true p-value too.
+Both tests take windows for independent. Overlapping windows, or windows of one recording, are not: their
+effective number is smaller, so the true standard error is larger and the true p-value too.
 """
 
 import math
@@ -52,9 +52,9 @@ class Paired:
     """How two models do on the same windows.
 
     Attributes:
-        both: windows that both have right, `a`.
-        only_own: windows that only the own model has right, `b`.
-        only_offered: windows that only the offered model has right, `c`.
+        both: windows right in both models, `a`.
+        only_own: windows right in the own model only, `b`.
+        only_offered: windows right in the offered model only, `c`.
         windows: all of them, N ≥ 1.
     """
 
@@ -70,22 +70,22 @@ class Paired:
 
     @property
     def score_own(self) -> float:
-        """Share of windows that the own model has right."""
+        """Share of windows right in the own model."""
         return (self.both + self.only_own) / self.windows
 
     @property
     def score_offered(self) -> float:
-        """Share of windows that the offered model has right."""
+        """Share of windows right in the offered model."""
         return (self.both + self.only_offered) / self.windows
 
     @property
     def merit_own(self) -> float:
-        """Score of the own model so that more is better."""
+        """Score of the own model, oriented so that more is better."""
         return self.score_own
 
     @property
     def merit_offered(self) -> float:
-        """Score of the offered model so that more is better."""
+        """Score of the offered model, oriented so that more is better."""
         return self.score_offered
 
     @property
@@ -131,12 +131,12 @@ class PairedScores:
 
     @property
     def merit_own(self) -> float:
-        """Score of the own model so that more is better."""
+        """Score of the own model, oriented so that more is better."""
         return self.score_own if self.higher_is_better else -self.score_own
 
     @property
     def merit_offered(self) -> float:
-        """Score of the offered model so that more is better."""
+        """Score of the offered model, oriented so that more is better."""
         return self.score_offered if self.higher_is_better else -self.score_offered
 
     @property
@@ -176,15 +176,15 @@ class GateResult:
     """One leaf's decision and its grounds.
 
     Attributes:
-        decision: "off" where the gate did not decide: it is disabled, or nothing else than the leaf's own
-            model was there.
+        decision: "off" where the gate did not decide: the gate is disabled, or there was only the leaf's own
+            model.
         score_own: validation score of the leaf's own model, pooled over its clients' windows.
         score_offered: the same of the offered model; None without an offer.
         serves_offer: whether the leaf goes on with the offered model.
         pair: the windows behind the scores; None without an offer.
         blend: λ of the offer; None without one (see `fedge.cloud.offers`).
-        role: of the model that the leaf goes on with, as its clients evaluated it.
-        unseen_role: of the model that unseen clients are served; None where it is the same.
+        role: of the leaf's next model, from its clients' evaluations.
+        unseen_role: of the unseen clients' model; None if the same.
     """
 
     decision: Decision
@@ -214,7 +214,7 @@ def decide(pair: AnyPaired, config: GateConfig) -> bool:
 
 
 def published(pair: AnyPaired, config: GateConfig) -> bool:
-    """Take it if it gains at least min-gain (contract C7): acc_new ≥ acc_own + min-gain.
+    """Accept for a gain of at least min-gain (contract C7): acc_new ≥ acc_own + min-gain.
 
     >>> equal = Paired(both=70, only_own=10, only_offered=10, windows=100)
     >>> published(equal, GateConfig()), published(equal, GateConfig(min_gain=0.01))
@@ -224,10 +224,10 @@ def published(pair: AnyPaired, config: GateConfig) -> bool:
 
 
 def one_standard_error(pair: AnyPaired, config: GateConfig) -> bool:
-    """Take it unless it gains less than min-gain by more than one standard error."""
+    """Accept unless the gain is below min-gain by more than one standard error."""
     return pair.merit_offered >= pair.merit_own + config.min_gain - pair.standard_error
 
 
 def not_significantly_worse(pair: AnyPaired, config: GateConfig) -> bool:
-    """Take it unless McNemar's exact one-sided test, or Student's, says at the level that it is worse."""
+    """Accept unless McNemar's exact one-sided test, or Student's, rejects the offer as worse at the level."""
     return pair.p_value > config.level

@@ -1,9 +1,9 @@
-"""Models for the clients that a leaf knows: when they are made, and whether they are served.
+"""Models for a leaf's known clients: when they are made, and whether they are served.
 
 After the gate, a leaf's served model may be trained for a few more leaf rounds by the leaf's clients alone
 (local fine-tuning; Yu et al. 2020, "Salvaging Federated Learning by Local Adaptation"). The result is a fork:
-known clients get it if it does at least as well on their validation windows, unseen clients never, and the
-next global round starts as if it had not been.
+known clients get the result if it is at least as good on their validation windows, unseen clients never, and
+the next global round is unaffected.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class PersonalResult:
     """Result of fine-tuning at one leaf.
 
     Attributes:
-        score_before: validation score of the model that it began with, pooled over the windows of the
-            clients that evaluated both.
+        score_before: validation score of the starting model, pooled over the windows of the clients with both
+            evaluations.
         score: of the fine-tuned one.
-        serves: whether known clients are served it.
+        serves: whether known clients are served the result.
     """
 
     score_before: float
@@ -36,10 +36,10 @@ def is_due(config: PersonalConfig, global_round: int, num_rounds: int) -> bool:
 
 
 def compared(before: Pooled, after: Pooled) -> PersonalResult:
-    """Whether a leaf serves its personal model: if it is at least as good on validation windows.
+    """Whether a leaf serves its personal model: if at least as good on validation windows.
 
     Args:
-        before: of the model that was fine-tuned, over clients that evaluated both.
+        before: of the fine-tuned model, over clients with both evaluations.
         after: of the fine-tuned one.
     """
     return PersonalResult(before.score, after.score, serves=after.merit >= before.merit)

@@ -1,9 +1,9 @@
-"""Served models: the one that a leaf gives clients that it knows, and the one for unseen clients.
+"""Served models: one for the leaf's known clients, and one for unseen clients.
 
-Known clients train and vote at the gate. Unseen clients hold users of whom no leaf has seen a window; they do
-neither, and are evaluated with the model that their leaf would give them. By default that is the model of the
-leaf's cluster: an average over more users carries over to new ones better than a model that a few users have
-been fitted to, while those few are better off with the fitted one.
+Known clients train and vote at the gate. Unseen clients hold users unknown to all leaves; they do neither,
+and evaluate the model their leaf would give them. By default, the model of the leaf's cluster: an average
+over more users transfers to new users better than a model fitted to a few users, while those few are better
+served by the fitted one.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ from fedge.states.averaging import State
 
 
 def models_beside(config: Config) -> int:
-    """Number of models that a leaf may keep beside its own and its offers."""
+    """Number of models kept by a leaf beside its own and its offers."""
     own_line = config.gate.is_tentative
     return own_line + (config.personal.leaf_rounds > 0) + (config.partition.unseen_clients > 0)
 
 
 def unseen_role(config: PersonalConfig, leaf: Server) -> str | None:
-    """The role of the model that a leaf serves unseen clients; None where it is that of known clients.
+    """The role of a leaf's model for unseen clients; None if the same as for known clients.
 
-    A leaf that is alone in its cluster, or before the first cloud step, is its own cluster.
+    A leaf alone in its cluster, or before the first cloud step, is its own cluster.
     """
     if config.unseen_clients == "same":
         return None
@@ -37,12 +37,12 @@ def unseen_role(config: PersonalConfig, leaf: Server) -> str | None:
 def unseen_clients_evaluate(
     config: PersonalConfig, leaf: Server, models: Mapping[str, State]
 ) -> dict[str, State]:
-    """The models that a leaf's unseen clients are to evaluate, by role.
+    """The models for evaluation by a leaf's unseen clients, by role.
 
     Args:
         config: on unseen clients.
         leaf: theirs.
-        models: that the clients it knows evaluate.
+        models: evaluated by its known clients.
     """
     role = unseen_role(config, leaf)
     if role is None:
@@ -51,10 +51,10 @@ def unseen_clients_evaluate(
 
 
 def served_role(gate: GateResult, personal: PersonalResult | None, unseen_client: bool) -> str:
-    """The role, in the evaluate exchange, of the model that a leaf serves.
+    """The role, in the evaluate exchange, of a leaf's served model.
 
-    Every accuracy that a run reports is of this model, unless the name says "shared" or "tuned". A
-    role that is served only to some must have been sent to them (`fedge.rounds.gates.Gates`).
+    Every reported accuracy is of this model, unless the name says "shared" or "tuned". A role served to some
+    clients only must have been sent to them (`fedge.rounds.gates.Gates`).
 
     Args:
         gate: the leaf's decision in this round.

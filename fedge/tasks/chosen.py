@@ -44,7 +44,7 @@ def task_of(config: TrainConfig) -> Task:
 
 
 def is_default(config: TrainConfig) -> bool:
-    """Whether a run learns classes by cross entropy, with the scores that come with that."""
+    """Whether a run learns classes by cross entropy, with its standard scores."""
     plain = config.task == _DEFAULT and not config.task_args
     return plain and config.loss == OF_THE_TASK and not config.metrics
 
@@ -54,7 +54,7 @@ def _made(
     name: str, code: Any, arguments: str, loss_name: str, loss: Any, loss_arguments: str,
     metrics: tuple[Any, ...],
 ) -> Task:  # fmt: skip
-    """A task by its parts; made once, since every message asks for it."""
+    """A task by its parts; cached, because every message needs one."""
     task = _of_name(name, code, TrainConfig(task=name, task_args=arguments).arguments("task"))
     for score in metrics:
         _refuse_score(score, "train.metrics")
@@ -131,7 +131,7 @@ class _Extended(Task):
         arguments: Mapping[str, Any],
         metrics: tuple[Score, ...],
     ) -> None:
-        """Extend `task`; without a `loss` it keeps its own."""
+        """Extend `task`; without a `loss`, the task's own."""
         self.task = task
         self.scores = (*task.scores, *metrics)
         self.takes = task.takes
@@ -190,7 +190,7 @@ def refuse_task_that_fails(
         config: of the run.
         outputs: U.
         y: of a few examples of the run, at least two; None: two of each class are made up.
-        answers: of a model to them; None: normal noise of the shape that the task says.
+        answers: of a model to them; None: normal noise in the task's shape.
     """
     import torch
 
@@ -226,14 +226,14 @@ def refuse_task_that_fails(
 
 
 def _own_scores(config: TrainConfig, task: Task) -> tuple[Score, ...]:
-    """The scores that come with the task."""
+    """The task's scores."""
     return tuple(task.scores)[: len(task.scores) - len(names_in(config.metrics))]
 
 
 def _tried_sums(
     whose: str, config: TrainConfig, task: Task, answers: Tensor, y: Tensor, outputs: int
 ) -> dict[str, np.ndarray]:
-    """The sums of a few examples, or raise ConfigError where they are not of the form that is said."""
+    """The sums of a few examples, or raise ConfigError unless they have the declared form."""
     with TASKS.carried_out(config.task):
         form = {name: np.asarray(zeros) for name, zeros in task.form(outputs).items()}
         parts = [task.sums(answers[rows], y[rows]) for rows in (slice(None), slice(1, None))]
@@ -302,7 +302,7 @@ def described(config: TrainConfig) -> dict[str, Any]:
 
 
 def _told(bound: float) -> float | None:
-    """A bound as a manifest has it, which knows no infinity."""
+    """A bound for the manifest, None for infinity."""
     return bound if math.isfinite(bound) else None
 
 
@@ -330,7 +330,7 @@ def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], s
 
 
 def least_loss_of(described: Mapping[str, Any] | None) -> float:
-    """The smallest loss that can be of a run's task, as its manifest has it; see `scores_of`."""
+    """The smallest possible loss of a run's task, from its manifest; see `scores_of`."""
     return _bound(described.get("least_loss"), -math.inf) if described else CLASSIFICATION.least_loss
 
 

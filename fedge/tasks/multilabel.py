@@ -31,7 +31,7 @@ def micro_f1(sums: Sums) -> float:
 
 
 def macro_f1(sums: Sums) -> float:
-    """Mean over the classes that occur, as truth or answer, of their F1, 0..1; 1 where none does."""
+    """Mean F1 over the classes present in truth or answers, 0..1; 1 where none does."""
     hits = 2 * sums["hits"]
     whole = hits + sums["false_alarms"] + sums["misses"]
     there = whole > 0
@@ -39,7 +39,7 @@ def macro_f1(sums: Sums) -> float:
 
 
 def exact_match(sums: Sums) -> float:
-    """Share of examples all of whose classes are right, 0..1."""
+    """Share of examples with all classes right, 0..1."""
     return float(int(sums["exact"]) / int(sums["n"]))
 
 
@@ -87,7 +87,7 @@ class Multilabel(Task):
         }  # fmt: skip
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """F1 of each example, (N,) float64; 1 where it has no class and none is said."""
+        """F1 of each example, (N,) float64; 1 for an example without classes and without predictions."""
         said, true = answers > 0, y > 0
         both = (said.sum(dim=1) + true.sum(dim=1)).double()
         return ((2 * (said & true).sum(dim=1)).double() / both.clamp(min=1)).where(both > 0, 1.0)

@@ -31,8 +31,8 @@ def mae(sums: Sums) -> float:
 def r2(sums: Sums) -> float:
     """Coefficient of determination, the mean over outputs; 1 is perfect, 0 the mean of y.
 
-    1 − Σ(y − ŷ)² / Σ(y − ȳ)², with ȳ of the examples that were added up. Where y does not vary, it is 1
-    without any error and else 0, as in scikit-learn's ``r2_score``.
+    1 − Σ(y − ŷ)² / Σ(y − ȳ)², with ȳ of the summed examples. For constant y, the score is 1 without any error
+    and else 0, as in scikit-learn's ``r2_score``.
 
     >>> r2({"n": np.array(2), "squares": np.array([1.0]), "y": np.array([4.0]), "y2": np.array([10.0])})
     0.5

@@ -18,7 +18,7 @@ _LARGEST = 700.0  # of a mean entropy whose exponential is a number
 
 
 def accuracy(sums: Sums) -> float:
-    """Share of positions whose class is right, 0..1."""
+    """Share of positions with the right class, 0..1."""
     return int(sums["right"]) / max(1, int(sums["positions"]))
 
 
@@ -44,7 +44,7 @@ class Sequence(Task):
     loss_unit = "nat"
 
     def refuse(self, y: np.ndarray, outputs: int) -> None:
-        """Raise ValueError unless y (N, …) has classes 0..U−1 or -1, and in each example one that counts."""
+        """Raise ValueError unless y (N, …) has classes 0..U−1 or -1, and at least one class per example."""
         if y.dtype != np.int64 or y.ndim < 2:
             raise ValueError(f"y must be int64 (N, positions), is {y.dtype} {y.shape}")
         if y.size and not NOWHERE <= y.min() <= y.max() < outputs:
@@ -67,7 +67,7 @@ class Sequence(Task):
         return cross_entropy(answers, y, reduction="none", label_smoothing=smoothing, ignore_index=NOWHERE)
 
     def form(self, outputs: int) -> Sums:
-        """Zeros: positions that are right, positions, and their cross entropy."""
+        """Zeros: right positions, positions, and their cross entropy."""
         counts = {name: np.zeros((), dtype=np.int64) for name in ("right", "positions")}
         return {**counts, "entropy": np.zeros(())}
 

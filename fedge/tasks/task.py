@@ -48,11 +48,11 @@ class Score:
 
     @property
     def said(self) -> str:
-        """The words for it."""
+        """The message text."""
         return self.words or self.name.replace("_", " ")
 
     def merit(self, value: float) -> float:
-        """A value of this score so that more is better.
+        """A value of this score, oriented so that more is better.
 
         >>> Score("rmse", lambda sums: 0.0, higher_is_better=False).merit(2.0)
         -2.0
@@ -63,9 +63,9 @@ class Score:
 def added(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
     """Sums over the examples of all parts, at least one; the order of the parts does not matter.
 
-    Whole numbers are added as such. Of float64 numbers each sum is that of real numbers, rounded once
-    (Shewchuk 1997, "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so that
-    it is the same whoever comes first.
+    Whole numbers are added as such. Each sum of float64 numbers is the real sum, rounded once (Shewchuk 1997,
+    "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so that the order does
+    not matter.
 
     >>> added([{"n": np.array(2)}, {"n": np.array(3)}])
     {'n': np.int64(5)}
@@ -90,13 +90,14 @@ def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Task:
-    """One task; derive from it to write one. Everything is a function of its arguments: a task keeps nothing.
+    """One task; derive a class for a new task. Everything is a function of its arguments: a task keeps
+    nothing.
 
     Attributes:
-        scores: the first one decides: gates, personal models, comparisons go by it.
-        takes: the y that it takes, in words.
+        scores: the first one decides: gates, personal models and comparisons use the first.
+        takes: the accepted y, in words.
         smooths: whether its loss knows `train.label-smoothing`.
-        least_loss: the smallest loss that can be.
+        least_loss: the smallest possible loss.
         loss_unit: of its loss.
         has_classes: whether y is one class per example, by which windows can be dealt and counted.
         native: whether the native step computes its loss.
@@ -121,16 +122,16 @@ class Task:
         """
 
     def answer_shape(self, outputs: int, y_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a model's answer to one example whose y has a shape; (U,) by default."""
+        """The shape of a model's answer to one example with y of a shape; (U,) by default."""
         return (outputs,)
 
     def losses(self, answers: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The loss of each example, (N,), that can be differentiated.
+        """The differentiable loss of each example, (N,).
 
         Args:
             answers: of the model, float32 (N, …).
             y: (N, …).
-            smoothing: `train.label-smoothing`, for tasks that know it.
+            smoothing: `train.label-smoothing`, for tasks with support for it.
         """
         raise NotImplementedError(f"{type(self).__name__} must have losses(answers, y, smoothing)")
 
@@ -147,22 +148,22 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__} must have sums(answers, y)")
 
     def sums_of(self, predicted: Tensor, y: Tensor, outputs: int) -> Mapping[str, Tensor]:
-        """`sums` of predicted classes (N,) int64, for a task that the native step computes."""
+        """`sums` of predicted classes (N,) int64, for a task of the native step."""
         raise NotImplementedError(f"{type(self).__name__} is not native")
 
     def values(self, answers: Tensor, y: Tensor) -> Tensor:
-        """A number for each example, (N,), by whose sum, the larger the better, goes the first score.
+        """A number for each example, (N,), whose sum, the larger the better, orders the first score.
 
-        Gates that pair windows go by differences of it between two models.
+        Paired gates use its differences between two models.
         """
         raise NotImplementedError(f"{type(self).__name__} must have values(answers, y)")
 
     def impossible(self, sums: Sums, examples: int) -> tuple[str, str] | None:
-        """Fault of sums that a client sends, as (kind, detail), or None.
+        """Fault in a client's sums, as (kind, detail), or None.
 
         Args:
             sums: of the names, shapes and dtypes of `form`; the numbers may be anything.
-            examples: that the client was asked about.
+            examples: in the request to the client.
         """
         for name, array in sums.items():
             if not (np.abs(array.astype(np.float64)) <= _LARGEST_SUM).all():

@@ -1,7 +1,7 @@
-"""Augmentation: training inputs that are changed at random, batch by batch, as arrays.
+"""Augmentation: random changes of training inputs, batch by batch, as arrays.
 
-Changes are drawn from the stream that orders a client's windows, so they have the same bits wherever the
-client trains. Evaluation is never augmented. Shape letters: B inputs of a batch; images are (B, C, H, W).
+Changes are drawn from the stream for the order of a client's windows, so their bits do not depend on the
+place of training. Evaluation is never augmented. Shape letters: B inputs of a batch; images are (B, C, H, W).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _checked(name: str, before: np.ndarray, after: object) -> np.ndarray:
 
 
 def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
-    """Raise ConfigError for an augmentation that fails on examples x (N, …) of the run.
+    """Raise ConfigError for an augmentation failing on examples x (N, …) of the run.
 
     Args:
         config: of the run.
@@ -135,7 +135,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
 
 
 class Batches:
-    """Batches of one pass over a client's windows, augmented where that is asked.
+    """Batches of one pass over a client's windows, augmented if configured.
 
     Attributes:
         order: (n,) int64, indices of the pass.
@@ -150,7 +150,7 @@ class Batches:
             order: indices of windows.
             batch_size: windows of a batch.
             augment: changes inputs; None leaves them, and draws nothing.
-            generator: of the order; augmentation draws one number of it.
+            generator: of the order; augmentation draws one number from the stream.
         """
         self.order = order
         self._batch_size = batch_size

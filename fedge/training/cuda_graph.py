@@ -1,7 +1,7 @@
 """A training step recorded once as a CUDA graph and replayed: small kernels no longer wait for Python.
 
-The graph holds forward pass, backward pass and update, all of which work in place on tensors that stay where
-they are. It is compared with a plain step before it is used, and given up if it differs. Source: PyTorch's
+The graph holds forward pass, backward pass and update, all of which work in place on tensors with fixed
+addresses. The graph is compared with a plain step before use, and dropped if different. Source: PyTorch's
 notes on CUDA graphs (warm-up on a side stream, static inputs).
 """
 
@@ -24,7 +24,7 @@ class GraphedStep:
     """Replays one step for batches of one shape."""
 
     def __init__(self, step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) -> None:
-        """Record `step`; `state` is afterwards as it was.
+        """Record `step`; `state` is restored afterwards.
 
         Args:
             step: (x, y) → loss, scalar; changes the tensors of `state` in place and no others.
@@ -33,7 +33,7 @@ class GraphedStep:
             y: its labels.
 
         Raises:
-            RuntimeError: CUDA cannot record it, or the recorded step differs from the plain one.
+            RuntimeError: CUDA cannot record the step, or the recorded step differs from the plain one.
         """
         self._x, self._y = x.clone(), y.clone()
         before = [tensor.clone() for tensor in state]
@@ -66,8 +66,8 @@ class GraphedStep:
 def graphed_or_plain(step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) -> Step:
     """`step` as a graph, or `step` itself where a graph does not work (logged).
 
-    `x` (N, C, T) float32 and `y` (N,) int64 are a batch of the size that all will have; `state` is what a
-    step changes, tensors of any shape.
+    `x` (N, C, T) float32 and `y` (N,) int64 are a batch of the common size; `state` holds the tensors changed
+    by a step, of any shape.
     """
     before = [tensor.clone() for tensor in state]
     try:

@@ -1,8 +1,8 @@
 """Descriptions of a client's windows: means and deviations of latent features, class by class.
 
-The features that enter the network's last linear layer are projected to as many directions as there are
-classes, U. The directions are the same at every client and depend on no data: the leading principal
-components of 200 points drawn uniformly from a cube, with a seed of their own. A *description* is
+The features before the network's last linear layer are projected to as many directions as classes, U. The
+directions are the same at every client and depend on no data: the leading principal components of 200 points
+drawn uniformly from a cube, with a seed of their own. A *description* is
 
     d = (μ, σ, μ_1, σ_1, …, μ_U, σ_U)
 
@@ -31,9 +31,9 @@ def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float
     """The description of windows by a model, which is in evaluation mode meanwhile.
 
     Args:
-        model: on any device; where it has no linear layer its logits are the features.
+        model: on any device; without a linear layer, the logits are the features.
         x: float32 (N, C, T) or (N, C, H, W).
-        y: int64 (N); of another task, whose windows have no class, all are of one.
+        y: int64 (N); for tasks without classes, all windows are one class.
         classes: U.
     """
     features = _features(model, x)
@@ -42,7 +42,7 @@ def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float
 
 
 def directions(size: int, count: int) -> np.ndarray:
-    """(size, count) orthonormal directions that are the same everywhere; 0 beyond `size`."""
+    """(size, count) orthonormal directions, the same everywhere; 0 beyond `size`."""
     points = np.random.Generator(np.random.PCG64(_SEED)).uniform(size=(_POINTS, size))
     components = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2][:count]
     found = np.zeros((size, count))

@@ -46,7 +46,7 @@ class EvalResult:
 
     @property
     def macro_f1(self) -> float:
-        """At classification, the mean F1 over the classes that occur as truth or prediction, in [0, 1]."""
+        """At classification, the mean F1 over the classes present as truth or prediction, in [0, 1]."""
         return scores.macro_f1(self.confusion)
 
 
@@ -82,8 +82,8 @@ def evaluate_parts(
         x: float32 or int64 (N, …), N ≥ 1; any device; read only.
         y: (N, …), as the task takes it.
         sizes: windows of each part, e.g. validation and test; each at least 1, N in sum.
-        batch_size: most windows per forward pass; fewer on a CPU where a layer's output would be larger than
-            what its memory allocator keeps. Changes speed and memory only (and last bits of sums).
+        batch_size: most windows per forward pass; fewer on a CPU if a layer's output would exceed the memory
+            allocator's limit. Changes speed and memory only (and last bits of sums).
         threads: torch threads on the CPU.
         kernel: as in `LocalTraining`.
         task: whose loss and sums.
@@ -142,7 +142,7 @@ def windows_at_once(model: nn.Module, x: Tensor, most: int) -> int:
     """Windows of x (N, …) per forward pass on a CPU: `most`, halved until a layer's output can be kept.
 
     Larger blocks of memory are mapped, faulted in page by page and unmapped in each pass: with 512 images of
-    28 × 28 that doubles the time of two convolutions.
+    28 × 28, this doubles the time of two convolutions.
     """
     known = _largest.setdefault(model, {})
     shape = tuple(x.shape[1:])
@@ -157,7 +157,7 @@ _largest: weakref.WeakKeyDictionary[nn.Module, dict[tuple[int, ...], int]] = wea
 
 
 def _largest_output(model: nn.Module, x: Tensor) -> int:
-    """Bytes per window of the largest tensor that a layer answers to x (N, …), N at least 2 for norms."""
+    """Bytes per window of the largest layer output for x (N, …), N at least 2 for norms."""
     sizes = [0]
 
     def note(_: nn.Module, __: object, out: object) -> None:

@@ -1,8 +1,8 @@
-"""Entries of a model that never train: sent once, and put back wherever a whole model is needed.
+"""Frozen entries of a model: sent once, and put back wherever a whole model is needed.
 
 With ``train.exchange = "trainable"`` a run's models, on every server and in every message, are what is left
-without the frozen entries: parameters that ask for no gradient (``requires_grad_(False)``). Buffers travel,
-since BatchNorm's statistics move in training. Clients put both parts together again.
+without the frozen entries: parameters without gradient (``requires_grad_(False)``). Buffers travel, since
+BatchNorm's statistics move in training. Clients put both parts together again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedge.training.models import state_entries
 
 
 def frozen_names(network: nn.Module, config: TrainConfig) -> frozenset[str]:
-    """Names of the entries that do not travel; none where all do.
+    """Names of the entries not transmitted; none where all do.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     >>> net[0].weight.requires_grad_(False) is net[0].weight
@@ -42,7 +42,8 @@ def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
 
 
 def whole(state: State, frozen: State, network: nn.Module) -> State:
-    """A network's state, in its order, of what travels and what does not; itself where nothing is frozen."""
+    """A network's state, in its order, split into transmitted and frozen entries; itself where nothing is
+    frozen."""
     if not frozen:
         return state
     return {name: state[name] if name in state else frozen[name] for name in state_entries(network)}

@@ -1,9 +1,9 @@
-"""How a GPU computes: every sum in a fixed order, in the precision that the run asks for.
+"""How a GPU computes: every sum in a fixed order, in the run's precision.
 
-cuDNN may add the parts of a gradient in the order in which they happen to be ready; it is told not to. TF32
+cuDNN may add the parts of a gradient in any order of completion; its deterministic mode prevents this. TF32
 rounds the factors of a product to 10 bits: two to five times as fast on large models, and a thousand times as
-far from float32 as another order of sums is. PyTorch takes it for convolutions unless it is told not to.
-Source: PyTorch's notes on reproducibility, and on TensorFloat-32.
+far from float32 as another order of sums is. PyTorch uses TF32 for convolutions by default. Source: PyTorch's
+notes on reproducibility, and on TensorFloat-32.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""PyTorch's share of the computer: threads, and memory that it has freed."""
+"""PyTorch's share of the computer: threads, and freed memory."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def torch_threads(threads: int) -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have glibc keep freed memory for reuse instead of handing it back to the system. No-op elsewhere.
+    """Have glibc keep freed memory for reuse instead of returning it to the system. No-op elsewhere.
 
-    Every layer's output is a block of about 1 MiB that lives for one step. By default glibc maps and unmaps
-    such blocks each time, and the page faults take as long as the arithmetic. Threads have heaps of 64 MiB
-    of their own, of which glibc hands back each that becomes free, whatever the threshold, unless it is to
-    keep as much in hand. Holds for the whole process, from its first training on; up to 512 MiB of freed
-    memory stay with it, and all heaps of its threads; results do not change.
+    Every layer's output is a block of about 1 MiB with the lifetime of one step. By default glibc maps and
+    unmaps such blocks each time, and the page faults take as long as the arithmetic. Threads have heaps of 64
+    MiB of their own, which glibc returns once free, regardless of the threshold, unless configured to keep as
+    much. Holds for the whole process, from its first training on; up to 512 MiB of freed memory stay with the
+    process, and all heaps of its threads; results do not change.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -26,8 +26,8 @@ class Kernel:
 
     Attributes:
         name: "torch", or "native NAME", NAME of a set of kernels.
-        why: why it is not the native step although that was asked for; empty otherwise.
-        unlike: kernels of processes that have others, in words; empty where all have the same.
+        why: reason for not using a requested native step; empty otherwise.
+        unlike: other kernels of other processes, in words; empty where all have the same.
     """
 
     name: str
@@ -48,7 +48,7 @@ def native_plan(
     Args:
         model: any.
         input_shape: (C, T) or (C, H, W).
-        wanted: train.kernel, or the name of a kernel as `Kernel` has it, which the run has settled on.
+        wanted: train.kernel, or the name of the run's kernel, as in `Kernel`.
         precision: train.precision, for training; "bf16" rounds factors, others do not.
         tokens: whether windows are tokens, int64.
     """
@@ -71,7 +71,7 @@ def _say_once(line: str) -> None:
 def kernel_of(
     model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str = "", tokens: bool = False
 ) -> Kernel:
-    """Kernel that computes the steps of a model on a CPU, and the reason; see `native_plan`."""
+    """Kernel for the steps of a model on a CPU, and the reason; see `native_plan`."""
     if wanted == TORCH:
         return Kernel(TORCH)
     plan = _plan_or_why(model, input_shape, wanted, precision, tokens)
@@ -81,7 +81,7 @@ def kernel_of(
 def _plan_or_why(
     model: nn.Module, input_shape: tuple[int, ...], wanted: str, precision: str, tokens: bool
 ) -> Plan | str:
-    """The plan, or why there is none; "auto" does without a kernel that is slower than PyTorch."""
+    """The plan, or why there is none; "auto" does not use a kernel slower than PyTorch."""
     named = wanted.removeprefix(NAMED).removesuffix(BF16) if wanted.startswith(NAMED) else ""
     plan = plan_of(model, input_shape, tokens, named)
     if wanted == AUTO and isinstance(plan, Plan) and plan.kernel == PLAIN and KERNEL not in os.environ:

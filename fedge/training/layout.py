@@ -79,7 +79,7 @@ class _ReluMaxPool2(torch.autograd.Function):
 
     In a tie the gradient goes to the earlier sample. Takes the maximum first, which commutes with ReLU and
     halves its work. PyTorch's pooling kernel keeps an int64 index per output; this keeps the difference of
-    each pair, whose sign says where the gradient goes.
+    each pair, whose sign determines the gradient's target.
     """
 
     @staticmethod

@@ -50,8 +50,8 @@ def train(
 ) -> TrainResult:
     """Train `model` on all windows for the epochs, or the steps, of `settings` and return its new state.
 
-    The model is the workspace: it is left in training mode with the returned state loaded. The order of
-    the windows comes from `generator` alone, one permutation per pass. Same inputs, same bits, wherever
+    The model is the workspace: the network is left in training mode with the returned state loaded. The order
+    of the windows comes from `generator` alone, one permutation per pass. Same inputs, same bits, wherever
     `x` lies in memory.
 
     Args:
@@ -59,10 +59,10 @@ def train(
         x: float32 or int64 (N, …), N ≥ 1; any device; read only, may be a memory-mapped file.
         y: (N, …), as the task takes it.
         settings: step size, options and threads.
-        generator: a CPU generator; it advances by one permutation per pass.
+        generator: a CPU generator; advances by one permutation per pass.
         correction: SCAFFOLD's c − c_i, one array per trainable parameter; None for none.
-        state: loaded first if given; otherwise training starts from the model as it is.
-        draws: for a model that draws in training (dropout); None for one that does not.
+        state: loaded first if given; otherwise training starts from the present model.
+        draws: for a model with random draws in training (dropout); None for other models.
 
     Raises:
         ValueError: there is no window, shapes or names do not fit.

@@ -1,4 +1,4 @@
-"""The networks that clients train, and the names of their parts.
+"""Networks for clients' training, and the names of their parts.
 
 `build_model` is the only way a model is made; `fedge.config.parts.MODELS` lists them. A model is called with
 the shape of its input and the number of classes, takes float32 windows (N, C, T) or images (N, C, H, W) and
@@ -67,7 +67,7 @@ def build_model(
 
 
 def _refuse_other_fit(name: str, classes: int, fit: OwnFit) -> None:
-    """Raise ConfigError for inputs or answers that no model of Fedge's has."""
+    """Raise ConfigError for inputs or answers unsupported by Fedge's models."""
     if fit.tokens:
         raise ConfigError(
             f"train.model {name} takes numbers, but the data are tokens (int64 x); set train.model to code "
@@ -104,7 +104,7 @@ def _allocate(layer: nn.Module) -> None:
 
 
 def state_entries(model: nn.Module) -> dict[str, Tensor]:
-    """The entries of the state dict without those that are another one under a second name (tied weights).
+    """The entries of the state dict without second names of tied weights.
 
     They share the model's memory, dtype and shape, and need no gradient.
     """
@@ -121,7 +121,7 @@ def parameter_names(model: nn.Module) -> list[str]:
 
 
 def variance_names(model: nn.Module) -> list[str]:
-    """Names of the state-dict entries that are variances, and so never negative: BatchNorm's running ones."""
+    """Names of the state-dict entries holding variances, never negative: BatchNorm's running ones."""
     there = model.state_dict()
     norms = (
         name for name, layer in model.named_modules() if isinstance(layer, nn.modules.batchnorm._NormBase)
@@ -131,7 +131,7 @@ def variance_names(model: nn.Module) -> list[str]:
 
 
 def buffer_names(model: nn.Module) -> list[str]:
-    """Names of the state-dict entries that are not trained (BatchNorm statistics and counters)."""
+    """Names of the untrained state-dict entries (BatchNorm statistics and counters)."""
     trained = set(parameter_names(model))
     return [name for name in state_entries(model) if name not in trained]
 
@@ -139,7 +139,7 @@ def buffer_names(model: nn.Module) -> list[str]:
 def head_names(model: nn.Module) -> tuple[str, ...]:
     """Names of the parameters of the head: the layer with the last parameter of two or more axes.
 
-    Of most networks that is the last `nn.Linear`: its weight, and its bias if it has one.
+    For most networks the last `nn.Linear`: its weight, and its bias if present.
 
     Raises:
         ValueError: the model has no such parameter.

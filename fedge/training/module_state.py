@@ -17,7 +17,7 @@ State = dict[str, np.ndarray]
 
 
 def get_state(model: nn.Module) -> State:
-    """A copy of the model's state dict as arrays on the host; a tensor of two names is in it once."""
+    """A copy of the model's state dict as arrays on the host; a tensor with two names occurs once."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state_entries(model).items()}
 
 
@@ -53,7 +53,7 @@ def tensor_of(array: np.ndarray) -> Tensor:
 
 @functools.cache
 def _silence_read_only_warning() -> None:
-    """Let PyTorch give its only warning about read-only arrays now, unseen: it warns once per process."""
+    """Let PyTorch give its only warning about read-only arrays now, unseen: once per process."""
     read_only = np.zeros(1)
     read_only.flags.writeable = False
     with warnings.catch_warnings():

@@ -25,7 +25,7 @@ class Optimizer(Protocol):
     """Optimiser of the weights.
 
     Attributes:
-        memory: tensors that it keeps between steps and changes in place; None where they are not known.
+        memory: tensors kept between steps and changed in place; None where they are not known.
     """
 
     memory: list[Tensor] | None
@@ -99,9 +99,9 @@ class Adam:
 
 
 class OfTorch:
-    """An optimiser of PyTorch's, or one that is made and called as these are.
+    """An optimiser of PyTorch, or one with the same interface.
 
-    It is made of the parameters, `lr`, and `weight_decay` where it takes that; where not, weight decay joins
+    The constructor gets the parameters, `lr`, and `weight_decay` if accepted; where not, weight decay joins
     the gradient. Every further argument is the options'.
     """
 
@@ -133,7 +133,7 @@ def optimizer_of(weights: Sequence[Tensor], settings: LocalTraining) -> Optimize
 
 
 def refuse_optimizer(config: TrainConfig) -> None:
-    """Raise ConfigError for an optimiser that cannot be made, or not take a step by gradients alone.
+    """Raise ConfigError for an optimiser with a failing constructor, or without steps by gradients alone.
 
     Args:
         config: of the run.

@@ -1,9 +1,10 @@
-"""Models of the user's own: any `nn.Module`, built by its own code, and refused where it cannot work.
+"""Models of the user's own: any `nn.Module`, built by its own code, and refused if unusable.
 
-It is called ``Net(input_shape, classes, **arguments)``, or ``Net(num_classes=classes, **arguments)`` if its
-signature says so (torchvision's). Its code draws initial weights from PyTorch's global stream, which all
-threads of a process share: it is seeded, lent and put back under a lock. In training, draws (dropout) come
-from a stream of the client's own (`OwnDraws`). So equal seeds give equal bits on every engine.
+The constructor call is ``Net(input_shape, classes, **arguments)``, or
+``Net(num_classes=classes, **arguments)`` according to its signature (torchvision's). Its code draws initial
+weights from PyTorch's global stream, which all threads of a process share; this stream is seeded, lent and
+restored under a lock. In training, draws (dropout) come from a stream of the client's own (`OwnDraws`). So
+equal seeds give equal bits on every engine.
 """
 
 import inspect
@@ -66,12 +67,12 @@ def build_own(
         factory: class or function.
         input_shape: (C, T) or (C, H, W).
         classes: number of logits.
-        generator: seeds the stream that its code draws from; it advances.
+        generator: seeds the stream of the model's code; it advances.
         arguments: by keyword.
         fit: its input and answer; None: numbers, a logit per class.
 
     Raises:
-        ConfigError: it cannot be made, or not be trained.
+        ConfigError: construction or training fails.
     """
     seed = int(torch.randint(2**62, (), generator=generator))
     with _global_stream, torch.random.fork_rng(devices=[]):
@@ -104,10 +105,10 @@ def _called(
 
 
 def refuse_no_network(name: str, factory: Any) -> None:
-    """Raise ConfigError for code that a file names as a network and that does not declare to make one.
+    """Raise ConfigError for code named by a file as a network without declaring one.
 
-    A subclass of `nn.Module` does, and a function whose annotation says that it returns one, as torchvision's
-    have; an entry point of the group "fedge.models" is its package's declaration. Nothing is called.
+    Subclasses of `nn.Module` declare one, and functions annotated to return one, as in torchvision; an entry
+    point of the group "fedge.models" is its package's declaration. Nothing is called.
     """
     if inspect.isclass(factory) and issubclass(factory, nn.Module):
         return
@@ -128,10 +129,10 @@ def refuse_no_network(name: str, factory: Any) -> None:
 
 
 def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an argument that a file gives a network and that is not of the kind it takes.
+    """Raise ConfigError for a file's argument of another kind than the network's.
 
-    That kind is the annotation's where it is bool, int, float or str, else that of the default where that is
-    one of these; a whole number passes as a float. Arguments with neither are left to the network.
+    The kind is the annotation's if bool, int, float or str, else the default's if one of these; a whole
+    number passes as a float. Arguments with neither are left to the network.
     """
     if not arguments:
         return
@@ -170,7 +171,7 @@ def takes_num_classes(factory: Callable[..., Any]) -> bool:
 
 
 def _refuse_what_cannot_train(name: str, model: Any) -> None:
-    """Raise ConfigError for an object that is no network, or has parameters that a step cannot change."""
+    """Raise ConfigError for an object other than a network, or with parameters unchangeable by a step."""
     if not isinstance(model, nn.Module):
         raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "mend it")
     lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
@@ -201,7 +202,7 @@ def _refuse_what_cannot_train(name: str, model: Any) -> None:
 
 
 def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:
-    """Raise ConfigError when the model fails on two inputs, or answers in a shape that its task does not."""
+    """Raise ConfigError when the model fails on two inputs, or answers in a shape foreign to its task."""
     inputs = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
     wanted = (2, *((classes,) if fit.answer is None else fit.answer))
     try:
@@ -220,15 +221,14 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit:
 
 
 def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> None:
-    """Raise ConfigError when a model that answers cannot be trained: tried in training mode, on two inputs.
+    """Raise ConfigError when a model cannot be trained: tried in training mode, on two inputs.
 
-    Of a large model the gradient is asked for of the first parameter alone, whose way back leads through all
-    layers, so that no memory is needed for the others. The model is changed: its buffers have seen two
-    inputs.
+    For a large model, only the gradient of the first parameter is computed, whose backward pass runs through
+    all layers, to save the others' memory. The model is changed: its buffers have seen two inputs.
 
     Args:
         name: in errors.
-        model: as `build_own` makes it.
+        model: from `build_own`.
         inputs: (2, …), windows of the run.
     """
     trained = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
@@ -290,7 +290,7 @@ class OwnDraws(TorchDispatchMode):
         self.drew = False  # whether anything was drawn so far
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Carry out an operation, with the generator where it draws."""
+        """Run an operation, with the generator for random draws."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
@@ -312,7 +312,7 @@ class OwnDraws(TorchDispatchMode):
 
 
 def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
-    """Where an operation draws: on the device of its tensors, or on the one that it names.
+    """Where an operation draws: on the device of its tensors, or on its named one.
 
     >>> _device_of((torch.zeros(1),), {}), _device_of((3,), {"device": "meta"}), _device_of((), {})
     (device(type='cpu'), device(type='meta'), device(type='cpu'))
@@ -322,5 +322,5 @@ def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
 
 
 def _index_of(gpu: torch.device) -> int:
-    """The number of a GPU; that of this thread where it has none."""
+    """The number of a GPU; this thread's by default."""
     return torch.cuda.current_device() if gpu.index is None else gpu.index

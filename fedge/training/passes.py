@@ -1,9 +1,9 @@
 """Passes of local training over a client's windows: whole epochs, or a number of steps.
 
-With a number H of steps every client takes H of them, as protocols of hierarchical methods have it (the
-public code of HierFAVG and MTGC): batches go on through epochs, each with a permutation of its own; a client
-with few windows begins again until H is reached, one with many stops in the middle of an epoch and begins
-with a fresh permutation the next time.
+With a number H, every client takes H steps, as in protocols of hierarchical methods (the public code of
+HierFAVG and MTGC): batches go on through epochs, each with a permutation of its own; a client with few
+windows begins again until H is reached, one with many stops in the middle of an epoch and begins with a fresh
+permutation the next time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def steps_of_passes(windows: int, batch_size: int, epochs: int, steps: int = 0) 
 
 
 def windows_seen(windows: int, batch_size: int, epochs: int, steps: int = 0) -> int:
-    """Windows that pass through the model, each as often as it does; arguments as of `steps_of_passes`.
+    """Windows passing through the model, counted with repetition; arguments as of `steps_of_passes`.
 
     >>> windows_seen(windows=70, batch_size=32, epochs=2)
     140
@@ -52,7 +52,7 @@ def mean_steps(windows: Iterable[int], batch_size: int, epochs: int) -> int:
     """H = max(1, epochs · ⌈mean n_i / batch⌉): the steps of a client with as many windows as the mean.
 
     Args:
-        windows: n_i of all clients that train.
+        windows: n_i of all training clients.
         batch_size: windows per step.
         epochs: of the mean client.
 
@@ -64,6 +64,6 @@ def mean_steps(windows: Iterable[int], batch_size: int, epochs: int) -> int:
 
 
 def mean_of_passes(losses: Sequence[float], steps: Sequence[int], windows: int, batch_size: int) -> float:
-    """Mean over the windows of all passes, of the passes' means; one that stopped early has fewer of them."""
+    """Mean over the windows of all passes, of the passes' means; fewer after an early stop."""
     seen = [min(windows, count * batch_size) for count in steps]
     return float(np.mean(losses) if len(set(seen)) <= 1 else np.average(losses, weights=seen))

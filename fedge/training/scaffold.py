@@ -5,15 +5,15 @@ with option II for the client control. Local step: y ← y − η (g(y) − c_i 
 c − c_i before the steps, c_i⁺ after them, and c⁺ at the server; the steps themselves are in
 `fedge.training.sgd`.
 
-On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i leads the client to its leaf,
-u_j the leaf to the cloud. For that the leaf tells its clients c_j + u_j in place of c_j, and nothing else
-changes at a client. With x_j⁰ and x_j the leaf's model after the last and before the next cloud average, and
-Γ_j = Σ Σ_i w_i η K_i / (1 − m) / Σ_i w_i over the leaf rounds between them (the length of its drift),
+On two levels, client i of leaf j steps with g − c_i + c_j + u_j: c_j − c_i leads the client to its leaf, u_j
+the leaf to the cloud. The leaf sends its clients c_j + u_j in place of c_j; nothing else changes at a client.
+With x_j⁰ and x_j the leaf's model after the last and before the next cloud average, and Γ_j = Σ Σ_i w_i η K_i
+/ (1 − m) / Σ_i w_i over the leaf rounds between them (the length of its drift),
 
     d_j = (x_j⁰ − x_j) / Γ_j − u_j     the mean gradient of leaf j on its drift, as option II has a client's
-    u_j⁺ = d − d_j, where d = Σ_j w_j d_j / Σ_j w_j over the leaves that average: Σ_j w_j u_j⁺ = 0.
+    u_j⁺ = d − d_j, where d = Σ_j w_j d_j / Σ_j w_j over the averaging leaves: Σ_j w_j u_j⁺ = 0.
 
-That is MTGC, Fang et al. 2024, "Hierarchical Federated Learning with Multi-Timescale Gradient Correction"
+This is MTGC, Fang et al. 2024, "Hierarchical Federated Learning with Multi-Timescale Gradient Correction"
 (NeurIPS): local step x ← x − γ (g + z_i + y_j) with z_i ← z_i + (x_i − x̄_j) / (H γ) after every one of E
 leaf rounds of H steps, z_i = 0 at the start of a global round, and y_j ← y_j + (x̄_j − x̄) / (H E γ) after
 it. From a common start and with drifts of equal length, u_j⁺ is y_j⁺ (a test holds them together). What
@@ -22,9 +22,9 @@ windows; leaves may have drifts of different lengths and starts; momentum counts
 change (`fedge.cloud.control`).
 
 Controls hold trainable parameters only, never BatchNorm buffers, and are float64 even where models are
-float32: c and the c_i are running sums of differences, so each round's float32 rounding (1e-7) would
-stay for ever and c would drift away from the weighted mean of the c_i; in float64 they agree to 1e-12.
-The correction is cast to the model's precision where it is added to the gradient.
+float32: c and the c_i are running sums of differences, so each round's float32 rounding (1e-7) would stay for
+ever and c would drift away from the weighted mean of the c_i; in float64 they agree to 1e-12. The correction
+is cast to the model's precision when added to the gradient.
 
 """
 
@@ -70,12 +70,12 @@ def control_delta(
     """Δc_i = c_i⁺ − c_i = −c + (x − y) / (K η), Algorithm 1, option II.
 
     (x − y) / (K η) is the mean of the K corrected gradients, so c_i⁺ is the mean of the client's own
-    gradients along its path. With momentum m, a gradient moves the model by η now and by η m, η m², …
-    in later steps, η / (1 − m) in all; so the step is K / (1 − m) instead of K. (Near the optimum that is
-    exact in the limit; gradients of the last 1 / (1 − m) or so steps have not acted in full yet.)
+    gradients along its path. With momentum m, a gradient moves the model by η now and by η m, η m², … in
+    later steps, η / (1 − m) in all; so the step is K / (1 − m) instead of K. (Near the optimum, exact in the
+    limit; gradients of the last 1 / (1 − m) or so steps have not acted in full yet.)
 
-    Neither c_i nor the client's data occur in it, so the leaf server computes it from the client's reply
-    (y and K) instead of receiving it: half the uplink.
+    The formula contains neither c_i nor the client's data, so the leaf server computes Δc_i from the client's
+    reply (y and K) instead of receiving it: half the uplink.
 
     Args:
         server_control: c, as used in the local steps; its names say which entries take part.
@@ -128,14 +128,14 @@ def updated_server_control(
 ) -> Control:
     """c⁺ = c + Σ_{i∈S} w_i Δc_i / Σ_{i∈all N} w_i, with Δc_i = c_i⁺ − c_i.
 
-    Keeps c equal to the weighted mean of the c_i over all N clients, under the weights of the model
-    average: a client that was not sampled has Δc_i = 0 but still counts in the mean. For equal weights
-    the sum is mean_{i∈S}(Δc_i) · |S| / N, as printed in Algorithm 1. Sums in float64 in the order given,
-    so equal inputs in equal order give equal bits.
+    Keeps c equal to the weighted mean of the c_i over all N clients, under the weights of the model average:
+    clients outside the sample have Δc_i = 0 but count in the mean. For equal weights the sum is
+    mean_{i∈S}(Δc_i) · |S| / N, as printed in Algorithm 1. Sums in float64 in the order given, so equal inputs
+    in equal order give equal bits.
 
     Args:
         server_control: c.
-        client_deltas: Δc_i of the |S| clients that took part, in partition-id order; may be empty.
+        client_deltas: Δc_i of the |S| participating clients, in partition-id order; may be empty.
         weights: w_i of the same clients, non-negative.
         total_weight: sum of w_i over all N clients, whether or not they took part.
 
@@ -143,7 +143,7 @@ def updated_server_control(
         ValueError: lengths, names or shapes differ, or the weights do not fit `total_weight`.
         FloatingPointError: an entry is not finite.
 
-    Of three clients with 10 windows each, the one that trained moves c by a third of its change:
+    Of three clients with 10 windows each, the trained one moves c by a third of its change:
 
     >>> c, delta = {"w": np.array([0.0])}, {"w": np.array([0.6])}
     >>> updated_server_control(c, [delta], weights=[10], total_weight=30)["w"]
@@ -172,7 +172,7 @@ def drift_length(steps: Sequence[int], weights: Sequence[float], lr: float, mome
     Momentum counts as in `control_delta`: K / (1 − m) steps.
 
     Args:
-        steps: K_i of the clients whose models were averaged, each at least 1.
+        steps: K_i of the averaged clients, each at least 1.
         weights: w_i of the average, non-negative with a positive sum.
         lr: η, positive.
         momentum: m, 0 ≤ m < 1.
@@ -201,7 +201,7 @@ def leaf_control(
         end: x_j, at which it arrived.
         length: Γ_j, the sum of `drift_length` over its leaf rounds, positive.
         leaf_correction: u_j, which was in force; None for zero.
-        names: the entries that take part.
+        names: the corrected entries.
 
     Raises:
         ValueError: names or shapes differ, or the length is not positive.
@@ -219,7 +219,7 @@ def leaf_control(
 
 
 def leaf_corrections(controls: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> list[Control]:
-    """u_j = d − d_j for leaves that average with each other, d the mean of their d_j.
+    """u_j = d − d_j for leaves averaged together, d the mean of their d_j.
 
     Their sum under the same weights is zero, so the corrections do not move the mean. Sums in float64 in
     the order given.
@@ -249,7 +249,7 @@ def family_corrections(
 ) -> list[Control]:
     """u_j = Σ_k Π_jk d_k − d_j for leaves with mixtures of K models, d_k = Σ_e Π_ek w_e d_e / Σ_e Π_ek w_e.
 
-    Their sum under the weights is zero; with Π of zeros and ones it is `leaf_corrections` of each group.
+    Their sum under the weights is zero; with Π of zeros and ones, `leaf_corrections` of each group.
 
     Args:
         controls: d_j of S leaves, from `leaf_control`.

@@ -1,4 +1,4 @@
-"""How clients train in a given global round: the run's configuration with the step size of that round."""
+"""How clients train in a given global round: the run's configuration with this round's step size."""
 
 from collections.abc import Iterable
 
@@ -12,13 +12,13 @@ from fedge.training.step_sizes import step_size
 
 
 def local_training(config: TrainConfig, global_round: int, steps: int = 0, kernel: str = "") -> LocalTraining:
-    """The settings of local training in a global round (1, 2, …), with the step size of that round.
+    """The settings of local training in a global round (1, 2, …), with this round's step size.
 
     Args:
         config: of the run.
         global_round: 1, 2, …
         steps: in place of epochs; 0 for epochs.
-        kernel: that the run has settled on; see `step_kernel`.
+        kernel: of the run; see `step_kernel`.
 
     >>> from fedge.config.sections.train import TrainConfig
     >>> [round(local_training(TrainConfig(lr=0.1, lr_decay=0.5), r).lr, 4) for r in (1, 2, 3)]
@@ -46,11 +46,11 @@ def local_training(config: TrainConfig, global_round: int, steps: int = 0, kerne
 
 
 def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
-    """The steps that every client takes in a leaf round in place of epochs; 0 for epochs.
+    """Every client's steps in a leaf round in place of epochs; 0 for epochs.
 
     Args:
         config: of the run.
-        windows: training windows of all clients that train.
+        windows: training windows of all training clients.
     """
     if isinstance(config.local_steps, int):
         return config.local_steps
@@ -58,7 +58,7 @@ def local_steps(config: TrainConfig, windows: Iterable[int]) -> int:
 
 
 def step_kernel(config: TrainConfig, settled: str = "") -> str:
-    """Kernel of the steps: `train.kernel`, or PyTorch for models that the native step cannot train.
+    """Kernel of the steps: `train.kernel`, or PyTorch for models unsupported by the native step.
 
     Args:
         config: of the run.

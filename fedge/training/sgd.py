@@ -1,4 +1,4 @@
-"""The step of local training: a batch's gradient with all terms that options add, and an optimiser.
+"""The step of local training: a batch's gradient with all terms of the options, and an optimiser.
 
 One step, in this order, for the trainable parameters w (w₀ at the start of the call):
 
@@ -13,11 +13,10 @@ One step, in this order, for the trainable parameters w (w₀ at the start of th
 With another `optimizer` the last three lines are its own (`fedge.training.optimizers`).
 
 Clipping tames the noise of a batch gradient. The proximal term and weight decay are exact parts of the local
-objective and are never clipped. The correction comes after the clip: Algorithm 1 says
-y ← y − η (g(y) − c_i + c), where g is the (clipped) gradient of the local objective; a correction inside
-the clip would be shortened with it, and c_i⁺ = c_i − c + (x − y) / (K η) would no longer be the mean of the
-g along the path.
-BatchNorm buffers are not parameters: no term above touches them.
+objective and are never clipped. The correction comes after the clip: Algorithm 1 says y ← y − η (g(y) − c_i +
+c), where g is the (clipped) gradient of the local objective; a correction inside the clip would be shortened,
+too, and c_i⁺ = c_i − c + (x − y) / (K η) would no longer be the mean of the g along the path. BatchNorm
+buffers are not parameters: no term above touches them.
 
 Shape letters: B windows of a batch, C channels, T samples; images are (B, C, H, W).
 """
@@ -42,7 +41,7 @@ GRAPH_FROM = 30  # full batches per call from which recording a graph pays
 class Sgd:
     """The step of the module docstring for all parameters of one model; lives for one `train` call.
 
-    One vector of all parameters was slower: gathering the gradients costs as much as it saves.
+    One vector of all parameters was slower: gathering the gradients costs as much as the gain.
     """
 
     def __init__(
@@ -81,11 +80,11 @@ class Sgd:
         return loss.detach(), tuple(g.contiguous() for g in found)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The task's mean loss of x (B, …), y (B, …), a scalar that can be differentiated."""
+        """The task's mean loss of x (B, …), y (B, …), a differentiable scalar."""
         return self.settings.task.loss(self._logits(x), y, self.settings.label_smoothing)
 
     def _logits(self, x: Tensor) -> Tensor:
-        """The model's answer; if it draws in its first step, the draws come from its own stream."""
+        """The model's answer; random draws in the first step come from the model's own stream."""
         if self.draws is None:
             return self.model(x)
         with self.draws:
@@ -118,7 +117,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
-    """Raise FloatingPointError naming the first of the weights, of any shape, that is not finite."""
+    """Raise FloatingPointError naming the first weight array, of any shape, with non-finite values."""
     if all(map(math.isfinite, torch.stack([w.detach().sum() for w in weights]).tolist())):
         return  # a sum with a number that is not finite is none either, and takes a tenth of the time
     finite = torch.stack([torch.isfinite(w).all() for w in weights]).tolist()
@@ -148,7 +147,7 @@ def correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.
 def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     """The step for full batches x (B, …), y (B,): on a GPU, recorded as a graph if enough of them pay for it.
 
-    A model that draws keeps its plain step: a graph would draw other numbers. Its first step tells.
+    A model with random draws keeps its plain step: a graph would draw other numbers. Its first step tells.
     """
     settings = sgd.settings
     full_batches = len(y) // settings.batch_size * (settings.epochs if not settings.steps else 1)
@@ -160,7 +159,7 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
 
 
 def recorded_when_known(sgd: Sgd, record: Callable[[Tensor, Tensor], Step]) -> Step:
-    """The step of `sgd`, replaced by `record`'s result for a batch as soon as it is known not to draw.
+    """The step of `sgd`, replaced by `record`'s result for a batch once known to be free of random draws.
 
     A batch is x (B, …) and y (B,); a step returns its loss, a scalar.
     """

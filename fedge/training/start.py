@@ -27,14 +27,14 @@ def drawn_network(
     tokens: bool,
     number: int = 0,
 ) -> nn.Module:
-    """A network of the run's kind with weights that follow from the seed, the same on every machine.
+    """A network of the run's kind with weights derived from the seed, the same on every machine.
 
     Args:
         config: of the run.
         seed: of the run.
         input_shape: of one window.
         classes: number of outputs.
-        y_shape: of what one window is to be answered.
+        y_shape: of the answer to one window.
         tokens: inputs are int64.
         number: 0 for all leaves, others where there are several.
     """
@@ -44,10 +44,10 @@ def drawn_network(
 
 
 def first_state(network: nn.Module, config: TrainConfig) -> State:
-    """The weights with which a run begins: the network's, those that `train.start` has taken from there.
+    """The weights with which a run begins: the network's, the entries taken from `train.start`.
 
     Raises:
-        ConfigError: the file is no state, or has an entry that the model has not, in that form.
+        ConfigError: the file is not a state, or has an entry missing from the model, or of another form.
     """
     own = get_state(network)
     if not config.start:
@@ -61,7 +61,7 @@ def first_state(network: nn.Module, config: TrainConfig) -> State:
 
 
 def refuse_other_weights(found: State, own: State, config: TrainConfig) -> None:
-    """Raise ConfigError for the first entry that a model lacks, or that is not finite or of another form.
+    """Raise ConfigError for the first entry missing from a model, not finite or of another form.
 
     Args:
         found: of `train.start`.

@@ -1,8 +1,7 @@
 """Schedules: the step size of every global round as a factor on `train.lr`.
 
-A schedule is called with the global round r (1, 2, …) and its arguments, and knows nothing else, so that a
-run that goes on for more rounds than it was to have begins no other one. One of a user's own is a function
-of the same form.
+A schedule is called with the global round r (1, 2, …) and its arguments, and nothing else, so that a
+lengthened run keeps its schedule. One of a user's own is a function of the same form.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def cosine(global_round: int, rounds: int, last: float = 0.01, warmup: int = 0) 
 
 
 def steps(global_round: int, at: Sequence[int] | str, factor: float = 0.1, warmup: int = 0) -> float:
-    """f^n, n the number of rounds in `at` that have begun, f = `factor`; `at` as "30,60" or [30, 60].
+    """f^n, n the number of past rounds in `at`, f = `factor`; `at` as "30,60" or [30, 60].
 
     >>> [round(steps(r, at="3,5"), 3) for r in (1, 2, 3, 4, 5)]
     [1.0, 1.0, 0.1, 0.1, 0.01]
@@ -72,7 +71,7 @@ def step_size(config: TrainConfig, global_round: int) -> float:
 
 
 def refuse_schedule(config: TrainConfig, rounds: int) -> None:
-    """Raise ConfigError for a schedule that fails, or under which no weight would move in some round.
+    """Raise ConfigError for a failing schedule, or one with a round without movement.
 
     Args:
         config: of the run.

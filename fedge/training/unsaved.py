@@ -1,4 +1,4 @@
-"""State of a user's network beside its state dict: attributes, and buffers that are not saved.
+"""State of a user's network beside its state dict: attributes, and unsaved buffers.
 
 A step counter for a schedule, a cache, the last hidden state: a thread lends one network to many clients, so
 the leftovers of one would reach the next, and results would follow from the order of clients on each
@@ -16,10 +16,10 @@ _OF_EVERY_MODULE = frozenset(vars(nn.Module()))  # hooks, tables of parameters, 
 
 
 class Unsaved:
-    """Snapshot of that state of a network, to be restored as often as needed."""
+    """Snapshot of this state of a network, for repeated restoring."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Take copies; attributes that cannot be copied are left to the network."""
+        """Take copies; attributes without a copy are left to the network."""
         self._modules = list(model.modules())
         memo = self._known(model)
         self._model = model
@@ -31,12 +31,12 @@ class Unsaved:
 
     @staticmethod
     def _known(model: nn.Module) -> dict[int, Any]:
-        """Objects that a copy shares by identity: modules, parameters, buffers."""
+        """Objects shared with the copy by identity: modules, parameters, buffers."""
         parts = [*model.modules(), *model.parameters(), *model.buffers()]
         return {id(part): part for part in parts}
 
     def put_back(self) -> None:
-        """Restore the network's attributes, as if it had just been made; its state dict is left alone."""
+        """Restore the network's attributes, as after construction; its state dict is left alone."""
         memo = self._known(self._model)
         kept = zip(self._modules, self._names, self._attributes, self._buffers, strict=True)
         for module, names, attributes, buffers in kept:
@@ -49,19 +49,19 @@ class Unsaved:
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """The attributes of a module that its class gave it."""
+    """The attributes of a module from its class."""
     return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
 
 
 def _copies(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield name and copy of each attribute that can be copied (an open file cannot, nor a step's result)."""
+    """Yield name and copy of each copyable attribute (not open files, nor a step's result)."""
     for name, value in attributes.items():
         with contextlib.suppress(Exception):  # of a class that anybody may have written
             yield name, copy.deepcopy(value, memo)
 
 
 def _not_saved(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and buffer of a module's buffers that its state dict leaves out."""
+    """Yield name and buffer of a module's buffers outside its state dict."""
     for name in sorted(module._non_persistent_buffers_set):
         buffer = module._buffers.get(name)
         if buffer is not None:

@@ -1,1 +1,1 @@
-"""Data sets of tasks that are no classification, which need no download: numbers, notes, characters."""
+"""Data sets of tasks other than classification, without a download: numbers, notes, characters."""

@@ -15,7 +15,7 @@ _NOISE = 0.3  # standard deviation
 
 
 def notes(users: int = 10) -> Windows:
-    """How loud each half tone is (60 per user, 12), and y (N, 6), 1 for a note that sounds; `multilabel`.
+    """How loud each half tone is (60 per user, 12), and y (N, 6), 1 for a sounding note; `multilabel`.
 
     Each user has an instrument: how loud its notes are, and how loud their second overtone, a fifth above,
     which sounds like another note. The same for every seed of a run.

@@ -15,15 +15,15 @@ def sonnets(length: int = 32, step: int = 8) -> Windows:
     """Pieces of the text as tokens (N, length), y (N, length) the character after each; for `sequence`.
 
     Letters are small. The data bring their own split (`part`): of each sonnet the first ten lines are for
-    training, the next two for validation, the last two for test, and no piece goes beyond its lines, so
-    that pieces of training and test never overlap.
+    training, the next two for validation, the last two for test, and no piece goes beyond its lines, without
+    overlap of training and test pieces.
 
     Args:
         length: characters of a piece.
-        step: characters from the beginning of one training piece to that of the next.
+        step: characters from the start of one training piece to the next.
 
     Raises:
-        ConfigError: pieces that do not fit into two lines, or no step.
+        ConfigError: pieces longer than two lines, or no step.
     """
     if not 4 <= length <= 64 or not 1 <= step <= 64:
         raise ConfigError(
