@@ -1,17 +1,16 @@
-"""Learning on a virtual clock: devices that take their time, servers that do not wait for all of them.
+"""Learning on a virtual clock: devices with individual speeds, servers without waiting for all.
 
-`clock` orders events, `fleet` times jobs, `duration` takes the user's times, `presets`,
-`gaussian`, `trace`, `availability` and `attendance` describe devices, `table_files` reads and
-`convert` makes their files; `draws` and `idle` are chance; `roster` has the devices present, `selection`
-picks one for work, and `choosing` and `planning` are both at work; `line` is the queue of a busy server,
-`ends` bounds a run; `lookahead` lets real clients train ahead of the clock. `rules` say what a server
-makes of an arrival, `server` holds its model, `stepping` is momentum and Adam there, `vectors` are models
-as they compute with them. `sharing` is a link that transfers share, `network` all of them, `transit` jobs
-over them. `outlook` gives expectations. `revive`, `distillation` and `generator` are FedRevive,
-`model_facts` such a rule's facts of its model. `cloud` is above the leaves, `groups` are those that
-share a model. `procedure` is the loop, `world` its setting, `periods` end with an evaluation,
-`evaluation` asks how good a model is, `ledger` counts, `limits` says where time went, `timing` is a clock
-without training, `snapshot` the content of a checkpoint (docs/devices.md).
+`clock` orders events, `fleet` times jobs, `duration` takes the user's times, `presets`, `gaussian`, `trace`,
+`availability` and `attendance` describe devices, `table_files` reads and `convert` makes their files; `draws`
+and `idle` are chance; `roster` has the devices present, `selection` picks one for work, and `choosing` and
+`planning` are both at work; `line` is the queue of a busy server, `ends` bounds a run; `lookahead` lets real
+clients train ahead of the clock. `rules` are servers' updates at an arrival, `server` holds its model,
+`stepping` is momentum and Adam there, `vectors` are models in their computations. `sharing` is a link shared
+by transfers, `network` all of them, `transit` jobs over them. `outlook` gives expectations. `revive`,
+`distillation` and `generator` are FedRevive, `model_facts` such a rule's facts of its model. `cloud` is above
+the leaves, `groups` are leaves with a shared model. `procedure` is the loop, `world` its setting, `periods`
+end with an evaluation, `evaluation` asks how good a model is, `ledger` counts, `limits` says where time went,
+`timing` is a clock without training, `snapshot` the content of a checkpoint (docs/devices.md).
 
 Imports only from below: `rounds` and rooms below it.
 """

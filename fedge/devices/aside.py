@@ -1,8 +1,8 @@
 """Large vectors and results put aside in files, from which the system maps the parts in use.
 
-On the virtual clock many models live at a time: each version from which somebody still trains, each update in
-a buffer, each result that is there before its time. Beyond `transfer.spill-above-mb` they lie in files of the
-run folder (`fedge.states.shared`), which go with the last that looks at them.
+On the virtual clock many models live at a time: each version still in training, each buffered update, each
+early result. Beyond `transfer.spill-above-mb` they are in files of the run folder (`fedge.states.shared`),
+removed after the last use.
 """
 
 import mmap
@@ -28,7 +28,7 @@ class Aside:
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # each lives as long as a view of it
 
     def vector(self, vector: np.ndarray) -> np.ndarray:
-        """A vector (P,), read-only, with the same numbers; mapped from a file if it is large."""
+        """A vector (P,), read-only, with the same numbers; mapped from a file if large."""
         kept = self._shared.keep({_VECTOR: vector})
         if not isinstance(kept, FileState):
             return vector
@@ -36,7 +36,7 @@ class Aside:
         return kept[_VECTOR]
 
     def reply(self, message: Message) -> Message:
-        """A reply with its model in a file if it is large; called by threads of clients."""
+        """A reply with its model in a file if large; called by threads of clients."""
         record = None if message.has_error() else entries(message.content).get(ARRAYS)
         if not isinstance(record, ArrayRecord):
             return message
@@ -46,7 +46,7 @@ class Aside:
         return message
 
     def give_back(self) -> None:
-        """Tell the system that arrays put aside are not in use just now; they come again when touched."""
+        """Tell the system that stored arrays are unused for now; they come again when touched."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for content in list(self._maps):
                 content.madvise(mmap.MADV_DONTNEED)

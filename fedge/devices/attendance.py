@@ -1,13 +1,13 @@
-"""When devices were there, from a file of one's own, CSV or Parquet: a row for each time that one was.
+"""When devices were there, from a file of one's own, CSV or Parquet: a row for each period of presence.
 
     device,from_s,until_s
     a17,0,3600
     a17,7200,9000
     b02,1800,86400
 
-`device` is any word; its rows may stand anywhere. A fourth column, `period_s`, is for devices whose times
-begin anew after periods of their own; all rows of a device have the same. The file is read row by row, and
-held as two numbers a row. Times of a device that touch or overlap are one.
+`device` is any word; its rows may stand anywhere. A fourth column, `period_s`, is for devices with their own
+repetition periods; all rows of a device have the same. The file is read row by row, and held as two numbers a
+row. Touching or overlapping times of a device are one.
 """
 
 import math
@@ -35,7 +35,7 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
 
     Args:
         devices: how many.
-        seed: root of the stream that shuffles the file's devices.
+        seed: root of the stream for shuffling the file's devices.
         path: of the file.
         period_s: virtual seconds after which the file begins anew; 0: at the end of its last time.
         shuffle: False: the file's devices, in the order in which they first stand there, are 0, 1, …
@@ -75,7 +75,7 @@ def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int
     With them its own period in microseconds; None where the file has none.
 
     Raises:
-        ConfigError: it cannot be read, has other columns, or a time that ends before it begins.
+        ConfigError: the file is unreadable, has other columns, or a time ending before its start.
     """
     if not isinstance(given, str) or not given:
         raise ConfigError(
@@ -162,7 +162,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
 
 
 def _seconds(row: Row, name: str, where: str) -> float:
-    """A cell as seconds; ConfigError where it is none."""
+    """A cell as seconds; ConfigError otherwise."""
     text = row.get(name)
     try:
         value = float(text or "")
@@ -178,7 +178,7 @@ def _seconds(row: Row, name: str, where: str) -> float:
 
 
 def _apart(times: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Begins and ends, (T,) int64 each, of times in order; those that touch become one."""
+    """Begins and ends, (T,) int64 each, of times in order; touching ones become one."""
     kept: list[list[int]] = []
     for begins, ends in times:
         if kept and begins <= kept[-1][1]:

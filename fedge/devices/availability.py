@@ -1,8 +1,8 @@
-"""When a device can be given work, and how long it stays.
+"""Presence of devices: times for work, and their ends.
 
 An availability is a function (devices, seed, further arguments by keyword) → function (device, virtual
-microseconds) → (whether it is there, until when that holds). It is asked about each device in the order of
-time, and its answer follows from (seed, device, time) alone, so a checkpoint need not keep it.
+microseconds) → (presence, end of this state). The function is called for each device in the order of time,
+and its answer follows from (seed, device, time) alone, so checkpoints do not contain it.
 """
 
 import math
@@ -49,7 +49,7 @@ def diurnal(devices: int, seed: int, day_s: float = 86_400.0, share: float = 0.5
 
 
 def markov(devices: int, seed: int, on_s: float = 600.0, off_s: float = 600.0) -> Presence:
-    """Every device comes and goes: it is there, and away, for exponential times of these means.
+    """Every device comes and goes: the device is present, and away, for exponential times of these means.
 
     At the beginning a share on / (on + off) of the devices is there.
     """
@@ -68,7 +68,7 @@ def markov(devices: int, seed: int, on_s: float = 600.0, off_s: float = 600.0) -
 
 
 class _Walk:
-    """One device that comes and goes."""
+    """One device with changing presence."""
 
     def __init__(self, rng: np.random.Generator, on_us: float, off_us: float) -> None:
         self._rng = rng
@@ -77,11 +77,11 @@ class _Walk:
         self._until = self._drawn()
 
     def _drawn(self) -> int:
-        """How long it stays as it is now, at least a microsecond."""
+        """Duration of the present state, at least a microsecond."""
         return max(1, math.ceil(self._rng.exponential(self._means[self._is_there])))
 
     def at(self, now_us: int) -> tuple[bool, int]:
-        """Whether it is there at a time, and until when; times come in ascending order."""
+        """Presence at a time, and the end of this state; times come in ascending order."""
         while self._until <= now_us:
             self._is_there = not self._is_there
             self._until += self._drawn()
@@ -89,7 +89,7 @@ class _Walk:
 
 
 def _refuse_outside(name: str, value: float, least: float, most: float) -> None:
-    """Raise ConfigError for an argument that is no number between two others."""
+    """Raise ConfigError for an argument other than a number between two others."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ConfigError(
             f"devices.availability-args.{name} must be a number of {least:g} to {most:g}, but is {value!r}; "

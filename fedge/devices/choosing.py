@@ -36,7 +36,7 @@ class Choosing:
         """Begin with all devices idle.
 
         Args:
-            seed: root of the streams that pick.
+            seed: root of the streams for selection.
             devices: per leaf.
             presence: whether a device is there.
             places: per leaf.
@@ -51,7 +51,7 @@ class Choosing:
         self._select = partial(selection, **(arguments or {}))
 
     def pick(self, leaf: int, now_us: int) -> tuple[int, int] | None:
-        """A device that was idle and is there, and until when it is; None: nobody is, or nobody suits.
+        """An idle present device, and the end of its presence; None: nobody is, or nobody suits.
 
         Raises:
             ConfigError: a selection of the user's raised an exception, or picked an absent device.
@@ -97,11 +97,11 @@ class Choosing:
         return self.rosters[leaf].next_change_us()
 
     def put(self, leaf: int, device: int, now_us: int) -> None:
-        """Take in a device whose job has ended."""
+        """Add a device with a finished job."""
         self.rosters[leaf].put(device, now_us)
 
     def note_update(self, device: int, loss: float, seconds: float) -> None:
-        """Note a result that was taken in: its mean training loss, and the virtual seconds that it took."""
+        """Record a used result: its mean training loss, and its virtual seconds."""
         history = self.history
         history.updates[device] += 1
         history.losses[device] = loss
@@ -118,7 +118,7 @@ class Choosing:
     def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Restore the result of `facts` and `arrays`: "history" and the number of each leaf → name → array.
 
-        Each array has the shape and dtype that `arrays` gave it.
+        Each array has its shape and dtype from `arrays`.
         """
         for leaf, roster in enumerate(self.rosters):
             roster.restore(facts["rosters"][leaf], self._devices[leaf])

@@ -1,9 +1,9 @@
 """The virtual clock: events in the order of simulated time.
 
 An event is a plain record, (microseconds, kind, subject, number): time and kind of event, and its device or
-server, and which job or exchange it is about. Records are compared from left to right, so events of one
-moment come in the order of their kinds, then of their subjects: arrivals of the same time are taken in
-the order of device ids before anything is begun anew.
+server, and its job or exchange. Records are compared from left to right, so events of one moment come in the
+order of their kinds, then of their subjects: arrivals of the same time are taken in the order of device ids
+before anything is begun anew.
 """
 
 import heapq
@@ -31,13 +31,13 @@ class Kind(IntEnum):
 
 
 class Event(NamedTuple):
-    """Something that happens.
+    """An event.
 
     Attributes:
         time_us: when, in virtual microseconds.
         kind: of event.
-        subject: id of the device or number of the server that it happens to.
-        number: of the job or exchange; tells events apart that are otherwise the same.
+        subject: id of the device or number of the server.
+        number: of the job or exchange; distinguishes otherwise equal events.
     """
 
     time_us: int
@@ -69,7 +69,7 @@ class Clock:
         heapq.heapify(self._heap)
 
     def at(self, time_us: int, kind: Kind, subject: int, number: int = 0) -> None:
-        """Note an event to come; it must not lie in the past."""
+        """Record a future event, never one in the past."""
         assert time_us >= self.now_us, f"an event at {time_us} µs, but it is {self.now_us} µs"
         heapq.heappush(self._heap, Event(time_us, int(kind), subject, number))
 

@@ -1,17 +1,17 @@
 """The cloud over its leaves on the virtual clock: leaves buffer their devices, the cloud its leaves.
 
-Every `asynchrony.cloud-every` versions a leaf sends its model. The cloud counts the change since
-the model that the leaf last got from there, by a rule as between devices and a leaf; so either level may work
-in rounds or not. Meanwhile the leaf goes on. When the cloud has a new model, every leaf that it is made of
-gets it, after the same delay, and puts on top of it all changes since it sent:
+Every `asynchrony.cloud-every` versions a leaf sends its model. The cloud counts the change since the leaf's
+last received model, by a rule as between devices and a leaf; so either level may work in rounds or not.
+Meanwhile the leaf goes on. A new model of the cloud goes to every leaf in it, after the same delay, and the
+leaf adds all its changes since its last sending:
 
-    leaf ← cloud + (leaf − the model that it sent)
+    leaf ← cloud + (leaf − its sent model)
 
-A leaf sends nothing while it waits. A rule with the trait `ROUNDS` waits for all leaves.
+A leaf sends nothing while waiting. A rule with the trait `ROUNDS` waits for all leaves.
 
 Groups of leaves (`fedge.devices.groups`) have a model and a rule of their own each, and all of this holds
 within a group. When groups change, each new one begins with the mean of its leaves' models, weighted by
-training windows; to every such leaf that is as if it had just sent its model; messages under way are void.
+training windows; to every such leaf, as after sending its model; messages under way are void.
 """
 
 import inspect
@@ -38,9 +38,9 @@ class CloudLink:
     """Link between one leaf and the cloud.
 
     Attributes:
-        base: the cloud's model that the leaf goes out from.
-        base_number: versions that the cloud had made then.
-        made: versions that the leaf has made since it last sent.
+        base: the cloud's model as the leaf's base.
+        base_number: the cloud's number of versions then.
+        made: the leaf's versions since its last sending.
         sent: its model, sent and not yet answered; None while nothing is under way.
         answer: the cloud's model, and its number; None before there is one.
         exchange: changes of group so far; messages from before one are void.
@@ -61,8 +61,8 @@ class Cloud:
         servers: per group its model and its rule.
         labels: per leaf the number of its group.
         links: per leaf, in order.
-        waiting: per group the leaves whose models are in the buffer, in the order of arrival.
-        lines: per group the leaves whose models have reached the cloud and wait until its rule is free.
+        waiting: per group the leaves with models in the buffer, in the order of arrival.
+        lines: per group the leaves with models at the cloud waiting for its rule.
         network: where leaves share the link of the cloud; None: each has its own.
     """
 
@@ -77,7 +77,7 @@ class Cloud:
 
         Args:
             config: its options on the cloud are read.
-            server: with the model that all leaves begin with.
+            server: with the common initial model.
             weights: per leaf its training windows.
             labels: per leaf the number of its group, by first appearance; None: all are one.
         """
@@ -112,7 +112,7 @@ class Cloud:
         return self.servers[self.labels[leaf]]
 
     def renewed(self, leaf: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
-        """Note that a leaf has made a version; let it send its model if that is due."""
+        """Record a leaf's version; send its model if due."""
         self.links[leaf].made += 1
         self._send_if_due(leaf, server, clock, ledger)
 
@@ -132,13 +132,13 @@ class Cloud:
             clock.at(clock.now_us + self._before_us, Kind.SEND_CLOUD, leaf, exchange)
 
     def send(self, leaf: int, clock: Clock) -> None:
-        """Let the bytes of a leaf's model, or of the answer, go over the link that all leaves share."""
+        """Let the bytes of a leaf's model, or of the answer, go over the leaves' shared link."""
         assert self.network is not None
         link = self.network.of_cloud(UP if self.links[leaf].answer is None else DOWN)
         self.network.join(link, self._key(leaf), self._most_bytes_s, clock)
 
     def sent(self, key: int, clock: Clock) -> None:
-        """Deliver the messages that have come over the shared link."""
+        """Deliver the messages arrived over the shared link."""
         exchange, leaf = divmod(key, len(self.links))
         reaches = Kind.AT_CLOUD if self.links[leaf].answer is None else Kind.AT_LEAF
         clock.at(clock.now_us, reaches, leaf, exchange)
@@ -148,7 +148,7 @@ class Cloud:
         return self.links[leaf].exchange * len(self.links) + leaf
 
     def receive(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in a leaf's model, or let it wait in line while the rule of its group is busy."""
+        """Use a leaf's model, or queue it while the rule of its group is busy."""
         line = self.lines[self.labels[leaf]]
         if line.waiting:
             line.waiting.append(leaf)
@@ -156,7 +156,7 @@ class Cloud:
             self._take(leaf, clock, ledger)
 
     def served(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in the leaf's model with which a rule was busy, and all until it is busy again."""
+        """Use the leaf's model of a busy rule, and all until the rule is busy again."""
         waiting = self.lines[self.labels[leaf]].waiting
         self._take(waiting.popleft(), clock, ledger)
         while waiting:
@@ -166,7 +166,7 @@ class Cloud:
             self._take(leaf, clock, ledger)
 
     def _is_busy_with(self, leaf: int, clock: Clock) -> bool:
-        """Whether taking in a leaf's model takes its group's rule time; if so, that begins now."""
+        """Whether taking in a leaf's model takes its group's rule time; if so, from now on."""
         busy_us = round(self.server_of(leaf).seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[self.labels[leaf]].occupy(leaf, busy_us, clock.now_us)
@@ -178,7 +178,7 @@ class Cloud:
         return self.dissolved_us + sum(line.done_us(now_us) for line in self.lines)
 
     def _take(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
-        """Take in a leaf's model; answer all of its group that wait if there is a new one."""
+        """Take in a leaf's model; answer all waiting leaves of its group if there is a new one."""
         link, server, group = self.links[leaf], self.server_of(leaf), self.labels[leaf]
         assert link.sent is not None
         arrival = Arrival(
@@ -205,7 +205,7 @@ class Cloud:
         self._begin_to_send(leaf, Kind.AT_LEAF, clock)
 
     def give(self, leaf: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
-        """Give a leaf the cloud's model; the leaf's changes since it sent stay on top of it."""
+        """Give a leaf the cloud's model; the leaf's changes since its sending are added."""
         link = self.links[leaf]
         assert link.sent is not None
         assert link.answer is not None

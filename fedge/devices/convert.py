@@ -1,4 +1,4 @@
-"""Published traces of devices made into tables that `trace` presets and availabilities read.
+"""Published traces of devices, converted to tables for `trace` presets and availabilities.
 
 FedScale (Lai et al. 2022), benchmark/dataset/data/device_info: pickled dictionaries of
 
@@ -11,8 +11,8 @@ FLASH (Yang et al. 2021), JSON dictionaries of
     state_traces.json       id → {messages: lines of date, time, tab, state}; it makes the former of them
     speed_distri.json       id → {down_u, up_u: mean kB/s, …}
 
-Both let a device's times begin anew after its own period. A pickle is read without any named code: it holds
-plain data, or is refused.
+Both let a device's times begin anew after its own period. A pickle is read without any named code: plain data
+only, else refused.
 """
 
 import json
@@ -41,7 +41,7 @@ class Converted:
     Attributes:
         columns: names of the cells of a row.
         rows: once.
-        left_out: devices that had nothing to tell, and why, so far.
+        left_out: devices without information, and why, so far.
     """
 
     columns: tuple[str, ...]
@@ -50,7 +50,7 @@ class Converted:
 
 
 class _Plain(pickle.Unpickler):
-    """Unpickles numbers, texts, lists and dictionaries; a pickle that names anything is refused."""
+    """Unpickles numbers, texts, lists and dictionaries; a pickle with any name is refused."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it names {module[:80]}.{name[:80]}, which is never loaded")
@@ -65,10 +65,10 @@ def converted(kind: str, path: Path, seconds_per_window: float | None = None) ->
     Args:
         kind: one of `KINDS`.
         path: of the file.
-        seconds_per_window: seconds of training on every device, for a file that tells of links alone.
+        seconds_per_window: seconds of training on every device, for a file with links alone.
 
     Raises:
-        ConfigError: it cannot be read, holds more than plain data, or lacks entries of its kind.
+        ConfigError: the file is unreadable, holds more than plain data, or lacks entries of its kind.
     """
     entries = _entries(path, kind.startswith("fedscale"))
     if kind == "flash-speeds":
@@ -89,7 +89,7 @@ KINDS = ("fedscale-capacity", "fedscale-behaviour", "flash-timers", "flash-state
 
 
 def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
-    """The dictionary that a file holds."""
+    """The dictionary in a file."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path} must be at most 4 GB, which is read whole; split it")
@@ -129,7 +129,7 @@ def _times(
 
 
 def _said(path: Path, device: Any, read: Callable[[Any], Any], each: Any) -> Any:
-    """Content of an entry as `read` has it; ConfigError for one that is not as its kind has it."""
+    """Content of an entry, from `read`; ConfigError for an entry of another form than its kind."""
     try:
         return read(each)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -159,7 +159,7 @@ def _links(each: Any, seconds_per_window: float) -> Row:
 
 
 def _behaviour(each: Any) -> Any:
-    """FedScale's is_active: it is there from active[i] to inactive[i], time going round at finish_time."""
+    """FedScale's is_active: presence from active[i] to inactive[i], repeating at finish_time."""
     period = _positive(each["finish_time"])
     pairs = zip(each["active"], each["inactive"], strict=True)
     return _within([(begins, min(ends, period)) for begins, ends in pairs], period)
@@ -175,14 +175,15 @@ def _timer(each: Any) -> Any:
 
 
 def _within(spans: list[tuple[float, float]], period_s: float) -> Any:
-    """Spans that last, in seconds, and the period; words where there is none."""
+    """Spans of positive length, in seconds, and the period; words where there is none."""
     kept = [(max(0.0, begins), min(ends, period_s)) for begins, ends in spans]
     lasting = [(float(begins), float(ends)) for begins, ends in kept if begins < ends]
     return (lasting, float(period_s)) if lasting else "never there"
 
 
 def _states(each: Any) -> Any:
-    """FLASH's Timer from messages: there while locked, charged and on Wi-Fi, until a message ends that."""
+    """FLASH's Timer from messages: present while locked, charged and on Wi-Fi, until a message to the
+    contrary."""
     messages = [line.strip().split("\t") for line in each["messages"].split("\n") if line.strip()]
     if any(len(message) != 2 for message in messages) or not messages:
         return "messages of another form"

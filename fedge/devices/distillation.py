@@ -1,25 +1,25 @@
-"""Data-free distillation at a server: a student learns teachers' answers on windows that nobody recorded.
+"""Data-free distillation at a server: a student learns teachers' answers on generated windows.
 
-Two steps, both by streams of (seed, server, version), so that a checkpoint holds arrays alone.
+Two steps, both with streams of (seed, server, version), so checkpoints hold arrays alone.
 
 `synthesise`: a generator G makes windows x = G(z + 0.2 e_y) of classes y, drawn from the mean of the
 teachers' class shares q_k. Two steps of Adam on a copy of G, on z and on the class embeddings e make smaller
 
     Σ_k w_k(y) CE(teacher_k(x), y)  +  0.003 Σ_k w̄_k F_k(x)  −  0.1 Σ_k w_k(y) m KL(teacher_k ‖ student),
 
-where w_k(y) = q_k(y) / Σ_j q_j(y), w̄_k its mean over y. F_k is the distance of the means and variances that x
-has at each BatchNorm of teacher k from those that it remembers: the known part of real windows. m is 1 where
-student and teacher name the same class. The better x joins a pool, and G follows its copy (Reptile).
+where w_k(y) = q_k(y) / Σ_j q_j(y), w̄_k its mean over y. F_k is the distance of x's means and variances at
+each BatchNorm of teacher k from the running ones: the known part of real windows. m is 1 where student and
+teacher name the same class. The better x joins a pool, and G follows its copy (Reptile).
 
 `distilled`: the student begins at the server's model and makes Σ_k KL(teacher_k ‖ student) smaller, on
 windows of the pool drawn by each teacher's class shares.
 
-Source: FedRevive (Askin et al. 2025, arXiv 2511.00655) as its code has it (NVFlare,
-research/fedrevive/dfkd.py); numbers are that code's, the pool of 16,000, 256 latent numbers and 128 channels
-of `fedge.devices.generator` among them. Not taken over: its sigmoid where windows are normalised, for which
-0 to 1 is too narrow; augmentation, which is for images; and the skipping of losses three times their recent
-mean. That code's network has trackers that normalise
-nothing where BatchNorm stands here; a student's statistics stay as they are.
+Source: FedRevive (Askin et al. 2025, arXiv 2511.00655) as in its code (NVFlare, research/fedrevive/dfkd.py);
+numbers are that code's, the pool of 16,000, 256 latent numbers and 128 channels of `fedge.devices.generator`
+among them. Not taken over: its sigmoid where windows are normalised, for which 0 to 1 is too narrow;
+augmentation, which is for images; and the skipping of losses three times their recent mean. The code's
+network has trackers without normalisation in place of BatchNorm here; a student's statistics stay as they
+are.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model that a child has brought.
+    """A model from a child.
 
     Attributes:
         network: with its weights, in evaluation mode.
@@ -79,9 +79,9 @@ def synthesise(
         facts: of the model.
         kept: the last result; empty the first time.
         teachers: at least one.
-        student: whom the windows are to be hard for; None: nobody yet.
+        student: for whom the windows are hard; None: nobody yet.
         version: of the server.
-        pool: windows that are kept at most; the oldest go.
+        pool: largest number of kept windows; the oldest go.
         size: of the generator; None: the code's.
 
     Returns:
@@ -117,7 +117,7 @@ def _adapted(
     draws: torch.Generator,
     latent: int,
 ) -> tuple[nn.Module, Tensor, float]:
-    """A generator that has learnt from `slow` on, its best windows (N, C, T), and their loss."""
+    """A generator trained from `slow` on, its best windows (N, C, T), and their loss."""
     fast = copy.deepcopy(slow).train()
     z = torch.randn(len(y), latent, generator=draws).requires_grad_()
     embeddings = torch.randn(shares.shape[1], latent, generator=draws).requires_grad_()
@@ -158,7 +158,7 @@ def synthesis_loss(
 def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """The logits (N, classes) of windows, and their distance from the BatchNorms' statistics.
 
-    That is Σ ‖mean − running mean‖ + ‖variance − running variance‖ over its BatchNorms; 0 without any.
+    Defined as Σ ‖mean − running mean‖ + ‖variance − running variance‖ over its BatchNorms; 0 without any.
     """
     distances: list[Tensor] = []
 
@@ -201,13 +201,13 @@ def distilled(
     steps: int,
     lr: float,
 ) -> None:
-    """Let a student learn from teachers, on windows of the pool; nothing happens if that is not finite.
+    """Let a student learn from teachers, on windows of the pool; no effect if not finite.
 
     Args:
         facts: of the model.
         kept: result of `synthesise`, with windows (N, C, T) and their classes (N,).
         teachers: at least one.
-        student: in evaluation mode, in which it learns; changed in place.
+        student: in evaluation mode, as in its training; changed in place.
         version: of the server.
         steps: of Adam.
         lr: of Adam.

@@ -1,7 +1,7 @@
 """Random draws of a job, from a stream of (seed, device, attempt), which nothing else changes.
 
-A stream for every number would take twenty microseconds each; so those of a few attempts of a device are
-drawn at a time, and a job's numbers are its row in that block.
+A stream for every number would take twenty microseconds each; so a few attempts of a device are drawn at a
+time, and a job's numbers are its row in the block.
 """
 
 import struct
@@ -20,10 +20,10 @@ class Draw(NamedTuple):
     """Random draws of one job.
 
     Attributes:
-        normal: standard normal, for how long it takes.
-        uniform: in [0, 1), for the same where it is not normal.
-        dropout: in [0, 1): the device drops out if this is below the probability of that.
-        where: in [0, 1): share of the job's time after which it does.
+        normal: standard normal, for its duration.
+        uniform: in [0, 1), for non-normal durations.
+        dropout: in [0, 1): the device drops out if below the dropout probability.
+        where: in [0, 1): share of the job's time before the dropout.
     """
 
     normal: float

@@ -1,9 +1,9 @@
-"""How long a job trains, where neither preset nor trace say it: a function of the user's, asked job by job
+"""Training time of a job, if set neither by preset nor trace: a function of the user's, asked job by job
 
     duration(work, further arguments by keyword) → virtual seconds of training, above 0
 
-that knows the device, the job, the past, and has chance of its own (`Work`). The
-transfers before and after it stay those of the device.
+of the device, the job, the past, with its own random numbers (`Work`). The transfers before and after
+training remain the device's.
 """
 
 import math
@@ -23,18 +23,18 @@ from fedge.seeding import Purpose, numpy_stream
 
 @dataclass(frozen=True)
 class Work:
-    """One job that is about to begin.
+    """One job about to start.
 
     Attributes:
         device: its id.
         attempt: the device's how-manieth job, 1, 2, …
-        leaf: number of the leaf that gives it.
-        windows: that pass through the model, each as often as it does.
+        leaf: number of its leaf.
+        windows: passing through the model, counted with repetition.
         steps: of the optimiser.
-        model_bytes: that come, and go back.
+        model_bytes: received, and sent back.
         now_s: virtual time.
         usual_s: seconds of training as the preset draws them for this job.
-        history: knowledge of all devices; nobody may write to it.
+        history: knowledge of all devices; read-only.
         seed: of the run, from which `rng` follows.
     """
 
@@ -59,7 +59,7 @@ Duration = Callable[[Work], float]
 
 
 def duration_of(name: str, arguments: Mapping[str, Any]) -> Duration | None:
-    """The duration in seconds that `devices.duration` names, with arguments; None where the preset says it.
+    """The duration in seconds of `devices.duration`, with arguments; None if set by the preset.
 
     Raises:
         ConfigError: arguments for the preset's, which takes none here, or no such code.
@@ -75,10 +75,10 @@ def duration_of(name: str, arguments: Mapping[str, Any]) -> Duration | None:
 
 
 def asked(duration: Duration, work: Work) -> float:
-    """The seconds that a duration says, checked.
+    """The seconds of a duration, checked.
 
     Raises:
-        ConfigError: it raised an exception, or said no number above 0.
+        ConfigError: the function raised an exception, or returned no number above 0.
     """
     where = f"for device {work.device}, job {work.attempt}, at {work.now_s:g} virtual s"
     try:

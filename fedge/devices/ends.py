@@ -26,7 +26,7 @@ class Ends:
         self.are_set = any(self._most.values())
 
     def reached(self, procedure: "Procedure") -> str:
-        """The bounds that a run has reached, in words; empty while it has reached none."""
+        """The bounds reached by a run, in words; empty if none."""
         ledger = procedure.ledger
         found = {
             "end-versions": procedure.versions,

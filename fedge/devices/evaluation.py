@@ -1,4 +1,4 @@
-"""How good a version is: the clients that hold test windows are asked, before anybody trains on."""
+"""How good a version is: clients with test windows are asked, before further training."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,8 +21,8 @@ class ClockEvaluation:
     """Asks clients to evaluate versions.
 
     Attributes:
-        windows: client → test windows, of those that have any.
-        held_out: client → validation windows, of those that have any.
+        windows: client → test windows, for clients with any.
+        held_out: client → validation windows, for clients with any.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ClockEvaluation:
         """Client → evaluation, on test windows, of its served model; client → why there is none.
 
         Args:
-            served: client → the model that it is served.
+            served: client → its served model.
             global_round: of the evaluation.
         """
         return self._served(served, "test", self.windows, global_round)
@@ -71,7 +71,7 @@ class ClockEvaluation:
     def validate(
         self, served: Callable[[int], Version], global_round: int
     ) -> tuple[dict[int, Evaluation], dict[int, Failure]]:
-        """The same of validation windows, of the clients that have test windows, too."""
+        """The same for validation windows, of clients with test windows, too."""
         windows = {client: count for client, count in self.held_out.items() if client in self.windows}
         return self._served(served, "val", windows, global_round)
 
@@ -111,7 +111,7 @@ class ClockEvaluation:
         windows: Mapping[int, int],
         global_round: int,
     ) -> tuple[dict[int, EvaluateReply], dict[int, Failure]]:
-        """Replies of clients that were asked to evaluate models by role, and the failed clients."""
+        """Replies of clients to an evaluation of models by role, and the failed clients."""
         context = self._round_contexts(global_round, global_round)
         messages = [
             evaluate_messages(

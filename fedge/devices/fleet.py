@@ -34,14 +34,13 @@ class Fleet:
         per_window_s: seconds of training per window and epoch.
         per_job_s: seconds of training for any number of windows.
         down, up: bytes per second.
-        down_s, up_s: seconds that a transfer takes beyond that.
+        down_s, up_s: further seconds of a transfer.
         noise: factor of training times, drawn job by job: "log-normal", exp(sigma z);
             "exponential", of mean 1; "half-normal", |z|, of mean √(2/π). "normal" is added instead: sd z to
             the time of training, delay_sd z' to `up_s`, neither of which falls below 0.
         sigma: of log-normal noise; 0 for none.
         sd, delay_sd: seconds, of normal noise; None: 0.
-        train_watts, radio_watts: power while a device trains, and while it receives or sends; None where that
-            is not known.
+        train_watts, radio_watts: power during training, and during transfers; None if unknown.
     """
 
     per_window_s: np.ndarray
@@ -62,10 +61,10 @@ class Fleet:
 
 
 def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
-    """A fleet of `count` devices, whose times are possible.
+    """A fleet of `count` devices, with possible times.
 
     Raises:
-        ConfigError: it is not; `what` names where it comes from.
+        ConfigError: a time is impossible; `what` names its origin.
     """
     if not isinstance(fleet, Fleet):
         raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; mend it")
@@ -105,7 +104,7 @@ def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
-    """A fleet whose power is the same on all devices where it says none; 0: it stays unknown."""
+    """A fleet with equal power on all devices if unset; 0: power stays unknown."""
     count = len(fleet)
     if train_watts and fleet.train_watts is None:
         fleet = replace(fleet, train_watts=np.full(count, train_watts))
@@ -133,7 +132,7 @@ def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
 
 
 def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
-    """The seconds that one job in a thousand of each device stays below, (N,) float64.
+    """The seconds undercut by one job in a thousand of each device, (N,) float64.
 
     Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
     """
@@ -146,13 +145,13 @@ def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarra
 
 
 def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
-    """Seconds of jobs (N,) whose training takes `factor` times its time without noise."""
+    """Seconds of jobs (N,) with a training time of `factor` times its noiseless time."""
     trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
     return _whole(fleet, model_bytes, trains, fleet.up_s)
 
 
 def _whole(fleet: Fleet, model_bytes: int, trains: np.ndarray, delays: np.ndarray) -> np.ndarray:
-    """The seconds of jobs (N,) that train so long, and whose uploads take `delays` beside their bytes."""
+    """The seconds of jobs (N,) with given training times and upload `delays` beside their bytes."""
     found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + delays + model_bytes / fleet.up
     return found
 
@@ -178,7 +177,7 @@ def _mean_above_0(means: np.ndarray, deviations: np.ndarray | None) -> np.ndarra
 
 
 class Times(NamedTuple):
-    """Seconds of one job that do not depend on other senders.
+    """Seconds of one job, independent of other senders.
 
     Attributes:
         down_s: before the model's bytes come.
@@ -206,7 +205,7 @@ class Durations:
         self._delay_sd = _quick(nothing if fleet.delay_sd is None else fleet.delay_sd)
 
     def times(self, device: int, windows: int, draw: Draw) -> Times:
-        """The times of a job of a device that trains on so many windows, each counted as often as seen."""
+        """The times of a device's job on so many windows, counted with repetition."""
         train_s = self._per_job_s[device] + self._per_window_s[device] * windows
         down_s, up_s = self._down_s[device], self._up_s[device]
         if self._noise == "normal":
@@ -215,15 +214,15 @@ class Durations:
         return Times(down_s, train_s * self._factor(draw), up_s)
 
     def links(self, device: int) -> tuple[float, float]:
-        """Bytes per second that a device receives, and sends, where nobody else does."""
+        """Bytes per second received, and sent, by a device without other senders."""
         return self._down[device], self._up[device]
 
     def of(self, device: int, model_bytes: int, times: Times) -> tuple[int, int, int]:
-        """Virtual microseconds after which the model is there, it is trained, and it is back.
+        """Virtual microseconds until arrival of the model, end of training, and return.
 
         Args:
             device: its id.
-            model_bytes: bytes that come, and go back.
+            model_bytes: bytes received, and sent back.
             times: of the job.
 
         Returns:
@@ -250,7 +249,7 @@ def _normal(uniform: float) -> float:
 
 
 def _quick(values: np.ndarray) -> "array[float]":
-    """Numbers (N,) as an array that gives Python's own floats."""
+    """Numbers (N,) as an array of Python floats."""
     return array("d", np.ascontiguousarray(values, np.float64).tobytes())
 
 

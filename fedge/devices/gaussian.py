@@ -1,4 +1,4 @@
-"""Types of devices whose times are normally distributed, as those of NVIDIA FLARE's simulated devices."""
+"""Types of devices with normally distributed times, as in NVIDIA FLARE's simulated devices."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,8 +21,8 @@ def gaussian(
 ) -> Fleet:
     """Each device is of one type, drawn by the types' shares; each job's times are drawn by its type's.
 
-    A job trains for max(0, normal of `seconds` and `seconds_sd`) on any windows, and sending it back
-    takes max(0, normal of `delay` and `delay_sd`), both drawn anew for every job; the download takes no time.
+    A job trains for max(0, normal of `seconds` and `seconds_sd`) on any windows, and sending back takes
+    max(0, normal of `delay` and `delay_sd`), both drawn anew for every job; the download takes no time.
 
     Source: NVIDIA FLARE's example of edge devices (Cifar10PTTaskProcessor: `device_speed`, a mean and a
     deviation per type, `communication_delay`, one for all; times below 0 count as 0, types are as likely).
@@ -56,7 +56,7 @@ def _checked(types: Any) -> Mapping[str, Mapping[str, float]]:
 
 
 def _numbers(name: str, given: Mapping[str, float]) -> list[float]:
-    """The numbers of a type in the order of `_DEFAULTS`; ConfigError for one that is none of at least 0."""
+    """The numbers of a type in the order of `_DEFAULTS`; ConfigError for a number below 0 or another type."""
     found = {**_DEFAULTS}
     for written, value in given.items():
         key = written.replace("-", "_")

@@ -1,4 +1,4 @@
-"""A network that makes windows out of noise, for distillation without data (`fedge.devices.distillation`).
+"""A network for windows from noise, for distillation without data (`fedge.devices.distillation`).
 
 Shape letters: N windows, C channels, T samples, Z latent numbers.
 """
@@ -26,8 +26,8 @@ class Size:
     Attributes:
         latent: Z.
         width: channels of its last hidden layer; twice as many before.
-        output: "tanh", 4 tanh(x / 4), for windows of mean 0 and variance 1; "sigmoid", 0..1, as that code has
-            it, for images that are not normalised.
+        output: "tanh", 4 tanh(x / 4), for windows of mean 0 and variance 1; "sigmoid", 0..1, as in that code,
+            for unnormalised images.
     """
 
     latent: int = 256
@@ -38,8 +38,8 @@ class Size:
 class Generator(nn.Module):
     """Linear; twice stretched by 2, convolved, BatchNorm, LeakyReLU; then a convolution and the output.
 
-    The shape is that of the generator for images in FedRevive's code (Askin et al. 2025; NVFlare,
-    research/fedrevive/dfkd.py), with convolutions along time for windows. It is used in training mode alone.
+    The shape follows the generator for images in FedRevive's code (Askin et al. 2025; NVFlare,
+    research/fedrevive/dfkd.py), with convolutions along time for windows. Used in training mode only.
     """
 
     def __init__(self, input_shape: Sequence[int], size: Size) -> None:

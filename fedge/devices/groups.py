@@ -1,14 +1,13 @@
-"""Leaves that share a model at the cloud, on the virtual clock: as configured, or as found at evaluations.
+"""Leaves with a shared model at the cloud, on the virtual clock: as configured, or as found at evaluations.
 
-Found groups come from a method of `fedge.clustering` that needs models and losses alone, or from the deal
-test. Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on
-their validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
+Found groups come from a method of `fedge.clustering` based on models and losses alone, or from the deal test.
+Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
+validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.
 
 The deal test looks once: at the first of these evaluations all devices make an update of the run's first
-model (`fedge.devices.probing`), and the groups into which leaves may be parted by it are in force from then
-on. Data on the virtual clock stay as they are, so a second look would be the first one. Trials of groups take
-whole rounds and have no meaning where nobody waits: the level of the test is the chance of a false split.
-Shape letter: S leaves.
+model (`fedge.devices.probing`), and the resulting groups are in force from then on. Data on the virtual clock
+stay as they are, so a second look would be the first one. Trials of groups take whole rounds and have no
+meaning where nobody waits: the level of the test is the chance of a false split. Shape letter: S leaves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ class ClockGroups:
 
     Attributes:
         labels: (S,) int64, group of each leaf, numbered by first appearance.
-        membership: groups that are proposed.
+        membership: proposed groups.
         is_tested: whether the deal test has been made.
     """
 
@@ -48,7 +47,7 @@ class ClockGroups:
             config: its sections on clustering, hierarchy and asynchrony are read.
             parameters: names of the trainable entries of a model, in layer order.
             seed: root of the streams of tests.
-            truth: (S,) groups that a scenario has planted; None without one.
+            truth: (S,) groups planted by a scenario; None without one.
         """
         leaves = config.hierarchy.num_servers
         self.labels = np.array(static_groups(config.asynchrony.groups, leaves), dtype=np.int64)
@@ -79,12 +78,12 @@ class ClockGroups:
     def test(self, likeness: Likeness | None, evaluation: int, exchange_bytes: int) -> CloudStep:
         """Part the leaves as the deal test allows, and return the findings.
 
-        Where too few devices have answered, leaves stay as they are and are tested when that is due again.
+        If too few devices have answered, leaves are unchanged until the next due test.
 
         Args:
             likeness: of updates from the run's first model; None where nobody has answered.
             evaluation: 1, 2, …
-            exchange_bytes: bytes that the question took.
+            exchange_bytes: bytes of the question.
         """
         config, before = self._config, self.labels
         tests = "no device has answered" if likeness is None else dealt_tests(likeness, config, self._seed)
@@ -146,7 +145,7 @@ class ClockGroups:
 
 
 def refuse_needs_of_rounds(config: ClusterConfig) -> None:
-    """Raise ConfigError for a way to group leaves that needs a whole round from one model."""
+    """Raise ConfigError for a grouping method in need of a whole round from one model."""
     method = method_named(config)
     needs = set() if config.deals else {need for need in method.needs(config) if need not in ALLOWED}
     if needs or method.by_time:

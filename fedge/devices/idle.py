@@ -1,4 +1,4 @@
-"""Devices that wait for work: one is picked, or put back, in the same time however many there are."""
+"""Devices waiting for work: one is picked, or put back, in the same time however many there are."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Idle:
-    """A set of devices, in an order that follows from removals and returns alone.
+    """A set of devices, in an order determined by removals and returns alone.
 
     >>> idle = Idle([4, 5, 6])
     >>> idle.take(4)
@@ -17,7 +17,7 @@ class Idle:
     """
 
     def __init__(self, devices: Iterable[int], known: Iterable[int] | None = None) -> None:
-        """Begin with these, in this order; `known` are all that will ever be in it, by default these."""
+        """Begin with these, in this order; `known` are all possible members, by default these."""
         self._devices = array("q", devices)
         members = array("q", self._devices if known is None else known)
         self._first = min(members, default=0)

@@ -1,4 +1,4 @@
-"""A job: one device trains one model once. Everything about it but its result is known when it is begun."""
+"""A job: one device trains one model once. Everything about a job except its result is known at its start."""
 
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
@@ -16,19 +16,19 @@ class Job:
     Attributes:
         number: counted through the run, 1, 2, …
         device: partition id.
-        server: number of the leaf that gave it.
-        attempt: the device's how-manieth job, 1, 2, …; its random streams stand at it.
-        period: evaluations before it was begun, plus 1: the global round whose step size it takes.
-        staleness_from: versions that its server had made when it was begun.
+        server: number of its leaf.
+        attempt: number of the device's job, 1, 2, …; selects its random streams.
+        period: evaluations before its start, plus 1: the global round of its step size.
+        staleness_from: its server's number of versions at the start.
         began_us, end_us: virtual time.
-        there_us, trained_us: virtual time at which its model has come, and has been trained, if it is not
-            lost before.
-        fate: "trains" and arrives; "dropped" out, went "away", or is told to stop because it is "late": for
-            its round, or beyond `asynchrony.timeout-s`; or has "failed" in the run that is done again. Only
-            the first one is trained for real.
-        start: the model that it starts from.
-        steps: that its device takes before it sends its model, of a job that is cut short; 0: all.
-        of_steps: all steps of such a job; 0 of one that is not cut short.
+        there_us, trained_us: virtual time of its model's arrival, and of the end of training, unless lost
+            before.
+        fate: "trains" and arrives; "dropped" out, went "away", or is stopped as "late": for its round, or
+            beyond `asynchrony.timeout-s`; or has "failed" in the replayed run. Only the first one is trained
+            for real.
+        start: its starting model.
+        steps: taken before sending its model, for a shortened job; 0: all.
+        of_steps: all steps of such a job; 0 for a full one.
     """
 
     number: int
@@ -48,12 +48,12 @@ class Job:
 
     @property
     def share(self) -> float:
-        """Share of its steps that its device takes, 0..1."""
+        """Share of its steps taken by its device, 0..1."""
         return self.steps / self.of_steps if self.steps else 1.0
 
     @property
     def busy_us(self) -> int:
-        """Virtual time that its device is at work."""
+        """Virtual time of its device at work."""
         return self.end_us - self.began_us
 
     @property
@@ -62,11 +62,11 @@ class Job:
         return max(0, min(self.end_us, self.trained_us) - self.there_us)
 
     def ended(self, now_us: int) -> "Job":
-        """The job as one that has ended now, when its reply has come."""
+        """The job, ended now with its reply."""
         return self if self.end_us == now_us else replace(self, end_us=now_us, trained_us=now_us)
 
     def stopped(self, end_us: int) -> "Job":
-        """The job as one that its server stops, at a time at which it would still be at work."""
+        """The job, stopped by its server before its end."""
         return replace(self, end_us=min(self.end_us, end_us), fate="late")
 
     def facts(self) -> list[Any]:
@@ -76,6 +76,6 @@ class Job:
 
 
 def restored(facts: list[Any], start: Version) -> Job:
-    """The job that `facts` were of."""
+    """The job of `facts`."""
     whole, cut = facts[:_FACTS], facts[_FACTS:]
     return Job(*whole, start, *cut)  # type: ignore[call-arg]

@@ -26,10 +26,10 @@ class DeviceTotals:
         device: partition id.
         leaf: number of its leaf.
         train_samples: windows.
-        jobs: that have ended; they are updates, dropped, away, late, stale or failed.
-        updates: jobs whose result was taken in.
-        dropped, away, late, stale, failed: jobs that were lost, and why.
-        busy_s, wasted_s, idle_s: virtual seconds at work, of these in jobs that were lost, and without work.
+        jobs: ended; they are updates, dropped, away, late, stale or failed.
+        updates: jobs with a used result.
+        dropped, away, late, stale, failed: lost jobs, and why.
+        busy_s, wasted_s, idle_s: virtual seconds at work, thereof in lost jobs, and without work.
         contribution: share of all updates, 0..1.
         partial: updates of a part of their steps.
     """
@@ -54,7 +54,7 @@ class DeviceTotals:
 def gini(values: np.ndarray) -> float:
     """The Gini coefficient of numbers (N,) of at least 0: 0 if all are equal, 1 − 1/N if one has all.
 
-    Σ_i (2i − N − 1) x_i / (N Σ x), x in ascending order, i from 1. Of zeros alone it is 0.
+    Σ_i (2i − N − 1) x_i / (N Σ x), x in ascending order, i from 1. 0 for zeros alone.
 
     >>> gini(np.array([1, 1, 1])), gini(np.array([0, 0, 0, 8]))
     (0.0, 0.75)
@@ -71,17 +71,17 @@ class Ledger:
 
     Attributes:
         counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device.
-        staleness: τ → arrivals that had it, those that were dropped for it included.
+        staleness: τ → arrivals with it, dropped ones included.
         cloud_staleness: the same of leaves' models at the cloud.
-        taken: results that were taken in, of all devices.
-        leaf_versions: that leaves have made.
+        taken: used results, of all devices.
+        leaf_versions: made by leaves.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes of models so far.
         losses: device → mean loss of its newest job, of those since the last evaluation.
         failures: device → its first failure since then.
     """
 
     def __init__(self, devices: int, fleet: Fleet | None = None) -> None:
-        """Open the books of this many devices; their power is that of a fleet, if it is known."""
+        """Open the books of this many devices; power comes from the fleet, if known."""
         self.counts = {name: np.zeros(devices, np.int64) for name in _COUNTS}
         self.staleness: Counter[int] = Counter()
         self.cloud_staleness: Counter[int] = Counter()
@@ -93,7 +93,7 @@ class Ledger:
         self.failures: dict[int, Failure] = {}
 
     def end_of(self, job: Job, outcome: str) -> None:
-        """Note how a job ended: "updates", or why it was lost."""
+        """Note how a job ended: "updates", or the reason of the loss."""
         counts, device = self.counts, job.device
         counts["jobs"][device] += 1
         counts[outcome][device] += 1
@@ -114,7 +114,7 @@ class Ledger:
 
     @property
     def joules(self) -> float | None:
-        """Energy of all jobs that have ended; None where the devices' power is not known."""
+        """Energy of all jobs ended; None where the devices' power is not known."""
         return None if self._watts is None else self._joules
 
     @property
@@ -130,7 +130,7 @@ class Ledger:
     def devices(
         self, now_us: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
     ) -> list[DeviceTotals]:
-        """The rows of devices.csv, of the devices that `windows` has, in order.
+        """The rows of devices.csv, for the devices of `windows`, in order.
 
         Args:
             now_us: end of the run, in virtual time.
@@ -152,7 +152,7 @@ class Ledger:
         return rows
 
     def begin_period(self) -> None:
-        """Clear losses and failures of the evaluation period that has ended."""
+        """Clear losses and failures of the ended evaluation period."""
         self.losses, self.failures = {}, {}
 
     def facts(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ class Limits:
 
     Attributes:
         spent: part of the loop → seconds; "wait" is for clients, all others are the server's own.
-        workers: clients that train at a time.
+        workers: clients training at a time.
         concurrency: devices at work at a time on the virtual clock.
 
     >>> Limits({"wait": 8.0, "aggregate": 1.5, "record": 0.5}, 2, 60).line()
@@ -26,13 +26,13 @@ class Limits:
 
     @property
     def waited(self) -> float:
-        """Share of the time that the loop waited for clients."""
+        """Share of the loop's time waiting for clients."""
         total = sum(self.spent.values())
         return self.spent.get("wait", 0.0) / total if total else 0.0
 
     @property
     def by(self) -> str:
-        """Bottleneck: "training", "concurrency" where workers are idle for want of it, or "server"."""
+        """Bottleneck: "training", "concurrency" if too low for the workers, or "server"."""
         if self.waited < _MOSTLY:
             return "server"
         return "concurrency" if self.concurrency <= self.workers else "training"

@@ -1,4 +1,4 @@
-"""Queue of arrivals at a server whose rule takes virtual time."""
+"""Queue of arrivals at a server with a rule taking virtual time."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Line(Generic[T]):
         waiting: in the order in which they are taken in.
         busy_us: virtual microseconds for which the rule has occupied the server, the rest of `until_us`
             included.
-        until_us: when it is done with the first.
+        until_us: end of its work on the first.
     """
 
     waiting: deque[T] = field(default_factory=deque)

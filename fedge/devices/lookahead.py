@@ -1,8 +1,8 @@
 """Real training ahead of the virtual clock.
 
-A device's training follows from the model that it starts from, which exists when its job begins. So the
-job is handed to a worker at once, to be worked on before all that end later; and the clock stops at an
-arrival only until that one result is there. The workers' progress meanwhile decides nothing.
+A device's training depends on its starting model, which exists at the start of its job. A worker therefore
+gets the job at once, before all jobs with a later end; and the clock stops at an arrival only for this one
+result. The workers' progress meanwhile decides nothing.
 """
 
 import time
@@ -42,7 +42,7 @@ class Waiting:
 
         Args:
             engine: delivers messages.
-            timeout_s: seconds that a client may work on one.
+            timeout_s: seconds allowed to a client for one.
             clock: charged "wait".
             tick: called while nothing comes.
         """
@@ -72,7 +72,7 @@ class Waiting:
         return found
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds.
+        """Messages with replies; waits until one is, at most `timeout_s` seconds.
 
         Raises:
             StallError: nothing has happened for too long.
@@ -111,7 +111,7 @@ class LookAhead:
             config: its sections on training and guard are read.
             round_contexts: facts for clients.
             windows: partition id → training windows.
-            variances: entries of the model that cannot be negative.
+            variances: non-negative entries of the model.
             waiting: for replies.
             clock: charged "configure", "wait" and "check".
         """
@@ -128,13 +128,13 @@ class LookAhead:
         self._told: set[int] = set()  # jobs of `_ahead` of which it was said that their replies are there
 
     def begin(self, job: Job) -> None:
-        """Hand a job that trains to the workers."""
+        """Give a training job to the workers."""
         self._drop_unwanted()
         message = self._question(job)
         self._ahead[job.number] = message, self._engine.push_due(message, job.end_us)
 
     def _question(self, job: Job) -> Message:
-        """The message that asks a device to train."""
+        """The message for a device's training."""
         context = self._context(job)
         is_told = bool(context.mean)  # how owners of their windows scale them, as a list; no other has any
         record = context.to_record() if is_told else fill(ConfigRecord(), vars(context))
@@ -142,18 +142,18 @@ class LookAhead:
         return Message(content, self._clients.node(job.device), TRAIN)
 
     def _context(self, job: Job) -> RoundContext:
-        """Context of a job; a device whose job is cut short takes fewer steps."""
+        """Context of a job; fewer steps for a shortened job."""
         found = self._round_contexts(job.period, job.attempt)
         return replace(found, local_steps=job.steps) if job.steps else found
 
     def forget(self, job: Job) -> None:
-        """Want no more of a job that is lost after it was handed over, if it was."""
+        """Forget a job lost after its hand-over, if any."""
         if job.number in self._ahead:
             self._unwanted.add(self._ahead.pop(job.number)[1])
         self._drop_unwanted()
 
     def _drop_unwanted(self) -> None:
-        """Drop the replies to forgotten jobs that have come."""
+        """Drop the received replies to forgotten jobs."""
         if self._unwanted:
             for message_id in self._engine.there_of(list(self._unwanted), 0.0):
                 self._engine.wait_for(message_id, 0.0)
@@ -163,7 +163,7 @@ class LookAhead:
         return isinstance(job, Job) and job.number in self._ahead
 
     def arrived(self, timeout_s: float) -> list[int]:
-        """Numbers of jobs whose replies are there, each once; waits for one, at most `timeout_s` seconds.
+        """Numbers of jobs with replies, each once; waits for one, at most `timeout_s` seconds.
 
         Raises:
             StallError: nothing has happened for too long.
@@ -174,9 +174,9 @@ class LookAhead:
         return found
 
     def result(self, job: Job) -> TrainReply | Failure:
-        """Trained model of a device, or the reason why it does not count; waits for it.
+        """Trained model of a device, or the reason for refusal; waits for it.
 
-        A client that fails is tried again, with the same random stream.
+        A failing client is tried again, with the same random stream.
         """
         self._clock.lap("configure")
         message, message_id = self._ahead.pop(job.number)

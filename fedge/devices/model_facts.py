@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """Lies in `fedge.devices.rules.Memory.facts` in every run; a checkpoint need not hold it.
+    """Lies in `fedge.devices.rules.Memory.facts` in every run; not part of checkpoints.
 
     Attributes:
-        build: makes a network whose state a vector is; its weights do not matter.
+        build: makes a network with a vector as state; its weights do not matter.
         version: any model of the server, for its layout and counters.
         input_shape: of one window (C, T) or image (C, H, W).
         shares: (children, classes) float64, the share of each class in a child's training windows; a row per
             partition id, or per leaf.
         seed: root of streams.
-        server: number of the leaf; the cloud's is that of leaves.
-        frozen: entries of the network that are in no vector.
+        server: number of the leaf; the cloud's equals the leaves'.
+        frozen: entries of the network outside vectors.
     """
 
     build: "Callable[[], nn.Module]"
@@ -49,13 +49,13 @@ class ModelFacts:
 
     @cached_property
     def trainable(self) -> frozenset[str]:
-        """Names of the network's parameters that are trained."""
+        """Names of the network's trained parameters."""
         return frozenset(name for name, each in self.build().named_parameters() if each.requires_grad)
 
     def network(self, number: int, vector: np.ndarray) -> "nn.Module":
         """Network 0, 1, … with the model (P,) loaded, in evaluation mode, its parameters fixed.
 
-        Each is made once; the next call for its number changes it.
+        Each is made once; the next call for its number changes the network.
         """
         from fedge.training.module_state import load_state
 

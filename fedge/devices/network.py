@@ -1,7 +1,7 @@
-"""Links of a run that transfers share: of each leaf to its devices, and of the cloud to its leaves.
+"""Links of a run shared by transfers: of each leaf to its devices, and of the cloud to its leaves.
 
-Each has two directions that do not disturb each other. Where the configuration gives no bandwidth there is no
-such link, and a transfer takes as long as the device's own allows.
+Each has two independent directions. Where the configuration gives no bandwidth there is no such link, and a
+transfer takes as long as the device's own allows.
 """
 
 from collections.abc import Sequence
@@ -64,14 +64,14 @@ class SharedLinks:
         self._note(link, clock)
 
     def leave(self, link: int, key: int, clock: Clock) -> None:
-        """End a transfer before its time, if it is under way."""
+        """End a transfer early, if under way."""
         before = self.links[link].changes
         self.links[link].leave(key, clock.now_us)
         if self.links[link].changes != before:
             self._note(link, clock)
 
     def ended(self, link: int, change: int, clock: Clock) -> list[int]:
-        """The transfers that end now; none where rates have changed since the event was noted."""
+        """The transfers ending now; none where rates have changed since the event was noted."""
         if self.links[link].changes != change:
             return []
         found = self.links[link].ended(clock.now_us)

@@ -1,4 +1,4 @@
-"""Outlook on a run on the virtual clock beforehand, and advice where no model came of it."""
+"""Outlook on a run on the virtual clock beforehand, and advice if no model resulted."""
 
 import math
 from collections.abc import Sequence
@@ -26,20 +26,20 @@ _NOTHING = (
 
 
 def there_always(device: int, now_us: int) -> tuple[bool, int]:
-    """A device that is there at any time."""
+    """A device present at any time."""
     return True, FOREVER_US
 
 
 def jobs_expected(
     fleet: Fleet, who: Population, config: Config, model_bytes: int, presence: Presence = there_always
 ) -> int:
-    """About how many jobs will end in a run without rounds, those that are lost included.
+    """Approximate number of jobs of a run without rounds, lost ones included.
 
-    At `_MOMENTS` of the run `_SAMPLE` devices of each leaf are looked at. Idle devices that are
-    present begin jobs, drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as
-    many are at work as there are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of
-    that when the device drops out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model
-    has `model_bytes` bytes, and no more of them end in a second than a leaf's shared link can carry.
+    At `_MOMENTS` of the run `_SAMPLE` devices of each leaf are looked at. Idle present devices begin jobs,
+    drawn evenly, so all wait equally long, g: device i begins a job every t_i + g, and as many are at work as
+    there are places, Σ t_i / (t_i + g), or all. A job takes its mean time t_i; half of the time when the
+    device drops out; no longer than the device stays, nor than `asynchrony.timeout-s`. A model has
+    `model_bytes` bytes, and no more of them end in a second than a leaf's shared link can carry.
 
     Args:
         fleet: a row per client.
@@ -77,7 +77,7 @@ def _sample(devices: Sequence[int]) -> tuple[list[int], float]:
 
 
 def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
-    """Raise ConfigError for a run that is to end by joules of which nothing is known."""
+    """Raise ConfigError for an end by joules without known power."""
     if config.asynchrony.end_joules and watts_of(fleet) is None:
         raise ConfigError(
             f"asynchrony.end-joules needs the power of the devices, but devices.preset "
@@ -86,7 +86,7 @@ def refuse_unknown_power(fleet: Fleet, config: Config) -> None:
 
 
 def _per_second(usual: np.ndarray, places: float) -> float:
-    """Jobs that end in a second at `places` of devices whose jobs take `usual` (N,) float64 s."""
+    """Jobs ending per second at `places` of devices with jobs of `usual` (N,) float64 s."""
     if len(usual) <= places:
         return float((1 / usual).sum())
     low, high = 0.0, float(usual.sum()) / places  # with g = Σ t_i / places at most `places` are at work
@@ -97,9 +97,9 @@ def _per_second(usual: np.ndarray, places: float) -> float:
 
 
 def refuse_vain_times(fleet: Fleet, who: Population, config: Config, model_bytes: int) -> None:
-    """Raise ConfigError for jobs that take no time, or that are given up before the quickest one is back.
+    """Raise ConfigError for jobs without duration, or given up before the quickest one is back.
 
-    Quick is what happens once in a thousand jobs. In rounds `asynchrony.deadline-s` gives up, elsewhere
+    Quick: one in a thousand jobs. In rounds `asynchrony.deadline-s` gives up, elsewhere
     `asynchrony.timeout-s`. A model has `model_bytes` bytes.
     """
     if DURATIONS.is_own(config.devices.duration):
@@ -150,7 +150,7 @@ def refuse_nobody_there(who: Population, config: Config, presence: Presence) -> 
 
 
 def nothing_made(procedure: Procedure) -> str | None:
-    """Advice for a run whose model has never changed; None if it has."""
+    """Advice for a run without a changed model; None after a change."""
     if any(top.number for top in procedure.tops):
         return None
     ledger, seconds = procedure.ledger, procedure.clock.now_us / 1e6
@@ -169,5 +169,5 @@ def nothing_made(procedure: Procedure) -> str | None:
 
 
 def _windows(fleet: Fleet, who: Population, config: Config) -> np.ndarray:
-    """The windows of a job of each client, (N,) int64, each as often as seen; 0 where it does not train."""
+    """The windows of a job of each client, (N,) int64, with repetition; 0 for clients without training."""
     return windows_of_jobs(who.window_counts(len(fleet)), config)

@@ -1,4 +1,4 @@
-"""Speeds of clients as devices, and of links between servers, for rounds that all wait for each other."""
+"""Speeds of clients as devices, and of links between servers, for synchronous rounds."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ class DevicePace:
     """Speeds of a fleet, as `fedge.rounds.virtual_time` asks for them: jobs take their time on the clock."""
 
     def __init__(self, config: Config, seed: int, windows: np.ndarray, fleet: Fleet) -> None:
-        """Take in who is how fast.
+        """Store the speeds.
 
         Args:
             config: its sections on asynchrony (links) and training are read; local steps are a number.
@@ -30,7 +30,7 @@ class DevicePace:
     def job(
         self, client: int, attempt: int, down_bytes: float, up_bytes: float
     ) -> tuple[float, float | None]:
-        """Seconds, and joules, of a client's job that moves some bytes; the arguments as in the protocol."""
+        """Seconds, and joules, of a client's job with some bytes; the arguments as in the protocol."""
         times = self._durations.times(client, self._windows[client], self._draws.of(client, attempt))
         down, up = self._durations.links(client)
         radio_s = times.down_s + down_bytes / down + times.up_s + up_bytes / up
@@ -40,7 +40,7 @@ class DevicePace:
         return radio_s + times.train_s, train * times.train_s + radio * radio_s
 
     def link(self, nbytes: int) -> float:
-        """Seconds that bytes take between a server and the one above it; none take no time."""
+        """Seconds for bytes between a server and the one above; none take no time."""
         return self._delay_s + nbytes / self._bytes_s if nbytes else 0.0
 
 

@@ -1,4 +1,4 @@
-"""End of a period: clients evaluate their served models, leaves are compared if that is due."""
+"""End of a period: clients evaluate their served models, leaves are compared if due."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
-    """Evaluate the models of the moment; the rows of the period that ends. The next one begins."""
+    """Evaluate the models of the moment; the rows of the ending period. The next one begins."""
     world, ledger = procedure.world, procedure.ledger
     began = world.clock.began
     world.clock.lap("configure")
@@ -57,7 +57,7 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
 
 
 def _compare(procedure: "Procedure") -> CloudStep | None:
-    """Compare the leaves if that is due, and let them share models as is found then."""
+    """Compare the leaves if due, and let them share models by the result."""
     groups, cloud, world = procedure.groups, procedure.cloud, procedure.world
     evaluation, ledger = procedure.evaluated, procedure.ledger
     if groups is None or cloud is None or not groups.is_due(evaluation):
@@ -133,10 +133,10 @@ def moment(procedure: "Procedure") -> VersionRow:
 
 
 def releases(procedure: "Procedure") -> int:
-    """Releases of the device that has had the most, by which privacy is counted; 0 without it.
+    """Releases of the device with the most, for counting privacy; 0 without privacy.
 
-    Under a leaf that adds the noise they are those of its buffers. Of a device that adds its own, all that
-    it has sent counts, also without a model made of it.
+    If the leaf adds the noise, those of its buffers. If the device adds noise, all its updates count, used or
+    not.
     """
     kind = procedure.world.config.privacy.kind
     if kind == "local":

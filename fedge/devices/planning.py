@@ -1,4 +1,4 @@
-"""Jobs as they are planned: how long each takes, and whether it brings anything, are known when it begins."""
+"""Jobs as they are planned: each job's duration and fate are known at its start."""
 
 from typing import cast
 
@@ -21,7 +21,7 @@ from fedge.training.passes import steps_of_passes, windows_seen
 
 
 def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
-    """Windows that pass through the model in a job of each client, (N,) int64; 0 where it does not train.
+    """Windows passing through the model in a job of each client, (N,) int64; 0 for clients without training.
 
     Args:
         windows: (N,) int64, training windows of all clients.
@@ -39,7 +39,7 @@ def windows_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
 
 
 def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
-    """Optimiser steps in a job of each client, (N,) int64; 0 where it does not train.
+    """Optimiser steps in a job of each client, (N,) int64; 0 for clients without training.
 
     Args:
         windows: (N,) int64, training windows of all clients.
@@ -52,14 +52,14 @@ def steps_of_jobs(windows: np.ndarray, config: Config) -> np.ndarray:
 
 
 def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps: int) -> tuple[int, int]:
-    """Steps of a job that ends in time, and when its training ends, which is then sent as ever.
+    """Steps of a job in time, and the end of its training, followed by the usual upload.
 
     Steps take equally long. (0, 0) where not even one ends in time.
 
     Args:
         there_us, trained_us, back_us: virtual microseconds after which the model is there, is trained, and
             would be back.
-        most_us: by which it must be back, less than `back_us`.
+        most_us: for its return, less than `back_us`.
         steps: of the whole job.
 
     The model is there after 1 s, ten steps take 10 s, the way back 2 s. Of 6.5 s three are left for training:
@@ -97,7 +97,7 @@ class Planning:
             seed: root of the streams of jobs.
             fleet: a row per client.
             windows: (N,) int64, training windows of all clients.
-            model_bytes: that come, and go back.
+            model_bytes: received, and sent back.
             duration: of the user's, how long jobs train; None: as the fleet says.
             history: facts of all devices.
         """
@@ -129,16 +129,16 @@ class Planning:
         period: int,
         server: DeviceServer,
     ) -> Job:
-        """The next job, of a device that is there until some time.
+        """The next job, of a device present until some time.
 
         Args:
-            leaf: that gives it.
-            device: that gets it.
+            leaf: of the job.
+            device: of the job.
             attempt: the device's how-manieth job, 1, 2, …
             now_us: virtual time.
             until_us: when the device goes.
             period: evaluations so far, plus 1.
-            server: of the leaf, whose model it starts from.
+            server: of the leaf with the starting model.
         """
         self.begun += 1
         if self._is_real or self._ends is not None:
@@ -172,7 +172,7 @@ class Planning:
         period: int,
         server: DeviceServer,
     ) -> tuple[Job, Route]:
-        """The same over the shared link of a leaf: a job that ends no sooner than it says, and its route."""
+        """The same over the shared link of a leaf: a job with an earliest end, and its route."""
         self.begun += 1
         draw, times = self._drawn(leaf, device, attempt, now_us)
         down, up = (min(rate_of(rate), self._link) for rate in self.links(device))
@@ -193,7 +193,7 @@ class Planning:
         ), route  # fmt: skip
 
     def links(self, device: int) -> tuple[float, float]:
-        """Bytes per second that a device receives, and sends, where nobody else does."""
+        """Bytes per second received, and sent, by a device without other senders."""
         return self._durations.links(device)
 
     def _drawn(self, leaf: int, device: int, attempt: int, now_us: int) -> tuple[Draw, Times]:
@@ -209,7 +209,7 @@ class Planning:
         return draw, times._replace(train_s=asked(self._duration, work))
 
     def _fate(self, whole_us: int, stays_us: int, draw: Draw) -> tuple[int, Fate]:
-        """Time for which a job keeps its device, and its outcome; whole it takes `whole_us`."""
+        """Time for which a job keeps its device, and its outcome; `whole_us` in full."""
         busy_us, fate = whole_us, "trains"
         if draw.dropout < self._dropout:
             busy_us, fate = max(1, round(busy_us * draw.where)), "dropped"

@@ -1,7 +1,7 @@
 """Fleets: how fast devices compute, receive and send.
 
-A preset is a function (owner, rng, further arguments by keyword) → `Fleet`, where owner (N,) int64 is the
-number of the user whose device it is.
+A preset is a function (owner, rng, further arguments by keyword) → `Fleet`, where owner (N,) int64 is each
+device's user.
 """
 
 import numpy as np
@@ -31,11 +31,11 @@ def lognormal(
         rng: source of draws.
         seconds: median of seconds per window and epoch.
         sigma: of its logarithm over devices.
-        user_sigma: of the logarithm of a factor that all devices of a user share.
-        megabytes: median of 10⁶ bytes per second downwards; half of that upwards.
+        user_sigma: of the logarithm of a factor common to all devices of a user.
+        megabytes: median of 10⁶ bytes per second downwards; half of it upwards.
         bandwidth_sigma: of its logarithm over devices.
         jitter: of the logarithm of a job's training time.
-        delay: seconds that a model takes either way beside its bytes, as where the server is far.
+        delay: seconds of a model either way beside its bytes, as for a distant server.
     """
     _refuse_negative(
         seconds=seconds, sigma=sigma, user_sigma=user_sigma, bandwidth_sigma=bandwidth_sigma, delay=delay
@@ -91,7 +91,7 @@ def hhar_phones(
     """Every device is one of the four phone models of HHAR, each as likely: four tiers of speed.
 
     Seconds per window are inversely proportional to cores × GHz: 1, 1.07, 3 and 4.3 times those of a Nexus 4.
-    That is a tier of hardware, not a measurement of training.
+    This is a tier of hardware, not a measurement of training.
 
     Source: Stisen et al. 2015 for the models, of which every user carried two each; makers' data sheets for
     cores and clock.
@@ -100,7 +100,7 @@ def hhar_phones(
         owner: (N,) user of each device.
         rng: source of draws.
         seconds: per window and epoch on the fastest model.
-        megabytes: 10⁶ bytes per second downwards of all devices; half of that upwards.
+        megabytes: 10⁶ bytes per second downwards of all devices; half of it upwards.
         jitter: of the logarithm of a job's training time.
     """
     _refuse_negative(seconds=seconds)
@@ -151,8 +151,8 @@ def hierfavg(
     B log₂(1 + h p / σ) bits per second with B = 1 MHz, h = 10⁻⁸, p = 0.5 W, σ = 10⁻¹⁰ W. Downloads take none.
 
     Source: Liu et al. 2020 (HierFAVG), section V, for MNIST: 0.024 s and 0.0024 J a step of 20 windows,
-    0.1233 s and 0.0616 J to send 21,840 weights. There the cloud is ten times as far, upwards; as links
-    between servers count both ways, that is asynchrony.cloud-delay-s = 0, cloud-megabytes-s = 0.1418.
+    0.1233 s and 0.0616 J to send 21,840 weights. There the cloud is ten times as far, upwards; because links
+    between servers count both ways, asynchrony.cloud-delay-s = 0, cloud-megabytes-s = 0.1418.
 
     Args:
         owner: (N,) user of each device.
@@ -179,7 +179,7 @@ def equal(owner: np.ndarray, rng: np.random.Generator, seconds: float = 1.0) -> 
 def _timed(
     seconds: np.ndarray, noise: str, down_s: np.ndarray | None = None, up_s: np.ndarray | None = None
 ) -> Fleet:
-    """Devices whose jobs take times of their own, for any windows and bytes."""
+    """Devices with individual job times, for any windows and bytes."""
     nothing, endless = np.zeros(len(seconds)), np.full(len(seconds), np.inf)
     return Fleet(
         nothing, seconds, endless, endless,
@@ -188,7 +188,7 @@ def _timed(
 
 
 def _refuse_negative(**arguments: float) -> None:
-    """Raise ConfigError for the first argument that is no number of at least 0."""
+    """Raise ConfigError for the first argument other than a number of at least 0."""
     for name, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
             raise ConfigError(
@@ -197,7 +197,7 @@ def _refuse_negative(**arguments: float) -> None:
 
 
 def _refuse_none(**arguments: float) -> None:
-    """Raise ConfigError for the first argument that is no number above 0."""
+    """Raise ConfigError for the first argument other than a number above 0."""
     for name, value in arguments.items():
         _refuse_negative(**{name: value})
         if not value:

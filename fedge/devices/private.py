@@ -5,15 +5,15 @@ steps, the sum over a buffer of K updates is released as
 
     Σ s(τ_i) p_i Δ_i · min(1, C / |Δ_i|) + N(0, (z C)² I)
 
-K is known beforehand, and so is the end of every job: times do not depend on learning. A job that fails
-takes its place in the buffer with an update of zero; so a device's message decides about nothing but its own
-terms. A device whose jobs are m of a buffer moves the sum by at most m C. Over its buffers f that is as one
-Gaussian release of multiplier z / √(Σ_f m_f²), however later updates depend on earlier models: Gaussian
-mechanisms compose like that, one after another (Dong et al. 2022, "Gaussian Differential Privacy", corollary
-3.3). No gain by sampling is claimed: arrivals are not drawn, and quick devices arrive more often.
+K is known beforehand, and so is the end of every job: times do not depend on learning. A failed job occupies
+its buffer place with an update of zero; so a device's message decides about nothing but its own terms. A
+device with m jobs in a buffer moves the sum by at most m C. Over its buffers f, this equals one Gaussian
+release of multiplier z / √(Σ_f m_f²), however later updates depend on earlier models: Gaussian mechanisms
+compose in this way, one after another (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3). No
+gain by sampling is claimed: arrivals are not drawn, and quick devices arrive more often.
 
-That FedBuff bears differential privacy is said in Nguyen et al. 2022 (AISTATS), of which only the abstract
-could be read; the accounting here follows from the above.
+Nguyen et al. 2022 (AISTATS; only the abstract could be read) state compatibility of FedBuff with differential
+privacy; the accounting here follows from the above.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class PrivateSum:
         config: of the run.
         seed: root of its streams.
         leaf: number of the leaf.
-        devices: of the run, whose ids are below that.
+        devices: of the run, with ids below.
     """
 
     config: PrivacyConfig
@@ -55,7 +55,7 @@ class PrivateSum:
         """Sum of clipped updates with noise, (P,) float64; counts the devices.
 
         Args:
-            memory: of the leaf; whom the buffer held is added up there.
+            memory: of the leaf; the buffer's devices are added there.
             arrivals: the buffer, one at least.
             weights: of each, at most `largest`.
             largest: bound of a weight in any buffer: the rule's step size.
@@ -82,7 +82,7 @@ class PrivateSum:
 
 
 def releases_of(memories: Sequence["Memory"]) -> int:
-    """Σ_f m_f² of the device for which it is largest, over all leaves: so many releases of one update each.
+    """The largest Σ_f m_f² of a device, over all leaves: so many releases of one update each.
 
     >>> from fedge.devices.rules import Memory
     >>> releases_of([Memory(2), Memory(2, arrays={_SQUARES: np.array([0, 0, 5, 2])})])

@@ -1,6 +1,6 @@
-"""Probe on the virtual clock: updates that all devices make of the run's first model, for comparison only.
+"""Probe on the virtual clock: updates of all devices of the run's first model, for comparison only.
 
-Nobody waits for it, and no server takes anything of it. As in rounds, it is one look at who makes which
+Without waiting, and without effect on servers' models. As in rounds, it is one look at who makes which
 update: the first model, the step size of the first period, and as many windows for everybody where clients
 are of several sizes (`fedge.clustering.updates.even_windows`). Devices answer whether they are there or not,
 as they do in evaluations.
@@ -34,8 +34,8 @@ class Probed:
 
     Attributes:
         likeness: of the devices' updates; None where nobody has answered.
-        failures: device → why there is no update of it.
-        downlink_bytes, uplink_bytes: of the models, to all that were asked and from all that answered.
+        failures: device → reason for a missing update.
+        downlink_bytes, uplink_bytes: of the models, to all asked and from all answering devices.
     """
 
     likeness: Likeness | None
@@ -45,7 +45,7 @@ class Probed:
 
 
 class Probing:
-    """Asks all devices that train for their updates of the run's first model."""
+    """Asks all training devices for their updates of the run's first model."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Probing:
             round_contexts: facts for clients.
             first: the run's first model.
             parameter_names: its trainable entries, in layer order.
-            variances: its entries that cannot be negative.
+            variances: its non-negative entries.
             waiting: for replies.
         """
         self._engine = engine
@@ -117,7 +117,7 @@ class Probing:
         return Probed(likeness, failures, len(messages) * self._first.nbytes, uplink)
 
     def _task(self, windows: int) -> TrainTask:
-        """Task of a device that trains on so many windows."""
+        """Task of a device training on so many windows."""
         train = self._config.train
         return TrainTask(
             self._first.state, windows, train.local_epochs, train.batch_size,

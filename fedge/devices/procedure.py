@@ -52,20 +52,20 @@ class Procedure:
         servers: the leaves, in order.
         cloud: above them; None above a single one.
         groups: of leaves with a model of their own each; None where all share one.
-        jobs: number → job that is under way.
-        lines: per leaf the jobs that have ended and wait to be taken in.
+        jobs: number → job under way.
+        lines: per leaf the ended jobs waiting for use.
         choosing: devices idle, present, and picked for work.
         planning: outcomes of jobs.
-        ledger: of all that has happened.
+        ledger: of all events.
         network: shared links.
         routes: number → way of a job under way over the shared link of its leaf; empty where there is none.
-        rounds: per leaf the round that is open, where links are shared; None: none is.
+        rounds: per leaf the open round, with shared links; None: none is.
         evaluated: how many evaluations there have been.
-        ending: the limit of the run that is reached, in words; the next evaluation is the last. Empty before.
+        ending: the reached limit of the run, in words; the next evaluation is the last. Empty before.
         has_ended: the newest evaluation is to be the last.
-        moved_before: the bytes that had been moved at the last evaluation.
-        places: devices of each leaf that are to be at work at a time.
-        at_work: devices of each leaf that are.
+        moved_before: the bytes moved by the last evaluation.
+        places: target number of devices at work per leaf.
+        at_work: devices of each leaf at work.
         wakes: per leaf its next look for devices, virtual microseconds; in the past where nothing is
             due.
     """
@@ -145,8 +145,7 @@ class Procedure:
     def go_on(self, evaluations: int, events: int | None = None) -> None:
         """Go on until so many evaluations are done, one is to be the last, or so many events have happened.
 
-        Jobs that end by then are handed to the workers; those in flight are, too, so that after a checkpoint
-        they are trained again.
+        Jobs ending by then are given to the workers; also those in flight, trained again after a checkpoint.
         """
         self._last_us = evaluations * self._every_us
         waiting = [job for line in self.lines for job in line.waiting]
@@ -208,7 +207,7 @@ class Procedure:
         self.clock.at(end_us, Kind.ROUND_END, leaf)
 
     def _wake(self, leaf: int, number: int) -> None:
-        """Let a leaf that found nobody look again when somebody comes."""
+        """Let a leaf without devices look again on an arrival."""
         next_us = self.choosing.next_change_us(leaf)
         if next_us is not None and not self.clock.now_us < self.wakes[leaf] <= next_us:
             self.wakes[leaf] = next_us
@@ -243,7 +242,7 @@ class Procedure:
     # --- work comes back ----------------------------------------------------------------------------
 
     def _arrive(self, event: Event) -> None:
-        """Take in a job's outcome, or let it wait in line for that; its place is free."""
+        """Use a job's outcome, or queue it; its place is free."""
         now_us = self.clock.now_us
         if self.network.at_leaves:
             job = transit.ended(self, event.number)
@@ -267,7 +266,7 @@ class Procedure:
             self.clock.at(now_us, Kind.START, job.server, job.number)
 
     def _is_busy_with(self, job: Job) -> bool:
-        """Whether taking in a job's result takes its leaf time; if so, that begins now."""
+        """Whether taking in a job's result takes its leaf time; if so, from now on."""
         busy_us = round(self.servers[job.server].seconds_of_next * SECOND_US)
         if busy_us:
             until_us = self.lines[job.server].occupy(job, busy_us, self.clock.now_us)
@@ -275,7 +274,7 @@ class Procedure:
         return busy_us > 0
 
     def _served(self, event: Event) -> None:
-        """Take in the arrival with which a leaf was busy, and all that waits until it is busy again."""
+        """Use the arrival of a busy leaf, and all waiting ones until the leaf is busy again."""
         waiting = self.lines[event.subject].waiting
         self._take_in(waiting.popleft())
         while waiting:
@@ -317,7 +316,7 @@ class Procedure:
         return "updates", staleness
 
     def _keep_its_place(self, job: Job) -> None:
-        """Let a job that failed count as an update of zero where models must not tell failures."""
+        """Count a failed job as an update of zero if models must not reveal failures."""
         server, most = self.servers[job.server], self.world.config.asynchrony.max_staleness
         staleness = server.number - job.staleness_from
         if server.memory.private is not None and not (most and staleness > most):
@@ -337,7 +336,7 @@ class Procedure:
         self.clock.at(self.clock.now_us, Kind.START, event.subject)
 
     def _renew(self, leaf: int, arrival: Arrival | None) -> None:
-        """Give a leaf an arrival, or tell it that its round is over."""
+        """Give a leaf an arrival, or the end of its round."""
         made = self.servers[leaf].take(arrival)
         if made:
             self.ledger.leaf_versions += 1
@@ -366,23 +365,23 @@ class Procedure:
 
     @property
     def tops(self) -> list[DeviceServer]:
-        """Per leaf whose model its clients are served: the cloud's for its group, or the only leaf."""
+        """Per leaf the server of its clients' model: the cloud's for its group, or the only leaf."""
         if self.cloud is None:
             return self.servers
         return [self.cloud.server_of(leaf) for leaf in range(len(self.servers))]
 
     @property
     def served(self) -> Version:
-        """The model that the clients of the first leaf are served; of all, unless there are groups."""
+        """The served model of the first leaf's clients; of all, unless there are groups."""
         return self.tops[0].version
 
     @property
     def versions(self) -> int:
-        """Models that the servers have made whose models clients are served."""
+        """Number of models made by the servers of clients' models."""
         return sum({id(top): top.number for top in self.tops}.values())
 
     def _evaluate(self, event: Event) -> None:
-        """Let clients evaluate, and tell of the period that ends here."""
+        """Let clients evaluate, and report the ending period."""
         self.evaluated = event.number
         self.clock.at(self.clock.now_us + self._every_us, Kind.EVALUATE, 0, event.number + 1)
         result, row = end_period(self)

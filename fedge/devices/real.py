@@ -1,9 +1,9 @@
 """Real arrivals: the first reply back is taken in first, and a log records the order.
 
 On a real clock jobs end when their replies come. All else is as on the virtual clock: the same events, rules
-and draws, at microseconds since the run began. Arrivals stand in devices/arrivals.csv. With that a run
-on the virtual clock is the same run once more (`logged_ends`): the chosen devices, their start versions
-and all models follow from the ends of jobs, and from nothing else that is real.
+and draws, at microseconds since the run began. Arrivals stand in devices/arrivals.csv. With the log, a run on
+the virtual clock is an exact repetition (`logged_ends`): the chosen devices, their start versions and all
+models follow from the ends of jobs, and from no other real quantity.
 """
 
 import csv
@@ -27,15 +27,15 @@ _MOST_US = 10**18  # thirty thousand years
 class RealClock(Clock):
     """A clock on which jobs end when their replies are there.
 
-    Events are noted in order of their times; arrivals that are found together have one time, and come
-    in the order of ids, as they would on the virtual clock.
+    Events are noted in order of their times; arrivals found together have one time, and come in the order of
+    ids, as on the virtual clock.
     """
 
     def __init__(self, arrived: Callable[[float], list[tuple[int, int]]]) -> None:
         """Begin now.
 
         Args:
-            arrived: (seconds to wait) → device and number of each job whose reply is there, each once.
+            arrived: (seconds to wait) → device and number of each job with a reply, each once.
         """
         super().__init__()
         self._arrived = arrived
@@ -51,7 +51,7 @@ class RealClock(Clock):
         return self
 
     def next(self) -> Event:
-        """The next event, once it is due, or has come."""
+        """The next event, once due or arrived."""
         while True:
             wait_us = self._heap[0].time_us - self._real_us() if self._heap else _MOST_US
             found = self._arrived(min(_LOOK_S, max(0, wait_us) / SECOND_US))
@@ -72,17 +72,17 @@ class RealEnds:
 
     Attributes:
         path: of the log.
-        of: number of a job → its device, when it ended, and whether it failed.
+        of: number of a job → its device, its end, and its failure.
     """
 
     path: Path
     of: Mapping[int, tuple[int, int, bool]]
 
     def of_job(self, number: int, device: int) -> tuple[int, bool]:
-        """When a job ends, virtual microseconds, and whether it fails; never for a job that had not ended.
+        """The end of a job, virtual microseconds, and whether it fails; never for an unfinished job.
 
         Raises:
-            ConfigError: it was another device's: the log is of another run.
+            ConfigError: it belonged to another device: the log is of another run.
         """
         logged, end_us, failed = self.of.get(number, (device, _MOST_US, False))
         if logged != device:
@@ -95,13 +95,13 @@ class RealEnds:
 
 
 def logged_ends(path: str) -> RealEnds:
-    """The ends of jobs that a run's log tells.
+    """The ends of jobs from a run's log.
 
     Args:
         path: of the log, or of the run's folder.
 
     Raises:
-        ConfigError: it is not there, or no such log.
+        ConfigError: the file is missing, or not such a log.
     """
     file = Path(path) / LOG if Path(path).is_dir() else Path(path)
     found: dict[int, tuple[int, int, bool]] = {}

@@ -20,10 +20,10 @@ class Population:
 
     Attributes:
         leaf_of: client → number of its leaf, unseen clients included.
-        windows: client → training windows, of those that train.
-        unseen: clients that hold users out of training.
+        windows: client → training windows, for training clients.
+        unseen: clients with held-out users.
         leaves: how many.
-        truth: the group that each leaf is truly in, where a scenario planted groups.
+        truth: each leaf's true group, with planted groups.
     """
 
     leaf_of: Mapping[int, int]
@@ -33,18 +33,18 @@ class Population:
     truth: Sequence[int] | None = None
 
     def devices_of(self, leaf: int) -> list[int]:
-        """The clients of a leaf that train, in order."""
+        """The training clients of a leaf, in order."""
         return [client for client in sorted(self.windows) if self.leaf_of[client] == leaf]
 
     def devices_by_leaf(self) -> list[list[int]]:
-        """The clients that train, in order, of each leaf."""
+        """The training clients, in order, of each leaf."""
         found: list[list[int]] = [[] for _ in range(self.leaves)]
         for client in sorted(self.windows):
             found[self.leaf_of[client]].append(client)
         return found
 
     def window_counts(self, clients: int) -> np.ndarray:
-        """The training windows of each of so many clients, (N,) int64; 0 where it does not train."""
+        """The training windows of each of so many clients, (N,) int64; 0 without training."""
         found = np.zeros(clients, np.int64)
         for client, count in self.windows.items():
             found[client] = count
@@ -60,7 +60,7 @@ class Period:
         losses: client → mean loss of its newest job.
         failures: client → its first failure.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes.
-        began: when it did, by the run's real clock.
+        began: its time on the run's real clock.
         learned: the task of the run.
         validated: client → evaluation of its served model on validation windows.
     """
@@ -77,12 +77,12 @@ class Period:
 def round_result(
     who: Population, period: Period, evaluated: Mapping[int, Evaluation], labels: Sequence[int] | None = None
 ) -> RoundResult:
-    """The rows of a global round: of clients that were evaluated or have trained in the period.
+    """The rows of a global round: of clients evaluated or trained in the period.
 
     Args:
         who: devices of the run.
-        period: that ends with the evaluation.
-        evaluated: client → evaluation of the model that it is served.
+        period: ending with the evaluation.
+        evaluated: client → evaluation of its served model.
         labels: per leaf the number of its group; None: all are one.
     """
     groups = [0] * who.leaves if labels is None else labels

@@ -40,8 +40,8 @@ def fedrevive(
 ) -> np.ndarray | None:
     """w ← w + (η / K) Σ [(1 − β(τ_i)) Δ_i + β(τ_i) (w_KD − w)], once K updates are there.
 
-    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), 1 beyond 2 s_max. w_KD is a student that begins at w and learns
-    from the last models that arrived (`fedge.devices.distillation`). Up to version `freeze` β is 0; up to
+    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), 1 beyond 2 s_max. w_KD is a student initialised with w and
+    trained on the last arrived models (`fedge.devices.distillation`). Up to version `freeze` β is 0; up to
     `warmup` windows are made, but w_KD is w.
 
     Source: Askin et al. 2025 (arXiv 2511.00655), of which the abstract and the code were read (NVFlare,
@@ -55,16 +55,16 @@ def fedrevive(
         buffer: K.
         lr: η.
         s_max: the staleness at which β is ½.
-        teachers: models that are learnt from.
+        teachers: models as teachers.
         freeze, warmup: versions, see above.
         every: versions from one making of windows to the next.
         steps, distil_lr: of Adam, for the student.
-        pool: windows made that are kept.
+        pool: number of kept windows.
         latent, width, output: of the generator (`fedge.devices.generator.Size`).
-        shares: where the shares of classes of a child are from: "told" by it, or "probed", guessed from its
-            first two models.
+        shares: where the shares of classes of a child are from: "told" by the device, or "probed", estimated
+            from its first two models.
         distil: False: w_KD is w, the control of distillation's benefit.
-        server_s: virtual seconds that the server is busy with a student; arrivals wait in line then.
+        server_s: virtual seconds of the server for a student; arrivals wait in line then.
 
     With K = 1, s_max = 10 and a staleness of 10, half of Δ = 4 counts as long as nothing is distilled:
 
@@ -98,7 +98,7 @@ def fedrevive(
 
 
 def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
-    """The virtual seconds that the server will be busy with the next arrival."""
+    """The virtual seconds of the server for the next arrival."""
     warmup, buffer = arguments.get("warmup", 100), arguments.get("buffer", 1)
     made, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
     learns = arguments.get("distil", True) and made > warmup and waiting + 1 >= buffer
@@ -179,7 +179,7 @@ def _probe(memory: Memory, arrival: Arrival) -> None:
 
 
 def _refuse(lr: float, s_max: float, distil_lr: float, server_s: float, shares: str, distil: bool) -> None:
-    """Raise ConfigError for an argument that cannot be."""
+    """Raise ConfigError for an impossible argument."""
     for name, number in (("lr", lr), ("s_max", s_max), ("distil_lr", distil_lr)):
         refuse_outside(name, number, 0.0)
     if server_s != 0:

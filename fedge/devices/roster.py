@@ -1,10 +1,9 @@
-"""The idle devices of a leaf that are there, kept up as they come and go.
+"""The idle present devices of a leaf, updated with their coming and going.
 
-A device that comes or goes while it is idle is an event of a heap of its own, as cheap as one of the clock:
+Coming or going of an idle device is an event in a separate heap, as cheap as one of the clock:
     O(log n).
-Coming and going is taken in at its own time, in the order of time and then of device ids, before anything
-else that happens at that moment. Devices at work are not followed; whether one is there is asked again when
-its job ends.
+Such events apply at their own time, in the order of time and then of device ids, before all others of the
+same moment. Devices at work are not followed; whether one is there is asked again when its job ends.
 """
 
 import heapq
@@ -21,8 +20,8 @@ class Roster:
     """The idle devices of one leaf.
 
     Attributes:
-        there: idle devices that can be given work.
-        away: idle devices that cannot.
+        there: idle devices ready for work.
+        away: other idle devices.
     """
 
     def __init__(self, devices: Sequence[int], presence: Presence) -> None:
@@ -42,12 +41,12 @@ class Roster:
         return len(self.there) + len(self.away)
 
     def put(self, device: int, now_us: int) -> None:
-        """Take in a device whose job has ended."""
+        """Add a device with a finished job."""
         self.advance(now_us)
         self._join(device, now_us)
 
     def take(self, device: int, now_us: int) -> int:
-        """Take out a device that is there; until when it will be, in virtual microseconds."""
+        """Remove a present device; end of its presence, in virtual microseconds."""
         self.there.take(device)
         return self._asked(device, now_us)[1]
 
@@ -66,7 +65,7 @@ class Roster:
         return self._changes[0][0] if self._changes else None
 
     def _join(self, device: int, now_us: int) -> None:
-        """Take in an idle device as it is now."""
+        """Add an idle device in its present state."""
         is_there, until_us = self._asked(device, now_us)
         (self.there if is_there else self.away).put(device)
         self._note(device, until_us)
@@ -86,7 +85,7 @@ class Roster:
             heapq.heappush(self._changes, (until_us, device))
 
     def _asked(self, device: int, now_us: int) -> tuple[bool, int]:
-        """Whether a device is there now, and until when that holds."""
+        """Whether a device is present now, and the end of this state."""
         is_there, until_us = self._presence(device, now_us)
         if until_us <= now_us:
             raise ConfigError(
@@ -96,7 +95,7 @@ class Roster:
         return is_there, until_us
 
     def facts(self) -> dict[str, Any]:
-        """All of it as JSON, for `restore`."""
+        """The whole state as JSON, for `restore`."""
         return {"there": list(self.there), "away": list(self.away), "changes": sorted(self._changes)}
 
     def restore(self, facts: dict[str, Any], devices: Sequence[int]) -> None:

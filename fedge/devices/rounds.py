@@ -1,7 +1,7 @@
-"""A round on the virtual clock: more devices are asked than waited for, and a deadline may end it.
+"""A round on the virtual clock: more devices are asked than waited for, with an optional deadline.
 
-All of this is known when the round begins: the devices whose results count are those that would be back
-first. So the others, and those that drop out, need not be trained for real.
+All of this is known when the round begins: the results of the first devices to return count. The others, and
+dropouts, are therefore not really trained.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fedge.devices.jobs import Job
 
 
 def goal_of(concurrency: int, over_selection: float) -> int:
-    """How many results a round waits for, of so many devices that are asked.
+    """Number of awaited results of a round, for so many asked devices.
 
     >>> goal_of(13, 1.3), goal_of(10, 1.0), goal_of(1, 100.0)
     (10, 10, 1)
@@ -21,12 +21,12 @@ def goal_of(concurrency: int, over_selection: float) -> int:
 def settled(jobs: Sequence[Job], goal: int, deadline_us: int | None) -> tuple[list[Job], int]:
     """The jobs of a round as they will end, and when the round ends.
 
-    The first `goal` jobs that train and end by the deadline count. The round ends with the last of them; with
-    fewer, at the deadline, and without one when nobody is at work any more. Devices at work then are told
-    to stop. Of jobs that end at the same time, that of the device with the lower id is first.
+    The first `goal` training jobs ending by the deadline count. The round ends with the last of them; with
+    fewer, at the deadline, and without one when nobody is at work any more. Devices at work then are told to
+    stop. Of jobs ending at the same time, the device with the lower id is first.
 
     Args:
-        jobs: all that begin together, at least one.
+        jobs: all jobs starting together, at least one.
         goal: how many are waited for.
         deadline_us: virtual time; None for none.
     """

@@ -1,12 +1,12 @@
 """Rules of a server for arrivals. A rule is one function
 
-    rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None while it stays
+    rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None for no change
 
-that is called for every arrival, in the order of virtual time. `model` is the server's vector (P,), which
-nobody may write to; `memory` is the server's state between arrivals, to be changed in place. A
-rule's result is cast to the model's dtype; sums are in float64, in the order of arrival. Below, w is
-the model, Δ_i = end_i − start_i a child's update, τ_i how many versions were made since it started, s(τ)
-its weight (`fedge.devices.staleness`), K the buffer.
+called for every arrival, in the order of virtual time. `model` is the server's vector (P,), which nobody may
+write to; `memory` is the server's state between arrivals, to be changed in place. A rule's result is cast to
+the model's dtype; sums are in float64, in the order of arrival. Below, w is the model, Δ_i = end_i − start_i
+a child's update, τ_i the number of versions since its start, s(τ) its weight (`fedge.devices.staleness`), K
+the buffer.
 
 A rule with the trait `fedge.config.parts.ROUNDS` takes arrivals in and is called with None for an arrival
 when its round is over.
@@ -33,12 +33,12 @@ class Arrival:
 
     Attributes:
         child: partition id of the device, or number of the leaf.
-        staleness: τ, versions that the server has made since the child started.
-        start: (P,) the model that it started from; the server's own vector object if that has not changed.
+        staleness: τ, the server's versions since the child's start.
+        start: (P,) its starting model; the server's own vector object if unchanged.
         end: (P,) the child's trained model.
         weight: its training windows.
-        share: of its steps that it took, 0..1; below 1 only where the rule has the trait `PARTIAL`.
-        counters: its entries that are not floating point.
+        share: of its steps taken, 0..1; below 1 only where the rule has the trait `PARTIAL`.
+        counters: its entries of other types than floating point.
     """
 
     child: int
@@ -57,11 +57,11 @@ class Arrival:
 
 @dataclass
 class Memory:
-    """Memory of a server between arrivals; checkpoints hold all of it.
+    """Memory of a server between arrivals; saved in checkpoints.
 
     Attributes:
         children: how many the server has.
-        buffer: arrivals that wait for others.
+        buffer: arrivals waiting for others.
         arrays: by names of the rule's choice, of any shape and dtype.
         facts: of the model, the same throughout; None before a run, where rules are tried out.
         private: adds noise to releases; None without privacy.
@@ -83,9 +83,9 @@ def moved(
 ) -> np.ndarray:
     """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
 
-    Children that started from w itself add c_i / total · end_i, and the remainder of w is
-    1 − Σ c_i / total; so if all did and their c_i add up to `total`, this is their weighted mean, bit for bit
-    as `fedge.states.averaging.weighted_mean` has it.
+    Children started from w itself add c_i / total · end_i, and the remainder of w is 1 − Σ c_i / total; so if
+    all did and their c_i add up to `total`, this is their weighted mean, bit for bit as
+    `fedge.states.averaging.weighted_mean` has it.
 
     Of two children, one of which started from 0, (1·4 + 3·2) / 4 − 3·0 / 4 + (1 − 1/4)·2:
 
@@ -174,16 +174,15 @@ def fedbuff(
 ) -> np.ndarray | None:
     """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once K updates are there; then the buffer is empty again.
 
-    p_i is the share of its steps that a device took, 1 unless its job was cut short. With privacy the Δ_i are
-    clipped, and the sum has noise (`fedge.devices.private`).
-    With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i) Δ_i is its gradient
-    (`fedge.devices.stepping`). With staleness="cosine" it is FedRevive without distillation, that method's
-    control.
+    p_i is the share of steps taken by a device, 1 for full jobs. With privacy the Δ_i are clipped, and the
+    sum has noise (`fedge.devices.private`). With an optimizer, "momentum" or "adam", the mean (1/K) Σ s(τ_i)
+    Δ_i is its gradient (`fedge.devices.stepping`). With staleness="cosine", FedRevive without distillation,
+    the control of that method.
 
     Source: Nguyen et al. 2022 (arXiv 2106.06639), Algorithm 1, with s(τ) = 1 / √(1 + τ). Its authors' FLSim
     divides s by its value at an average staleness, and sums where this has the mean: both are factors on η.
 
-    K = 2, one update that is fresh and one with τ = 3, so s = ½: 2 + (1·2 + ½·4) / 2
+    K = 2, one fresh update and one with τ = 3, so s = ½: 2 + (1·2 + ½·4) / 2
 
     >>> w, memory = np.array([2.0]), Memory(2)
     >>> fedbuff(w, memory, Arrival(0, 0, w, np.array([4.0])), buffer=2)
@@ -215,9 +214,9 @@ def ca2fl(
     """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once K updates of any staleness are there.
 
     h_i is the last update of child i, 0 before its first, and h = (1/n) Σ h_i the mean over all n children;
-    then h_i ← Δ_i for those that were there. The server keeps n vectors.
+    then h_i ← Δ_i for the arrived ones. The server keeps n vectors.
 
-    Source: Wang et al. 2024 (ICLR), by two independent implementations that agree; no official code was
+    Source: Wang et al. 2024 (ICLR), by two independent implementations in agreement; no official code was
     found. If a child is in a buffer twice, both are compared with its h_i from before, and the later one
     stays.
 
@@ -251,7 +250,7 @@ def ca2fl(
 
 
 def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10) -> np.ndarray | None:
-    """w ← the mean of the last K models that arrived, anew at every arrival; the oldest one goes.
+    """w ← the mean of the last K arrived models, at every arrival; the oldest one goes.
 
     Until K are there the model stays.
 
@@ -276,7 +275,7 @@ def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10)
 
 
 def refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
-    """Raise ConfigError for an argument of a rule that is no number above one and at most another."""
+    """Raise ConfigError for an argument of a rule other than a number above one and at most another."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not above < value <= most or value == np.inf:
         limit = f"above {above:g}" + (f", at most {most:g}" if most < np.inf else "")
@@ -284,7 +283,7 @@ def refuse_outside(name: str, value: float, above: float, most: float = np.inf) 
 
 
 def refuse_no_count(name: str, value: int) -> None:
-    """Raise ConfigError for an argument of a rule that is no whole number of at least 1."""
+    """Raise ConfigError for an argument of a rule other than an integer of at least 1."""
     if type(value) is not int or value < 1:
         raise ConfigError(
             f"{name} of a rule must be a whole number of at least 1, but is {shown(value)}; try 10"

@@ -1,11 +1,10 @@
-"""Selection of the idle device that gets the next job. A selection is one function
+"""Selection of the idle device for the next job. A selection is one function
 
     select(there, history, turn, further arguments by keyword) → a device of `there`, or None for nobody yet
 
-that is called for every free place, and in rounds for every device of a round, one after another. It sees
-the devices there (`fedge.devices.idle.Idle`, at least one), facts of all devices (`History`) and
-of the moment (`DeviceTurn`), which also has chance and its state between calls. Nobody may write to
-`history`.
+called for every free place, and in rounds for every device of a round, one after another. It sees the devices
+there (`fedge.devices.idle.Idle`, at least one), facts of all devices (`History`) and of the moment
+(`DeviceTurn`), which also has chance and its state between calls. Nobody may write to `history`.
 """
 
 from collections.abc import Callable
@@ -25,11 +24,11 @@ class History:
 
     Attributes:
         windows: training windows, int64.
-        begun: jobs that it was given, int64.
+        begun: given jobs, int64.
         given_in: the round (`DeviceTurn.round`) in which the newest one was given, int64; 0 before the first.
-        updates: results that were taken in, int64.
+        updates: used results, int64.
         losses: mean training loss of the newest of these, float64; NaN before the first.
-        seconds: virtual seconds that the newest of these took, float64; NaN before the first.
+        seconds: virtual seconds of the newest of these, float64; NaN before the first.
     """
 
     windows: np.ndarray
@@ -58,10 +57,10 @@ class DeviceTurn:
     Attributes:
         leaf: its number.
         draws: chance; the same numbers wherever the run is carried out.
-        places: devices of the leaf that are to be at work at a time.
+        places: target number of devices of the leaf at work at a time.
         now_s: virtual time.
-        given: jobs that the leaf has given so far.
-        arrays: the selection's state between calls, by names of its choice; checkpoints hold it.
+        given: jobs given by the leaf so far.
+        arrays: the selection's state between calls, by names of its choice; saved in checkpoints.
     """
 
     leaf: int
@@ -92,12 +91,12 @@ Selection = Callable[..., "int | None"]
 
 
 def uniform(there: Idle, history: History, turn: DeviceTurn) -> int:
-    """Each that is there is as likely."""
+    """Each present device equally likely."""
     return there.at(turn.below(len(there)))
 
 
 def balanced(there: Idle, history: History, turn: DeviceTurn) -> int:
-    """One of those that have been given the fewest jobs so far, each as likely."""
+    """One of those with the fewest jobs so far, each equally likely."""
     ids = there.ids()
     begun = history.begun[ids]
     fewest = ids[begun == begun.min()]
@@ -105,8 +104,7 @@ def balanced(there: Idle, history: History, turn: DeviceTurn) -> int:
 
 
 def without_reuse(there: Idle, history: History, turn: DeviceTurn, times: int = 1) -> int | None:
-    """Each that has not been given `times` jobs is as likely; a place stays free where there is no such
-    device.
+    """Each with fewer than `times` jobs equally likely; a place stays free where there is no such device.
 
     With times=1 as `device_reuse=False` of NVFlare's device manager.
     """
@@ -131,16 +129,16 @@ def oort(
     clip: float = 0.95,
     preferred: float = 0.3,
 ) -> int:
-    """Devices whose windows are learned least well and that are quick, and now and then one that is new.
+    """Quick devices with badly learned windows, and sometimes a new one.
 
     U_i = n_i × mean loss, no larger than its quantile `clip`, scaled to 0 … 1 over those there; in round R
 
         score_i = (U_i + √(0.1 ln R / L_i)) × (T / t_i)^α, the last factor for t_i > T alone,
 
     L_i the round in which device i was given its newest job, t_i its newest duration, T the quantile
-    `preferred` of all durations known. With probability ε = max(least, exploration × decay^R) one that has
-    brought nothing yet is drawn by its windows; else one by its score among those above `cut_off` × the
-    best but as many as a round exploits, (1 − ε) × places.
+    `preferred` of all durations known. With probability ε = max(least, exploration × decay^R) a device
+    without results is drawn by its windows; else one by its score among those above `cut_off` × the best but
+    as many as a round exploits, (1 − ε) × places.
 
     Source: Lai et al. 2021 (OSDI), Algorithm 1, and its authors' code, of which scaling and the cut are.
     There U_i has
@@ -168,7 +166,7 @@ def oort(
 def _scores(
     known: np.ndarray, history: History, current: int, alpha: float, clip: float, preferred: float
 ) -> np.ndarray:
-    """Oort's scores of devices (n,) that have brought something, (n,) float64, in round `current`."""
+    """Oort's scores of devices (n,) with results, (n,) float64, in round `current`."""
     utility = history.windows[known] * np.maximum(history.losses[known], 0.0)
     ordered = np.sort(utility)
     utility = np.minimum(utility, ordered[min(int(len(ordered) * clip), len(ordered) - 1)])
@@ -190,7 +188,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _refuse_outside(**arguments: float) -> None:
-    """Raise ConfigError for an argument that is no number of 0 to 1."""
+    """Raise ConfigError for an argument other than a number from 0 to 1."""
     for name, value in arguments.items():
         if not _is_number(value) or not 0 <= value <= 1:
             raise ConfigError(

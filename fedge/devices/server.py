@@ -17,12 +17,12 @@ class DeviceServer:
     """A leaf over its devices, or the cloud over its leaves.
 
     Rules move models by differences, and so can move BatchNorm's running variances below zero, where averages
-    never lead. So a variance stays within the range of the model's own and of those that have arrived for the
-    new one; rules that average are not touched by that.
+    never lead. A variance therefore stays within the range of the model's own and the arrived ones for the
+    new model; averaging rules are not affected.
 
     Attributes:
         version: its model.
-        number: how many it has made; staleness is counted in these.
+        number: its number of versions; staleness is counted in these.
         memory: its state between arrivals.
         put_aside: keeps the vector of a version, (P,), in memory or in a file.
         range: (V,) smallest and largest variances among the arrivals since the last version; None of none.
@@ -42,10 +42,10 @@ class DeviceServer:
         Args:
             version: the model.
             rule: of `fedge.devices.rules`, or the user's. If it has a function `seconds_of`, (memory,
-                arguments) → virtual seconds, that is how long the server is busy with the next arrival.
+                arguments) → virtual seconds, gives the server's time for the next arrival.
             arguments: of the rule, by keyword.
             children: how many bring something.
-            facts: of the model, for rules that need more than vectors.
+            facts: of the model, for rules in need of more than vectors.
             private: adds noise to releases; None for no privacy.
         """
         self.version = version
@@ -59,7 +59,7 @@ class DeviceServer:
         self.put_aside: Callable[[np.ndarray], np.ndarray] = _in_memory
 
     def like(self, version: Version, children: int, number: int) -> "DeviceServer":
-        """A server with the same rule that begins with a model; its streams are those of a number."""
+        """A server with the same rule, started with a model; its streams are those of a number."""
         facts = self.memory.facts
         own = None if facts is None else replace(facts, server=facts.server + number)
         made = DeviceServer(version, *self._given, children, own)
@@ -103,7 +103,7 @@ class DeviceServer:
 
     @property
     def seconds_of_next(self) -> float:
-        """Virtual seconds that it will be busy with the next arrival."""
+        """Virtual seconds for the next arrival."""
         seconds_of = getattr(self._rule, "seconds_of", None)
         return 0.0 if seconds_of is None else float(seconds_of(self.memory, self._arguments))
 
@@ -113,7 +113,7 @@ class DeviceServer:
         self.range = np.minimum(low, variances), np.maximum(high, variances)
 
     def change(self, vector: np.ndarray, counters: Mapping[str, np.ndarray]) -> None:
-        """Go on with a model (P,) that is not counted as a version of its own."""
+        """Continue with a model (P,) not counted as a version."""
         vector = vector.astype(self.version.vector.dtype)
         vector.flags.writeable = False
         vector = self.put_aside(vector)
@@ -146,7 +146,7 @@ class DeviceServer:
 
 
 def _in_memory(vector: np.ndarray) -> np.ndarray:
-    """A vector (P,) where it is."""
+    """A vector (P,) in place."""
     return vector
 
 

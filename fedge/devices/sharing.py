@@ -1,11 +1,11 @@
-"""A link that transfers share fairly: as much for each as for any other, or as much as it can take.
+"""A link with fair sharing: equal rates for all, or each transfer's own limit.
 
     Σ min(cap_i, share) = the link, or every transfer goes as fast as its own cap where the link has room
 
 (max-min fairness, Bertsekas and Gallager 1992). Caps and shares are whole thousandths of a byte per second,
-the rest of a transfer whole 10⁻⁹ bytes, times microseconds: a share is rounded down, an end to the
-nearest microsecond, at least one ahead, and nothing else is rounded. So the numbers are the same everywhere,
-and after a checkpoint. A transfer that begins or ends changes the rates of all: O(n log n) for n under way.
+the rest of a transfer whole 10⁻⁹ bytes, times microseconds: a share is rounded down, an end to the nearest
+microsecond, at least one ahead, and nothing else is rounded. So the numbers are the same everywhere, and
+after a checkpoint. The start or end of a transfer changes the rates of all: O(n log n) for n under way.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class SharedLink:
         return len(self._keys)
 
     def join(self, key: int, model_bytes: int, most_bytes_s: float, now_us: int) -> None:
-        """Begin a transfer, of a key that is not under way, which takes at most so many bytes per second."""
+        """Begin a transfer, with a key not under way, of at most so many bytes per second."""
         self._advance(now_us)
         self._keys.append(key)
         self._caps = np.append(self._caps, min(rate_of(most_bytes_s), self.whole))
@@ -85,7 +85,7 @@ class SharedLink:
         self._share(now_us)
 
     def leave(self, key: int, now_us: int) -> None:
-        """End a transfer before its time, if it is under way."""
+        """End a transfer early, if under way."""
         if key in self._keys:
             self._advance(now_us)
             place = self._keys.index(key)
@@ -93,7 +93,7 @@ class SharedLink:
             self._share(now_us)
 
     def ended(self, now_us: int) -> list[int]:
-        """The keys of the transfers that end now, ascending; they are gone."""
+        """The keys of the transfers ending now, ascending; they are gone."""
         over = self._ends <= now_us
         found = sorted(key for key, is_over in zip(self._keys, over.tolist(), strict=True) if is_over)
         if found:

@@ -1,9 +1,8 @@
 """A procedure between two events ↔ a checkpoint: states by groups, and the rest as JSON.
 
-Kept are the heap of events, all jobs under way with the models that they started from, state of servers and
-their rules, idle devices, and the books. Not kept: random streams, which follow from seed and counts, and
-results of jobs under way, which are trained again. An array that several things hold, as a version that many
-jobs started from, is kept once.
+Kept are the heap of events, all jobs under way with their starting models, state of servers and their rules,
+idle devices, and the books. Not kept: random streams, which follow from seed and counts, and results of jobs
+under way, which are trained again. A shared array, such as the starting version of many jobs, is kept once.
 """
 
 from collections import deque
@@ -34,7 +33,7 @@ _FORM = 2  # of the checkpoint; 1, without the word, knew nobody's comings and g
 
 
 class _Kept:
-    """Arrays that are kept, each once, under a number."""
+    """Kept arrays, each once, under a number."""
 
     def __init__(self) -> None:
         self.vectors: dict[str, State] = {}
@@ -61,7 +60,7 @@ class _Kept:
 
 
 class _Found:
-    """Arrays of a checkpoint by their numbers, copied once each, so that shared arrays stay shared."""
+    """Arrays of a checkpoint by their numbers, copied once each, keeping shared arrays shared."""
 
     def __init__(
         self, groups: Mapping[str, Mapping[str, State]], layout: Layout,
@@ -141,7 +140,7 @@ def restore(
     """Let a new procedure of the same world go on where `snapshot` was made.
 
     Raises:
-        ConfigError: it was made by a version that kept other things.
+        ConfigError: written by a version with other content.
     """
     if facts.get("form") != _FORM:
         raise ConfigError(
@@ -186,7 +185,7 @@ def _servers(procedure: Procedure) -> list[DeviceServer]:
 
 
 def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
-    """Let the cloud have as many servers as it had groups."""
+    """Give the cloud one server per former group."""
     if procedure.groups is not None and facts.get("groups") is not None:
         procedure.groups.restore(facts["groups"])
     cloud = procedure.cloud

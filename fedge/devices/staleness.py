@@ -1,12 +1,12 @@
-"""How much an update counts that started from an old model: s(τ), τ the versions that were made since.
+"""Weight of an update from an old model: s(τ), τ the number of versions since.
 
     constant     1
     polynomial   (1 + τ)^(−a)                            Xie et al. 2019; a = ½ in FedBuff's experiments
     hinge        1 if τ ≤ b, else 1 / (1 + a (τ − b))    Xie et al. 2019
     cosine       ½ (1 + cos(π τ / (2 b))), 0 from τ = 2b on
 
-The last one is 1 − β(τ) of FedRevive (Askin et al. 2025), whose s_max is b: the rest of that method when
-nothing is distilled, and its own control.
+The last one is 1 − β(τ) of FedRevive (Askin et al. 2025), whose s_max is b: that method without distillation,
+its control.
 """
 
 import math

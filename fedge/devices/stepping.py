@@ -1,7 +1,7 @@
 """Server optimisers for the mean update of a buffer: add it, gather momentum, or step by Adam.
 
 The mean d of the weighted updates stands for a gradient with its sign turned round (Reddi et al. 2021), m and
-v are the server's state. Entries that nobody trains, as BatchNorm's statistics, get d itself.
+v are the server's state. Untrained entries, such as BatchNorm's statistics, get d itself.
 
     momentum   m ← β m + d;  w ← w + η m                                       (Hsu et al. 2019, FedAvgM)
     adam       m ← β m + (1 − β) d;  v ← β₂ v + (1 − β₂) d²;  w ← w + η m / (√v + ε)
@@ -22,7 +22,7 @@ _KNOWN = (PLAIN, MOMENTUM, ADAM)
 
 
 def refuse_optimizer(optimizer: str, beta: float, beta2: float, epsilon: float) -> None:
-    """Raise ConfigError for an optimiser that there is not, or numbers with which none can be."""
+    """Raise ConfigError for an unknown optimiser, or impossible numbers."""
     if optimizer not in _KNOWN:
         hint = nearest(optimizer, _KNOWN) if isinstance(optimizer, str) else ""
         raise ConfigError(
@@ -82,7 +82,7 @@ def stepped(
 
 
 def _untrained(memory: "Memory", count: int) -> np.ndarray:
-    """Mask of the entries that nobody trains, (P,) bool; all False without facts of the model."""
+    """Mask of the untrained entries, (P,) bool; all False without facts of the model."""
     facts = memory.facts
     if facts is None:
         return np.zeros(count, bool)

@@ -1,8 +1,7 @@
 """A run on the virtual clock without training: devices at work, arrivals and their staleness.
 
-Rules are called as ever, with models of one number that nobody changes, so training costs
-no time here; bytes are those of the real model. Facts of a model's quality (losses for Oort's
-selection, groups that are found) see clients that are all alike.
+Rules are called as usual, with constant models of one number, so training costs no time here; bytes are those
+of the real model. Facts of a model's quality (losses for Oort's selection, found groups) see equal clients.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +48,7 @@ class Crowd:
     Attributes:
         devices: how many.
         windows: training windows of each.
-        model_bytes: of the model that is sent.
+        model_bytes: of the sent model.
     """
 
     devices: int
@@ -59,18 +58,18 @@ class Crowd:
 
 @dataclass(frozen=True, eq=False)
 class _Weightless(Version):
-    """A model of one number that counts as many bytes."""
+    """A model of one number, counted as many bytes."""
 
     claimed: int = 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the model that is meant."""
+        """Bytes of the represented model."""
         return self.claimed
 
 
 class _Unmoved:
-    """Gives every job's result at once: the model that it started from."""
+    """Gives every job's result at once: its starting model."""
 
     def __init__(self, model_bytes: int) -> None:
         """Send results of this many bytes."""
@@ -110,7 +109,7 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
         on_row: is given every evaluation.
 
     Raises:
-        ConfigError: leaves have fewer devices than are to be at work, or a rule that needs real models.
+        ConfigError: leaves have fewer devices than places, or a rule in need of real models.
     """
     train = replace(config.train, local_steps=local_steps(config.train, [crowd.windows]))
     config = replace(config, train=train)
@@ -177,6 +176,6 @@ def _cloud(config: Config, start: Version, sizes: list[int], groups: ClockGroups
 
 
 def _start(model_bytes: int) -> Version:
-    """A model of one number that counts as so many bytes."""
+    """A model of one number, counted as so many bytes."""
     bare = version_of({"w": np.zeros(1, np.float32)})
     return _Weightless(bare.layout, bare.vector, bare.counters, model_bytes)

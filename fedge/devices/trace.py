@@ -3,9 +3,9 @@
     seconds_per_window,seconds_per_job,down_bytes_s,up_bytes_s,down_s,up_s
     0.02,0,1000000,500000,0.05,0.05
 
-Columns that are left out are 0 seconds, or transfers that take no time; one of the first two must be there.
-A column `device` may stand there, too, for readers of the file; nothing goes by it. With fewer rows than
-devices they are used again in turn, after a shuffle. `fedge.data.table_files` describes the files.
+Missing columns are 0 seconds, or transfers without duration; one of the first two must be there. A column
+`device` may stand there, too, for readers of the file; no effect. With fewer rows than devices they are used
+again in turn, after a shuffle. `fedge.data.table_files` describes the files.
 """
 
 import math
@@ -61,11 +61,11 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
 
     Args:
         given: path of the file.
-        defaults: column → value where it is absent; infinity for one whose numbers are above 0.
+        defaults: column → default value; infinity for columns of numbers above 0.
         needed: columns of which one must be there.
 
     Raises:
-        ConfigError: it cannot be read, has other columns, or a cell is no number.
+        ConfigError: the file is unreadable, has other columns, or a cell is not a number.
     """
     if not isinstance(given, str) or not given:
         raise ConfigError(
@@ -86,7 +86,7 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
 def _refuse_other_columns(
     header: Sequence[str], path: Path, known: Sequence[str], needed: Sequence[str]
 ) -> None:
-    """Raise ConfigError for a column that there is not, or without one that says how long a job takes."""
+    """Raise ConfigError for an unknown column, or without a column of job durations."""
     for name in header:
         if ";" in name or "\t" in name:
             raise ConfigError(

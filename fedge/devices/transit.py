@@ -1,13 +1,13 @@
-"""Jobs whose transfers share the links of their leaves: when each ends is known no sooner than it does.
+"""Jobs with transfers on the shared links of their leaves: the end of each is unknown in advance.
 
-A job's model comes over the leaf's link, is trained, and goes back over it:
+A job's model comes over the leaf's link, is trained, and returns over the same link:
 
     SEND   a device begins to receive, `down_s` after it was given work, or to send, `up_s` after training
     SENT   transfers end; received models are trained, sent ones arrive
     ARRIVE a sent model is back, or the job is lost: the device drops out or goes, or its time is over
 
-A device that drops out does so after a share of the time that its job would take if nobody else were sending.
-A job is handed to the workers when its model has come; one that is lost after that was trained in vain.
+A device drops out after a share of its job's time without other senders. A job is handed to the workers when
+its model has come; a later loss means training in vain.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ class Route:
     Attributes:
         down_us, train_us, up_us: before its model comes, of training, before its result goes.
         back_us: of sending the result if nobody else were sending.
-        cut_us: virtual time at which it is lost unless it is back; None: it never is.
+        cut_us: virtual time of its loss unless returned; None: never.
         lost_as: its outcome then.
-        leg: where it is.
+        leg: its position.
     """
 
     down_us: int
@@ -52,13 +52,13 @@ class Route:
 
 @dataclass
 class OpenRound:
-    """A round that ends when it has come to something.
+    """A round with its end on enough results.
 
     Attributes:
-        number: of its last job, which tells it from other rounds.
-        goal: results that it waits for.
-        at_work: jobs that have not ended.
-        back: results that are there.
+        number: of its last job, an identifier among rounds.
+        goal: awaited results.
+        at_work: unfinished jobs.
+        back: present results.
         is_ending: its end is noted.
     """
 
@@ -104,7 +104,7 @@ def end_transfers(procedure: "Procedure", event: Event) -> None:
 
 
 def _sent(procedure: "Procedure", number: int) -> bool:
-    """Let a device train its received model, or its sent one arrive; whether it is to train now."""
+    """Let a device train its received model, or its sent one arrive; whether to train now."""
     job, route, now_us = procedure.jobs[number], procedure.routes[number], procedure.clock.now_us
     if route.leg == SENDING:
         route.leg = BACK
@@ -121,7 +121,7 @@ def _sent(procedure: "Procedure", number: int) -> bool:
 
 
 def ended(procedure: "Procedure", number: int, lost_as: Fate | None = None) -> Job | None:
-    """Take out a job that is over: back, or lost, as it was to be or as is said; None: it has been."""
+    """Remove a finished job: returned, or lost, as planned or as given; None: already."""
     job = procedure.jobs.pop(number, None)
     if job is None:
         return None
@@ -138,14 +138,14 @@ def ended(procedure: "Procedure", number: int, lost_as: Fate | None = None) -> J
 
 
 def begin_round(procedure: "Procedure", leaf: int, jobs: Sequence[Job], goal: int, deadline_us: int) -> None:
-    """Note a round of jobs that have begun, which waits for `goal` results until a time; 0: for as long."""
+    """Record a round of started jobs, waiting for `goal` results until a time; 0: for as long."""
     procedure.rounds[leaf] = OpenRound(jobs[-1].number, goal, len(jobs))
     if deadline_us:
         procedure.clock.at(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
 
 
 def counted(procedure: "Procedure", job: Job) -> Job:
-    """A job of a round that has ended; it is late where the round has all that it waits for."""
+    """An ended job of a round; late if the round is complete."""
     found, has_deadline = procedure.rounds[job.server], procedure.world.config.asynchrony.deadline_s > 0
     assert found is not None, "a job belongs to a round"
     found.at_work -= 1
@@ -160,7 +160,7 @@ def counted(procedure: "Procedure", job: Job) -> Job:
 
 
 def stopped(procedure: "Procedure", event: Event) -> list[Job] | None:
-    """End a round: those still at work are told to stop, in the order of ids; None: it had ended before."""
+    """End a round: those still at work are told to stop, in the order of ids; None: ended before."""
     found = procedure.rounds[event.subject]
     if found is None or found.number != event.number:
         return None

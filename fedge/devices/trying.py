@@ -24,7 +24,7 @@ _ARRIVALS = 64  # until one makes a model, as the last of a buffer does
 
 
 def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
-    """Raise ConfigError for a rule that cannot take arrivals, up to its first model, with these arguments."""
+    """Raise ConfigError for a rule failing on arrivals, up to its first model, with these arguments."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
     model.flags.writeable = False  # as in a run, where devices at work have started from it
     arrivals: list[Arrival | None] = [Arrival(0, 0, model, model), None]
@@ -48,9 +48,9 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
 
 
 def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
-    """Raise ConfigError for partial work of devices whose server's rule does not take it.
+    """Raise ConfigError for partial work with a server's rule without support.
 
-    A rule of the user's takes it if it has an attribute `takes_partial_work` that is true.
+    A user's rule supports partial work with a true attribute `takes_partial_work`.
     """
     if not devices.partial_work:
         return
@@ -67,14 +67,14 @@ def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
 
 
 def try_preset(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a preset that makes no devices with these arguments."""
+    """Raise ConfigError for a preset without devices for these arguments."""
     owner, rng = np.zeros(_DEVICES, np.int64), np.random.default_rng(0)
     made = _tried(DEVICES, name, lambda: DEVICES.load(name)(owner, rng, **arguments))
     check_fleet(made, _DEVICES, f"{DEVICES.option} {name}")
 
 
 def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an availability that does not say whether a device is there."""
+    """Raise ConfigError for an availability without valid answers."""
     found = _tried(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments)(1, 0))
     if not (isinstance(found, tuple) and len(found) == 2 and type(found[1]) is int and found[1] > 0):
         raise ConfigError(
@@ -84,7 +84,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a selection that picks an absent device, or cannot be called."""
+    """Raise ConfigError for a selection of an absent device, or an uncallable one."""
     there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
     turn = DeviceTurn(0, PickDraws(0, 0), _DEVICES)
     found = _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
@@ -96,7 +96,7 @@ def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a duration that says no seconds of training, or cannot be called."""
+    """Raise ConfigError for a duration without seconds of training, or an uncallable one."""
     duration = duration_of(name, arguments)
     if duration is not None:
         history = History.of(np.ones(_DEVICES, np.int64))

@@ -1,7 +1,7 @@
 """Models as flat vectors, with which servers on the virtual clock compute.
 
-The entries that are floating point lie one behind another in one array (P,); those that are not (step
-counters) ride beside it, as they do in all averages (`fedge.states.averaging`).
+The floating-point entries are concatenated in one array (P,); other entries (step counters) are kept beside
+it, as in all averages (`fedge.states.averaging`).
 """
 
 from collections.abc import Collection, Mapping
@@ -20,15 +20,15 @@ class Layout:
 
     Attributes:
         dtype: of vectors.
-        variances: (V,) int64, places in a vector of numbers that cannot be negative (BatchNorm's).
+        variances: (V,) int64, places of non-negative numbers in a vector (BatchNorm's).
     """
 
     def __init__(self, state: State, variances: Collection[str] = ()) -> None:
-        """Lay out states that have the entries, shapes and dtypes of this one.
+        """Lay out states with the entries, shapes and dtypes of this one.
 
         Args:
             state: any of them.
-            variances: names of entries that cannot be negative.
+            variances: names of non-negative entries.
         """
         self._names = tuple(state)
         self._floating = {n: a.shape for n, a in state.items() if np.issubdtype(a.dtype, np.floating)}
@@ -65,12 +65,12 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """A model that a server has made, held once for all that start from it.
+    """A server's model, held once for all jobs starting from it.
 
     Attributes:
         layout: of the model.
         vector: (P,), read-only.
-        counters: its entries that are not floating point.
+        counters: its entries of other types than floating point.
     """
 
     layout: Layout = field(repr=False)
@@ -84,7 +84,7 @@ class Version:
 
     @cached_property
     def record(self) -> ArrayRecord:
-        """The model as all messages carry it."""
+        """The model as in messages."""
         return to_record(self.state)
 
     @property
@@ -94,6 +94,6 @@ class Version:
 
 
 def version_of(state: State, variances: Collection[str] = ()) -> Version:
-    """A state as a version; `variances` are the names of entries that cannot be negative."""
+    """A state as a version; `variances` are the names of non-negative entries."""
     layout = Layout(state, variances)
     return Version(layout, layout.vector(state), layout.counters(state))

@@ -24,8 +24,8 @@ class JobRow:
     """One job of a traced device; a row of devices/jobs.csv.
 
     Attributes:
-        job: as it was begun.
-        outcome: "updates", or why it was lost.
+        job: as started.
+        outcome: "updates", or the reason of the loss.
         staleness: of the arrival; None without any.
     """
 
@@ -40,7 +40,7 @@ class Listeners:
 
     Attributes:
         on_evaluation: the rows of an evaluation; answers whether the run is to end there.
-        on_job: a job of a traced device that has ended.
+        on_job: an ended job of a traced device.
     """
 
     on_evaluation: Callable[[RoundResult, VersionRow, dict[str, float]], bool]
@@ -59,13 +59,13 @@ class World:
         presence: when devices are there.
         ahead: lets devices train.
         evaluating: lets clients evaluate.
-        traced: devices whose jobs are listed.
+        traced: devices with listed jobs.
         clock: real time, charged throughout.
         hooks: receive events.
         selection: picks devices for work.
         selection_arguments: of it, by keyword.
         duration: of the user's, how long jobs train; None: as the fleet says.
-        give_back: tells the system that nobody looks at models in files just now.
+        give_back: tells the system that models in files are unused for now.
         probing: lets devices make updates of the run's first model; None where nobody trains.
     """
 

@@ -1,9 +1,9 @@
-"""One edge server: how it asks its clients, checks their replies, counts and combines them.
+"""One edge server: requests to its clients, checks of replies, counting and combination.
 
-`leaf` is the server, `grid` the clients that it sees, `models` those that it trains and serves, `aggregation`
-the part that children bring to a server, `rules` are Flower's strategies for it, `private_mean` the one with
-differential privacy, `checks` and `counting` say which replies count, `quorum` how many it needs, `drift` how
-far it has moved since the last cloud step.
+`leaf` is the server, `grid` its clients, `models` its trained and served models, `aggregation` the children's
+contributions to a server, `rules` are Flower's strategies for it, `private_mean` the one with differential
+privacy, `checks` and `counting` decide on replies, `quorum` on their required number, `drift` is its movement
+since the last cloud step.
 
 Imports only from below: `client`, `clustering`, `methods` and rooms below them.
 """

@@ -1,7 +1,7 @@
 """Aggregation of children, one notion for all tiers: a leaf over clients, a region over servers, the cloud.
 
-A server asks its children, combines the contributions that count, and tells the children
-the correction to go on with:
+A server asks its children, combines the accepted contributions, and sends the children the correction for the
+next round:
 
     question               a leaf, over its clients                   above it, over servers
     children asked         a sample (`fedge.rounds.training`)         all, when a round of the server ends
@@ -10,8 +10,8 @@ the correction to go on with:
                                                                       (`fedge.cloud.step`), of all in a region
     correction             c_j − c_i (`fedge.training.scaffold`)      u_j (`fedge.cloud.control`)
 
-Contributions have one form, so a server's result is its contribution to the server above it. It
-names the version of the model that it started from: here all of a round started from the present one.
+Contributions have one form, so a server's result is its contribution to the server above it. A contribution
+names the version of its starting model: here all of a round started from the present one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,11 +28,11 @@ class Contribution:
 
     Attributes:
         child: partition id of a client, or index of a leaf.
-        state: the model that it made.
+        state: the new model.
         weight: its training windows.
-        version: of the model that it started from: the round of the server above it.
-        parts: states averaged in a region's state. A mean further up is taken over them and rounded once, so
-            a region that makes one round in one of the cloud changes no bit of the cloud's mean.
+        version: of the starting model: the round of the server above it.
+        parts: states averaged in a region's state. A mean further up is computed over them and rounded once,
+            so a region with one round per cloud round changes no bit of the cloud's mean.
     """
 
     child: int

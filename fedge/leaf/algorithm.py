@@ -1,4 +1,4 @@
-"""The leaf's side of a client's algorithm: its leaf part with its memory, and the memories that count."""
+"""The leaf's side of a client's algorithm: its leaf part with its memory, and the valid client memories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LeafAlgorithm:
         form: of clients' messages.
         folder: where clients of this run keep their memories; empty where they keep none.
         memory: of the leaf part, packed.
-        kept: client → the version of its memory that counts, of those that have one.
+        kept: client → the valid version of its memory, for clients with one.
         carries: whether messages carry memories to and from `folder`, which clients do not see.
     """
 
@@ -47,14 +47,14 @@ class LeafAlgorithm:
         elsewhere: MemoriesElsewhere | MemoriesBehind | None = None,
         carries: bool = False,
     ) -> None:
-        """Begin with the memory that the leaf part begins with.
+        """Start with the leaf part's initial memory.
 
         Args:
             part: of the method.
             form: of clients' messages.
             folder: of clients' memories.
             model: of the run's kind.
-            parameters: names of the entries that train.
+            parameters: names of the trainable entries.
             elsewhere: where clients keep memories on machines of their own.
             carries: whether messages carry memories, as clients do not see the folder.
         """
@@ -108,8 +108,8 @@ class LeafAlgorithm:
         Args:
             model: with which the round began.
             made: by the leaf's strategy.
-            replies: client → reply, of those that count, in order.
-            clients: that train under the leaf.
+            replies: client → accepted reply, in order.
+            clients: training clients of the leaf.
             lr: step size of the round.
 
         Raises:
@@ -142,7 +142,7 @@ class LeafAlgorithm:
         }
 
     def note_kept(self, replies: Mapping[int, TrainReply]) -> None:
-        """Take in which versions of memories count from now on; those that replies carry go into files."""
+        """Take in which versions of memories count from now on; those carried by replies go into files."""
         for client, reply in replies.items():
             if reply.memory is not None:
                 folder = Path(self.folder)
@@ -154,15 +154,15 @@ class LeafAlgorithm:
         return {ALGORITHM: self.memory} if self.memory else {}
 
     def needed(self, clients: Iterable[int]) -> dict[str, list[int]]:
-        """Client → leaf rounds of versions that checkpoints need, where memories lie elsewhere; as JSON."""
+        """Client → leaf rounds of versions needed by checkpoints, for memories elsewhere; as JSON."""
         if self._elsewhere is None:
             return {}
         return {str(client): self._elsewhere.needed(client) for client in clients}
 
     def forget(self, clients: Iterable[int], needed: Mapping[str, Sequence[int]]) -> None:
-        """Remove clients' versions in this leaf's folder that neither count nor are needed.
+        """Remove clients' versions in this leaf's folder that are neither valid nor needed.
 
-        Clients that keep them on machines of their own are told with the next messages.
+        Clients with memories on their own machines are told with the next messages.
         """
         if isinstance(self._elsewhere, MemoriesBehind):
             self._elsewhere.take(needed)

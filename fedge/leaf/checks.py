@@ -1,4 +1,4 @@
-"""Checks of a leaf's replies against each other: those that are fit to be averaged.
+"""Checks of a leaf's replies against each other: those fit for averaging.
 
 `fedge.exchange.schema` has checked each reply by itself. The size of an update is compared with the
 median of the leaf's recent ones, which a minority of clients cannot move (clipping to a running median:
@@ -18,10 +18,10 @@ _HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
 
 
 def first_not_finite(state: State) -> str | None:
-    """The name of an entry that holds an infinity or a NaN, or None.
+    """The name of an entry with an infinity or a NaN, or None.
 
-    The sum of squares is finite only if all numbers are, and BLAS has it at the speed of memory; only where
-    it is not (1e30 squared is too much for float32) each number is looked at.
+    The sum of squares is finite only if all numbers are, and BLAS computes the sum at the speed of memory;
+    only otherwise (1e30 squared is too much for float32) each number is examined.
     """
     for batch in batches(state):
         for name, at in batch.items():
@@ -39,8 +39,8 @@ def first_not_finite(state: State) -> str | None:
 def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
     """The weighted mean of the models whose values are all finite, and the children with others.
 
-    A sum is finite only if its terms are, so it is enough to look at the mean; only where that is not finite,
-    each model is looked through. So the check costs one part in K.
+    A sum is finite only if its terms are, so the mean suffices; only if the mean is not finite, each model is
+    examined. So the check costs one part in K.
 
     Args:
         brought: by children; names, shapes and dtypes of their models agree, weights are positive.
@@ -70,7 +70,7 @@ class NormHistory:
     """The norms of a leaf's recent updates, and which new ones are too far above their median.
 
     Attributes:
-        norms: of the updates that counted, oldest first; those of the last 10 leaf rounds.
+        norms: of the accepted updates, oldest first; those of the last 10 leaf rounds.
     """
 
     def __init__(self, num_clients: int) -> None:
@@ -78,10 +78,10 @@ class NormHistory:
         self.norms: deque[float] = deque(maxlen=_HISTORY_ROUNDS * num_clients)
 
     def too_large(self, norms: Mapping[int, float], factor: float) -> dict[int, ReplyRejected]:
-        """The clients whose update is above `factor` × median, and take in those of the others.
+        """The clients with an update above `factor` × median; the others' are recorded.
 
-        The median is over this round's updates and the recent ones, so it does not depend on the order of
-        the replies, and the first round has one too.
+        The median is over this round's updates and the recent ones, independent of the order of the replies,
+        and the first round has one too.
 
         Args:
             norms: client → norm of its update.

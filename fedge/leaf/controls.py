@@ -1,11 +1,11 @@
 """SCAFFOLD's control variates c_i of clients, which their leaf keeps: clients keep nothing between messages.
 
-A client cannot know whether its reply counted: it may be refused, come too late, or never arrive. If it moved
-on to c_i⁺ all the same, the leaf's c would no longer be the mean of the c_i (contract C6). A leaf knows, and
-has all that Δc_i is made of (`fedge.training.scaffold.control_delta`): the model that it sent, the one that
-came back, K. So c_i⁺ = c_i + Δc_i is worked out here, and a client is sent c − c_i in place of c, which is as
-large. It may be another process on another machine each time, checkpoints hold all controls, and nothing but
-8 bytes × parameters × clients of the server's memory (or of its state files) is paid for it.
+A client cannot know whether its reply counted: the reply may be refused, come too late, or never arrive. If
+the client moved on to c_i⁺ regardless, the leaf's c would no longer be the mean of the c_i (contract C6). A
+leaf knows, and has all inputs of Δc_i (`fedge.training.scaffold.control_delta`): the sent model, the returned
+one, K. So c_i⁺ = c_i + Δc_i is worked out here, and a client is sent c − c_i in place of c, which is as
+large. Each time, the client may be another process on another machine, checkpoints hold all controls, at the
+cost of only 8 bytes × parameters × clients of the server's memory (or of its state files).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,12 +36,12 @@ def tell_controls(
     own_of: Mapping[int, State],
     shares: Callable[[int], bool],
 ) -> None:
-    """Let train messages that tell c tell c − c_i, each client its own; both as tickets where both are files.
+    """Let train messages with c carry c − c_i, each client's own; both as tickets where both are files.
 
     Args:
         messages: with c in the record `CONTROL`, as arrays or as a ticket; they may share their content.
-        told: c, as it was put there.
-        own_of: node id → c_i of those whose c_i is not zero.
+        told: c, as stored.
+        own_of: node id → c_i, for clients with c_i other than zero.
         shares: whether a node sees the server's state files.
     """
     for message in messages:
@@ -57,7 +57,7 @@ def tell_controls(
 
 
 def difference(told: State, own: State) -> ArrayRecord:
-    """c − c_i as a record that is worked out where it is read, so that many wait in little memory."""
+    """c − c_i as a record computed on reading, so that many wait in little memory."""
     return fill(
         ArrayRecord(),
         {name: DueArray(array, partial(_entry, told, own, name)) for name, array in told.items()},
@@ -72,14 +72,14 @@ def _entry(told: State, own: State, name: str) -> np.ndarray:
 def moved_control(
     own: State | None, told: State, start: State, reply: TrainReply, settings: LocalTraining
 ) -> DueState:
-    """c_i⁺ = c_i + Δc_i, each entry worked out when it is looked at.
+    """c_i⁺ = c_i + Δc_i, each entry computed on access.
 
     Args:
         own: c_i; None for zero.
         told: c, as the client was told.
-        start: the model that it was sent.
+        start: the sent model.
         reply: its answer.
-        settings: under which it trained.
+        settings: for its training.
     """
     return DueState(kinds_of(told), partial(_moved_entry, own, told, start, reply, settings))
 

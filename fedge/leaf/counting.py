@@ -1,4 +1,4 @@
-"""Training replies that count at a leaf, and their mean: the checks of `fedge.leaf.checks`, put together."""
+"""Accepted training replies of a leaf, and their mean: the checks of `fedge.leaf.checks`, put together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,11 +21,11 @@ from fedge.tasks.chosen import task_of
 
 @dataclass(frozen=True)
 class Checked:
-    """A train reply that may count.
+    """A candidate train reply.
 
     Attributes:
         reply: the client's.
-        norm: L2 norm of its update; None where nobody needs it.
+        norm: L2 norm of its update; None if not needed.
     """
 
     reply: TrainReply
@@ -37,7 +37,7 @@ class Counted:
     """Totals of the replies of one leaf's clients in a leaf round.
 
     Attributes:
-        replies: client → reply, of those that count.
+        replies: client → accepted reply.
         mean: of their states, weighted by samples; None when none counts.
         refused: client → why its reply does not count.
     """
@@ -72,7 +72,7 @@ def checked_reply(
     local_steps: int = 0,
     most_windows: int = 0,
 ) -> Checked | ReplyRejected:
-    """A client's answer to a train message, looked through by itself, or why it does not count.
+    """A client's answer to a train message, checked by itself, or the reason for refusal.
 
     Args:
         message: the answer.
@@ -82,8 +82,8 @@ def checked_reply(
         folder: where clients may put their models as files; None: nowhere.
         model: that was sent; the leaf's, unless said otherwise.
         keeps: whether the client was to keep its algorithm's memory.
-        local_steps: that it was to take in place of epochs; 0 for epochs.
-        most_windows: on which it was to train; 0 for all that it has.
+        local_steps: prescribed in place of epochs; 0 for epochs.
+        most_windows: prescribed for training; 0 for all.
     """
     model, algorithm = leaf.model if model is None else model, leaf.algorithm
     task = TrainTask(
@@ -114,7 +114,7 @@ def checked_reply(
 
 
 def count_replies(leaf: Leaf, checked: Mapping[int, Checked], max_norm_factor: float) -> Counted:
-    """Compare the replies of a leaf's clients with each other, and average those that count.
+    """Compare the replies of a leaf's clients, and average the accepted ones.
 
     The leaf takes in the norms of their updates.
 

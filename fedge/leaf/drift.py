@@ -17,12 +17,12 @@ class Drift:
     """Movement of a leaf or a region since the last round of the server above it.
 
     Attributes:
-        start: the model with which it began; no copy.
-        length: Γ_j so far, as `fedge.training.scaffold.drift_length` counts, of a region the mean of those of
-            the servers below it, weighted as their models; 0 as long as no leaf round counted.
-        group: of servers that began together; equal numbers stand together, −1 stands alone.
+        start: the starting model; no copy.
+        length: Γ_j so far, as `fedge.training.scaffold.drift_length` counts, for a region the mean of the
+            lengths of the servers below, weighted as their models; 0 before the first counted leaf round.
+        group: of servers with a common start; equal numbers stand together, −1 stands alone.
         correction: u_j, in force during the drift; None for zero.
-        end: the model with which it arrived at the cloud step; None before.
+        end: the model at the cloud step; None before.
     """
 
     start: State
@@ -32,7 +32,7 @@ class Drift:
     end: State | None = None
 
     def states(self) -> dict[str, State]:
-        """States that outlive a process: a start is the present model until there is some length."""
+        """States beyond the life of a process: a start is the present model until there is some length."""
         correction = {} if self.correction is None else {"correction": self.correction}
         return correction | ({"start": self.start} if self.length > 0 else {})
 
@@ -42,7 +42,7 @@ class Drift:
 
     @classmethod
     def restored(cls, states: Mapping[str, State], facts: Any, model: State) -> "Drift":
-        """Drift that `states` and `facts` gave, of a server that stands at `model`."""
+        """Drift from `states` and `facts`, for a server at `model`."""
         length, group = facts
         return cls(states.get("start", model), float(length), int(group), states.get("correction"))
 

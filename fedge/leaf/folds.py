@@ -1,9 +1,9 @@
 """Models from the other clients of a leaf: means of replies without one client each, or forks.
 
-A leaf that stands alone has no other leaf whose model would be one of strangers; its own clients are each
-other's strangers. For one round it is enough to average replies without some, in `MOST_FOLDS` sets where
-there are more clients. Models of several rounds take forks that they alone train: `MOST_LINES` at
-most, as each is trained by nearly all clients.
+A lone leaf has no other leaf with a model from other people; its own clients are each other's strangers. For
+one round, averaging replies without some suffices, in `MOST_FOLDS` sets where there are more clients. Models
+of several rounds need forks trained by these clients alone: `MOST_LINES` at most, as each is trained by
+nearly all clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ def lines_of(clients: int) -> int:
 
 
 def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
-    """The clients that one of `lines` forks is made without.
+    """The clients excluded from one of `lines` forks.
 
     >>> [left_out([2, 5, 7, 8, 9], line, 4) for line in range(4)]
     [(2, 9), (5,), (7,), (8,)]
@@ -34,7 +34,7 @@ def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
 
 
 def by_client(clients: Sequence[int], made: Sequence[State]) -> dict[int, State]:
-    """Client → the fork that was made without it."""
+    """Client → the fork made without the client."""
     return {client: state for line, state in enumerate(made) for client in left_out(clients, line, len(made))}
 
 

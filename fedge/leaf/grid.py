@@ -7,7 +7,7 @@ from flwr.serverapp import Grid
 
 
 class LeafGrid(Grid):
-    """The Grid as one leaf sees it: only the given nodes exist."""
+    """One leaf's view of the Grid: only the given nodes exist."""
 
     def __init__(self, grid: Grid, node_ids: Sequence[int]) -> None:
         """Show `node_ids` of `grid`."""

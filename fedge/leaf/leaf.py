@@ -65,20 +65,20 @@ class Leaf:
         index: 0, 1, …
         path: from the root of the tree down; of leaves under one cloud their index.
         is_apart: False: there are no servers below.
-        clients: partition ids of those that train, ascending.
-        unseen_clients: partition ids of those that only evaluate the models that the leaf would give them.
+        clients: partition ids of the training clients, ascending.
+        unseen_clients: partition ids of clients that only evaluate the models offered by the leaf.
         train_samples: partition id → training windows.
-        models: those that it trains and serves.
+        models: the trained and served models.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
         drift: its own since the last cloud step, or None unless SCAFFOLD is on two levels.
         client_controls: partition id → SCAFFOLD's c_i (float64, trainable entries only) as of the client's
-            last leaf round that counted; of others it is zero.
-        norms: of the recent updates that counted.
-        variances: entries of its model that cannot be negative.
-        algorithm: state of its clients' algorithm; None where that needs nothing of a leaf.
+            last accepted leaf round; zero for others.
+        norms: of the recent accepted updates.
+        variances: non-negative entries of its model.
+        algorithm: state of its clients' algorithm; None if nothing is needed of a leaf.
         turns: of its clients in training; None where nothing goes by them.
         parameter_names: trainable entries of the model.
-        sending: its compressed way up; None where its model travels as it is.
+        sending: its compressed way up; None for uncompressed models.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Leaf:
 
         Args:
             index: 0, 1, …
-            train_samples: partition id → training windows of the clients that train: their averaging weights.
+            train_samples: partition id → training windows of the training clients: their averaging weights.
             model: of all leaves, or of its group.
             parameter_names: trainable entries of the model.
             strategy: combines replies.
             scaffold_levels: 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
-            unseen_clients: partition ids of those that do not train.
-            variances: entries of the model that cannot be negative.
+            unseen_clients: partition ids of clients without training.
+            variances: non-negative entries of the model.
             algorithm: the leaf's side of its clients' algorithm.
         """
         self.index = index
@@ -128,15 +128,15 @@ class Leaf:
         self._is_fork = False
 
     def fork(self, model: State, scaffold: bool, without: Collection[int] = ()) -> "Leaf":
-        """A leaf that trains `model` with the same clients and of which nothing comes back.
+        """A leaf training `model` with the same clients, without effect on this one.
 
-        It has a copy of its strategy's state (moments of a server optimiser, a clipping norm), and its
+        The fork has a copy of its strategy's state (moments of a server optimiser, a clipping norm), and its
         clients get the same controls as the leaf's, with two levels c_j + u_j, or nothing without `scaffold`.
 
         Args:
-            model: that it trains.
+            model: to train.
             scaffold: whether its clients are told a control variate, if the leaf's are.
-            without: clients of the leaf that do not train it.
+            without: clients of the leaf excluded from its training.
         """
         samples = {c: n for c, n in self.train_samples.items() if c not in without}
         fork = Leaf(
@@ -152,7 +152,7 @@ class Leaf:
 
     @property
     def number(self) -> int:
-        """Number among the children of the server above it."""
+        """Number among the children of the server above."""
         return self.path[-1]
 
     @property
@@ -162,14 +162,14 @@ class Leaf:
 
     @property
     def weight(self) -> int:
-        """Training windows of all clients that train: the leaf's weight at the cloud."""
+        """Training windows of all training clients: the leaf's weight at the cloud."""
         return sum(self.train_samples.values())
 
     def contribution(self, version: int) -> Contribution:
         """The leaf's contribution to the cloud, once a round of the cloud: a compressed way up goes on.
 
         Args:
-            version: the global round whose model it started from.
+            version: the global round of its starting model.
         """
         state = self.model if self.sending is None else self.sending.send(self.model)
         return Contribution(self.number, state, self.weight, version)
@@ -180,7 +180,8 @@ class Leaf:
         return ()
 
     def be_corrected(self, above: State | None) -> None:
-        """Take in the sum of the corrections of servers above; `keep_states` adds it to their control."""
+        """Take in the sum of the corrections of servers above; `keep_states` adds the correction to their
+        control."""
         self._above = above
 
     @property
@@ -229,14 +230,14 @@ class Leaf:
         seed: int,
         keep: Callable[[State], State] = lambda state: state,
     ) -> dict[int, ReplyRejected]:
-        """Move to the model that the strategy makes of the replies, unless there is none that is finite.
+        """Move to the strategy's model of the replies, if there is a finite one.
 
         A fork leaves control variates alone.
 
         Returns:
-            The clients whose replies cannot be combined, each already by itself; then nothing has changed,
-            and it may be tried without them. Empty where the leaf has moved, or keeps its model for a reason
-            that lies with no single reply.
+            The clients with replies that cannot be combined, each even alone; then nothing has changed, and a
+                second try without them is possible. Empty if the leaf has moved, or keeps its model for a
+                reason other than a single reply.
 
         Args:
             round_context: of the leaf round.
@@ -267,7 +268,7 @@ class Leaf:
     def _move_client_controls(
         self, replies: Mapping[int, TrainReply], settings: LocalTraining, keep: Callable[[State], State]
     ) -> None:
-        """Give every client whose reply counts its c_i⁺, one by one: each is as large as two models."""
+        """Give every client with an accepted reply its c_i⁺, one by one: each is as large as two models."""
         assert self._told is not None
         for client, reply in replies.items():
             own = self.client_controls.get(client)
@@ -285,7 +286,7 @@ class Leaf:
         """Next state of the leaf; the arguments as of `aggregate_train` and `combine`.
 
         Raises:
-            FloatingPointError: it is not finite.
+            FloatingPointError: c_i⁺ is not finite.
             Exception: of the strategy.
         """
         control = self.control
@@ -333,7 +334,7 @@ class Leaf:
             self._told = keep(self._told)
 
     def states(self) -> dict[str, State]:
-        """The states that the leaf keeps from round to round: models, controls, its strategy's."""
+        """The leaf's states from round to round: models, controls, its strategy's."""
         control: dict[str, State] = {} if self.control is None else {"control": self.control}
         if self.drift is not None:
             control |= self.drift.states()
@@ -373,7 +374,7 @@ class Leaf:
         put_back(self._strategy, own, facts["strategy"])
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
-        """State of a leaf round beside the model: states that it starts from and moves, and facts as JSON."""
+        """State of a leaf round beside the model: starting states, moved in place, and facts as JSON."""
         states = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
         if self.control is not None:
             states["control"] = self.control
@@ -388,7 +389,7 @@ class Leaf:
         return states, facts | ({} if self.drift is None else {"drift": self.drift.length})
 
     def put_round_states(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Take `round_states` of this leaf from elsewhere; it holds neither the model nor the c_i."""
+        """Take `round_states` of this leaf from elsewhere; without the model and the c_i."""
         self.control, self._told = states.get("control"), states.get("told")
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])
@@ -411,7 +412,7 @@ class Leaf:
     ) -> State:
         """c⁺, worked out in parts: all Δc_i of a large model at once are many times the model.
 
-        A client weighs by the windows that it was given, in every round alike: so c stays their mean.
+        A client's weight is its number of dealt windows, in every round: so c stays their mean.
         """
         told_whole = self._told
         assert told_whole is not None

@@ -1,4 +1,4 @@
-"""The models that a leaf keeps from round to round, and all ways in which they change.
+"""A leaf's models from round to round, and all their transitions.
 
 In the order of a global round:
 
@@ -33,7 +33,7 @@ _TRAINS: Mapping[Line, Slot] = {LEAF: "model", OWN_LINE: "own_line", TRIAL: "tri
 
 
 class LeafModels:
-    """The models of one leaf; those that are the same are one object."""
+    """The models of one leaf; equal ones are one object."""
 
     def __init__(self, model: State) -> None:
         """Begin with a model."""
@@ -52,37 +52,37 @@ class LeafModels:
 
     @property
     def own_line(self) -> State | None:
-        """Own model beside an offer that was taken tentatively; None where there is none."""
+        """Own model beside a tentatively accepted offer; None where there is none."""
         return self._held.get("own_line")
 
     @property
     def trial(self) -> State | None:
-        """The model of the cluster that is proposed for it (`fedge.clustering.strangers`), or None."""
+        """The model of its proposed cluster (`fedge.clustering.strangers`), or None."""
         return self._held.get("trial")
 
     @property
     def folds(self) -> list[State]:
-        """The forks by which it is judged as a leaf alone, each made without some of its clients."""
+        """The forks for judging it as a lone leaf, each made without some of its clients."""
         return [self._held[slot] for slot in _FOLDS if slot in self._held]
 
     @property
     def cluster(self) -> State | None:
-        """Its cluster's, as of the last cloud step; None if it is alone there, or has no unseen clients."""
+        """Its cluster's, as of the last cloud step; None for a lone leaf, or one without unseen clients."""
         return self._held.get("cluster")
 
     @property
     def unseen(self) -> State | None:
-        """Model served to unseen clients since the last gate; None where that is `served`."""
+        """Model served to unseen clients since the last gate; None if equal to `served`."""
         return self._held.get("unseen")
 
     def training(self, line: Line) -> State | None:
-        """Model that a line trains; None where there is none now."""
+        """Model trained by a line; None where there is none now."""
         return self._held.get(_TRAINS[line])
 
     # --- transitions --------------------------------------------------------------------------------
 
     def begin(self, model: State) -> None:
-        """Begin with a model, and serve it."""
+        """Start with a model, and serve the model."""
         self._held = {"model": model, "served": model}
 
     def trained(self, line: Line, model: State) -> None:
@@ -107,7 +107,7 @@ class LeafModels:
         Args:
             cluster: the cluster's model, or None.
             trial: with which a fork begins, or None.
-            folds: with which those begin by which it is judged as a leaf alone.
+            folds: starting models of the forks for judging it as a lone leaf.
         """
         self._put("cluster", cluster)
         self._put("trial", trial)
@@ -115,12 +115,12 @@ class LeafModels:
             self._put(slot, folds[number] if number < len(folds) else None)
 
     def go_on_with(self, model: State) -> None:
-        """Serve a model and train it on; there is no line beside it."""
+        """Serve a model and train it further; there is no line beside the model."""
         self._held |= {"model": model, "served": model}
         self._put("own_line", None)
 
     def stay(self) -> None:
-        """Serve its own model and train it on."""
+        """Serve its own model and train it further."""
         self.go_on_with(self.model)
 
     def take_tentatively(self, offer: State) -> None:
@@ -128,11 +128,11 @@ class LeafModels:
         self._held |= {"model": offer, "own_line": self.served}
 
     def serve_unseen(self, model: State | None) -> None:
-        """Serve unseen clients a model of their own, or with None that of known clients."""
+        """Serve unseen clients a separate model, or with None the known clients'."""
         self._put("unseen", model)
 
     def serve_personal(self, model: State) -> None:
-        """Serve known clients a model that nothing goes on with."""
+        """Serve known clients a model without further training."""
         self._held["served"] = model
 
     def _put(self, slot: Slot, model: State | None) -> None:
@@ -154,7 +154,7 @@ class LeafModels:
         return {slot: self._held[slot] for slot in SLOTS if slot in self._held and slot not in repeated}
 
     def repeated(self) -> dict[str, str]:
-        """Place → the place before it that holds the same model."""
+        """Place → the preceding place with the same model."""
         there = [slot for slot in SLOTS if slot in self._held]
         first = {slot: next(s for s in there if self._held[s] is self._held[slot]) for slot in there}
         return {slot: same for slot, same in first.items() if slot != same}
@@ -163,7 +163,7 @@ class LeafModels:
         """Restore the result of `states` and `repeated`.
 
         Raises:
-            ValueError: a model that there must be is missing.
+            ValueError: a required model is missing.
         """
         found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
         missing = [slot for slot in _ALWAYS if found[slot] is None]

@@ -1,19 +1,19 @@
 """Moves of clients from leaf to leaf, between global rounds.
 
-A client takes along all that its leaf knows of it: the weight of its windows, the version of its memory, its
-turns in training, and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's part at the
-leaf stay.
+A client takes along all of its leaf's knowledge about it: the weight of its windows, the version of its
+memory, its turns in training, and SCAFFOLD's c_i. The leaf's model, its strategy's moments and a method's
+part at the leaf stay.
 
 SCAFFOLD. At all times N c = Σ_i n_i c_i over the clients of a leaf, n_i their windows and N = Σ_i n_i: c and
-the c_i begin at zero, and a leaf round moves c by Σ n_i Δc_i / N over those that took part (contract C6). c_i
-estimates the client's own gradient, whatever its leaf, so it goes along as it is. Then the sum loses n_i c_i
-at the one leaf and gains it at the other:
+the c_i begin at zero, and a leaf round moves c by Σ n_i Δc_i / N over the participants (contract C6). c_i
+estimates the client's own gradient, independent of the leaf, and moves unchanged. Then the sum loses n_i c_i
+at the one leaf and gains the term at the other:
 
     c ← (N c − n_i c_i) / (N − n_i)        at the leaf that it leaves
     c ← (N c + n_i c_i) / (N + n_i)        at the leaf that it comes to
 
-Both are the mean of the c_i of the clients that are there then. It is worked out anew, with no rounding of
-earlier moves in it, and is zero at a leaf without clients.
+Both are the mean of the c_i of the clients then present. c is computed anew, without rounding errors of
+earlier moves, and is zero at a leaf without clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
 
     Args:
         leaves: of the run, in order; they change.
-        moves: client that trains → index of the leaf that it goes to.
+        moves: training client → index of its new leaf.
 
     Returns:
-        Client → the leaf that it came from, of those that were elsewhere.
+        Client → its former leaf, for moved clients.
     """
     place, came_from = leaf_of_each(leaves), {}
     for client, index in sorted(moves.items()):
@@ -56,7 +56,7 @@ def move(leaves: Sequence[Leaf], moves: Mapping[int, int]) -> dict[int, int]:
 
 
 def _hand_over(client: int, source: Leaf, target: Leaf) -> None:
-    """Give all that a leaf knows of a client to another."""
+    """Transfer all of a leaf's knowledge about a client to another."""
     target.train_samples[client] = source.train_samples.pop(client)
     if client in source.client_controls:
         target.client_controls[client] = source.client_controls.pop(client)
@@ -67,7 +67,8 @@ def _hand_over(client: int, source: Leaf, target: Leaf) -> None:
 
 
 def mean_control(leaf: Leaf, like: State) -> State:
-    """Σ_i n_i c_i / Σ_i n_i over the clients of a leaf, float64; zero without any, and c_i of who has none.
+    """Σ_i n_i c_i / Σ_i n_i over the clients of a leaf, float64; zero without any, and for clients without
+    c_i.
 
     Args:
         leaf: with its clients.
@@ -88,11 +89,11 @@ def mean_control(leaf: Leaf, like: State) -> State:
 
 
 def settle(leaves: Sequence[Leaf], places: Sequence[Sequence[int]]) -> None:
-    """Put clients where they were at a checkpoint; what leaves know of them is restored after it.
+    """Put clients where they were at a checkpoint; leaves' knowledge about them is restored afterwards.
 
     Args:
         leaves: of the run, in order, as at its start.
-        places: per leaf its clients that train.
+        places: per leaf its training clients.
 
     Raises:
         ValueError: they are not those of the run, each once.

@@ -19,11 +19,11 @@ from fedge.states.averaging import State
 class PrivateMean(FedAvg):
     """FedAvg of clipped updates under equal weights, divided by the clients asked, plus Gaussian noise.
 
-    The leaf clips every update, so the noise is enough even where clients that should clip do not.
+    The leaf clips every update, so the noise suffices even if clients fail to clip.
 
     Attributes:
-        clip_norm: C of the next leaf round; it moves if the norm is adaptive.
-        asked: n, clients that the leaf asks in a leaf round, with or without a reply.
+        clip_norm: C of the next leaf round; changes if the norm is adaptive.
+        asked: n, asked clients in a leaf round, with or without a reply.
     """
 
     def __init__(self, config: PrivacyConfig, asked: int) -> None:
@@ -45,7 +45,7 @@ class PrivateMean(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """FedAvg's messages; clients that clip are told the norm."""
+        """FedAvg's messages; clipping clients are told the norm."""
         if self._config.kind.startswith("client"):
             config = ConfigRecord({**config, KEY_CLIPPING_NORM: self.clip_norm})
         return super().configure_train(server_round, arrays, config, grid)
@@ -59,11 +59,11 @@ class PrivateMean(FedAvg):
     def released(
         self, model: State, replies: Sequence[TrainReply], seed: int, where: tuple[int, ...]
     ) -> State:
-        """The leaf's new model, and move the norm if it is adaptive.
+        """The leaf's new model; an adaptive norm is updated.
 
         Args:
             model: with which the leaf round began.
-            replies: that count, at most `asked`.
+            replies: accepted, at most `asked`.
             seed: root of the run's streams.
             where: leaf round, leaf and so on, from which the noise follows.
         """
@@ -80,7 +80,7 @@ class PrivateMean(FedAvg):
         return released
 
     def _unclipped(self, replies: Sequence[TrainReply], norms: Sequence[float]) -> list[bool]:
-        """Whether each update was within the norm, of the replies that say so."""
+        """Whether each update was within the norm, as stated in the replies."""
         if self._config.kind.startswith("client"):  # updates came clipped
             return [not reply.clipped for reply in replies if reply.clipped is not None]
         return [norm <= self.clip_norm for norm in norms]

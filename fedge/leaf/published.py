@@ -30,7 +30,7 @@ def _begin_with_tau_squared(strategy: FedOpt) -> None:
 
 
 class Adagrad(FedAdagrad):
-    """FedAdagrad as Reddi et al. 2021 have it: v begins with τ²; Flower's with 0."""
+    """FedAdagrad as in Reddi et al. 2021: v begins with τ²; Flower's with 0."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take a step from the mean of the replies."""
@@ -39,7 +39,7 @@ class Adagrad(FedAdagrad):
 
 
 class Yogi(FedYogi):
-    """FedYogi as Reddi et al. 2021 have it: v begins with τ²; Flower's with 0."""
+    """FedYogi as in Reddi et al. 2021: v begins with τ²; Flower's with 0."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take a step from the mean of the replies."""
@@ -48,10 +48,10 @@ class Yogi(FedYogi):
 
 
 class Adam(FedAdam):
-    """FedAdam as Reddi et al. 2021 have it: v begins with τ², and no bias is corrected.
+    """FedAdam as in Reddi et al. 2021: v begins with τ², and no bias is corrected.
 
     Flower's v begins with 0, and its step is √(1 − β₂^(t+1)) / (1 − β₁^(t+1)) times theirs in round t: .74
-    of it in the first with β₁ = .9 and β₂ = .99.
+    times in the first with β₁ = .9 and β₂ = .99.
     """
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
@@ -61,7 +61,7 @@ class Adam(FedAdam):
 
 
 class Bulyan(FlowerBulyan):
-    """Bulyan as El Mhamdi et al. 2018 have it: N − 2f replies are picked one after another by Krum.
+    """Bulyan as in El Mhamdi et al. 2018: N − 2f replies are picked one after another by Krum.
 
     Flower's picks all of them in one pass. The rest is the same: entry by entry the mean of the N − 4f values
     nearest to the median.
@@ -73,7 +73,7 @@ class Bulyan(FlowerBulyan):
 
 
 def picked_one_by_one(contents: list[RecordDict], malicious: int, count: int) -> list[RecordDict]:
-    """The replies that Krum picks, each among those left, in their order."""
+    """The replies chosen by Krum, each among the remaining ones, in their order."""
     states = [from_record(content.array_records[ARRAYS]) for content in contents]
     vectors = [np.concatenate([array.ravel() for array in state.values()]) for state in states]
     return [contents[at] for at in sorted(krum_picks(vectors, malicious, count))]
@@ -82,8 +82,8 @@ def picked_one_by_one(contents: list[RecordDict], malicious: int, count: int) ->
 def krum_picks(vectors: Sequence[np.ndarray], malicious: int, count: int) -> list[int]:
     """Picks of Krum, one after another: `count` of N vectors (P,), by number.
 
-    Of n that are left, that one is next whose squared distances to its n − f − 2 nearest sum to least
-    (Blanchard et al. 2017); to one nearest where that would be fewer, which the paper leaves open.
+    Of n remaining ones, the next has the least sum of squared distances to its n − f − 2 nearest (Blanchard
+    et al. 2017); to one nearest if that would be fewer, a case left open in the paper.
     """
     distances = np.array([[float(np.square(a - b).sum()) for b in vectors] for a in vectors])
     left, picked = list(range(len(vectors))), list[int]()

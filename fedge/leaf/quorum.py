@@ -1,9 +1,9 @@
 """How many replies a leaf needs before its model may change, and whether its clients can ever give them.
 
 Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al. 2017), Bulyan of n >= 4f + 3
-(El Mhamdi et al. 2018). Multi-Krum that averages m clients needs n >= m + f + 2, else it averages those that
-it is to leave out; a trimmed mean needs one client to cut at each end; Bulyan with f = 0 is a mean and is
-refused. With fewer replies nothing is promised, so the leaf keeps its model.
+(El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, else it averages those to leave
+out; a trimmed mean needs one client to cut at each end; Bulyan with f = 0 is a mean and is refused. With
+fewer replies nothing is promised, so the leaf keeps its model.
 """
 
 import math
@@ -39,7 +39,7 @@ def needed_leaves(cloud: CloudConfig) -> int:
 
 
 def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: float) -> int:
-    """The replies that a strategy needs to keep its promise."""
+    """The number of replies required for a strategy's guarantee."""
     if strategy == "krum":
         return 2 * malicious + 3
     if strategy == "multikrum":
@@ -57,8 +57,8 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
 
     Args:
         config: its `hierarchy` section is read.
-        num_clients: that the leaf has.
-        global_round: that the leaf round belongs to.
+        num_clients: of the leaf.
+        global_round: of the leaf round.
         leaf: its number.
 
     Raises:
@@ -76,7 +76,7 @@ def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: 
 
 
 def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
-    """The number of clients, or share of them, that code of the user's says."""
+    """The number of clients, or share of them, from the user's code."""
     name = hierarchy.participation
     with PARTICIPATIONS.carried_out(name):
         number = PARTICIPATIONS.load(name)(
@@ -94,14 +94,14 @@ def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_
 
 
 def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
-    """The leaf that has the fewest clients in training in any round, and how many; the first of several.
+    """The leaf with the fewest clients in training in any round, and their number; the first of several.
 
     Args:
         config: its `hierarchy` section and its number of rounds are read.
         sizes: clients per leaf.
 
     Raises:
-        ConfigError: a leaf is to train more clients than it has.
+        ConfigError: more clients to train than a leaf has.
     """
     hierarchy, rounds = config.hierarchy, [1]
     if hierarchy.participants is not None:
@@ -120,7 +120,7 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
 def _refuse_more_than_there_are(
     participants: Participation, rounds: Sequence[int], sizes: Sequence[int]
 ) -> None:
-    """Raise ConfigError when a leaf is to train more clients than it has."""
+    """Raise ConfigError when more clients to train than a leaf has."""
     for global_round in rounds:
         for leaf, size in enumerate(sizes):
             number = participants.at(global_round, leaf)
@@ -170,7 +170,7 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
 
 
 def _refuse_bulyan_of_nobody(leaf: LeafConfig) -> None:
-    """Raise ConfigError for Bulyan that is to leave out nobody: a plain mean."""
+    """Raise ConfigError for Bulyan without anybody to leave out: a plain mean."""
     if leaf.strategy == "bulyan" and leaf.num_malicious == 0:
         raise ConfigError(
             "leaf.num-malicious must be at least 1 for leaf.strategy bulyan, which is a plain mean with 0; "
@@ -179,7 +179,7 @@ def _refuse_bulyan_of_nobody(leaf: LeafConfig) -> None:
 
 
 def _refuse_trimming_nothing(leaf: LeafConfig, training: int, there: str) -> None:
-    """Raise ConfigError for a trimmed mean that cuts less than one client at each end: a plain mean."""
+    """Raise ConfigError for a trimmed mean cutting less than one client at each end: a plain mean."""
     if leaf.strategy != "fedtrimmedavg" or leaf.trim_fraction == 0 or int(leaf.trim_fraction * training) >= 1:
         return
     if training < 3:

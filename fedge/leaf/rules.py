@@ -38,16 +38,16 @@ _EARLIER = (
 
 
 class _Lent(ArrayRecord):
-    """A record that gives away copies of its arrays; Flower's would collect all garbage at every call."""
+    """A record returning copies of its arrays; Flower's would collect all garbage at every call."""
 
     def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
-        """The arrays, or copies for a caller that wants to write to them (`keep_input` False)."""
+        """The arrays, or copies for writing (`keep_input` False)."""
         arrays = [array.numpy() for array in self.values()]
         return arrays if keep_input else [array.copy() for array in arrays]
 
 
 class ExactFedAvg(FedAvg):
-    """Flower's FedAvg with `weighted_mean`: a float64 sum in a fixed order that keeps every dtype."""
+    """Flower's FedAvg with `weighted_mean`: a float64 sum in a fixed order, with unchanged dtypes."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -63,12 +63,12 @@ class ExactFedAvg(FedAvg):
 
 
 class SelectiveMultiKrum(MultiKrum):
-    """Flower's Multi-Krum; asked to select 0, it takes all replies but the malicious ones and two."""
+    """Flower's Multi-Krum; a selection of 0 means all replies but the malicious ones and two."""
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Average the replies that lie closest together."""
+        """Average the replies closest together."""
         messages = list(replies)
         asked = self.num_nodes_to_select
         self.num_nodes_to_select = asked or max(1, len(messages) - self.num_malicious_nodes - 2)
@@ -79,11 +79,12 @@ class SelectiveMultiKrum(MultiKrum):
 
 
 def make_strategy(config: Config, num_training: int) -> Strategy:
-    """A fresh Flower strategy for one leaf; the leaf chooses the participants, so all it sees train.
+    """A fresh Flower strategy for one leaf; the leaf chooses the participants, so all clients passed on
+    train.
 
     Args:
         config: its `leaf`, `privacy` and `train` sections are read.
-        num_training: clients of the leaf that train in a leaf round.
+        num_training: training clients of the leaf in a leaf round.
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
@@ -97,14 +98,14 @@ def make_cloud_rule(cloud: CloudConfig) -> Strategy:
         cloud: its section of the configuration.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: construction fails.
     """
     given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
     return _made(CLOUD, cloud.rule, given)
 
 
 def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
-    """The strategy that an option names, made with keyword arguments."""
+    """The strategy of an option, constructed with keyword arguments."""
     rule: Callable[..., Strategy] = register.load(name)
     everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
     if register.is_own(name):
@@ -132,7 +133,7 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
 
 
 def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the offered keyword arguments that a strategy takes."""
+    """The offered keyword arguments accepted by a strategy."""
     parameters = inspect.signature(rule).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict(offered)
@@ -167,9 +168,9 @@ def refuse_strategy_that_fails(
         register: of its name.
         name: of the strategy.
         strategy: fresh.
-        model: of the run's kind; the made-up replies lie around it.
+        model: of the run's kind; the generated replies lie around the model.
         names: trainable entries.
-        clients: that train under the smallest leaf, or leaves under the cloud.
+        clients: training under the smallest leaf, or leaves under the cloud.
     """
     rng = np.random.default_rng(0)
     replies = []
@@ -191,11 +192,11 @@ _READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # of every strategy of Flowe
 
 
 def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> None:
-    """Raise ConfigError when a strategy tells clients something that their algorithm does not read.
+    """Raise ConfigError when a strategy sends clients keys unread by their algorithm.
 
     Args:
         config: its `leaf`, `privacy` and `train` sections are read.
-        reads: keys that the algorithm reads.
+        reads: keys read by the algorithm.
     """
     strategy = make_strategy(config, 1)
     try:
@@ -220,7 +221,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
 
 
 def keeps_nothing(strategy: Strategy) -> bool:
-    """Whether a strategy is the same after a leaf round as before it."""
+    """Whether a strategy is unchanged by a leaf round."""
     return isinstance(strategy, ExactFedAvg)
 
 
@@ -237,9 +238,9 @@ def combine(
     """The new model of a leaf.
 
     Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
-    those that step from the leaf's model trainable entries only: a BatchNorm variance must not get an Adam
-    step; those that compare replies by distance see updates in float64. Other entries are
-    averaged, or copied from the first reply if they are counters.
+    strategies stepping from the leaf's model trainable entries only: a BatchNorm variance must not get an
+    Adam step; strategies comparing replies by distance see updates in float64. Other entries are averaged, or
+    copied from the first reply if they are counters.
 
     Args:
         strategy: of `make_strategy`.
@@ -280,7 +281,7 @@ def combine(
 
 
 def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
-    """Give a strategy the leaf's model as its own of the last round: the gate may have changed it."""
+    """Give a strategy the leaf's model as its own of the last round: the gate may have changed the model."""
     if isinstance(strategy, FedOpt):
         strategy.current_arrays = dict(current)
     elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
@@ -292,7 +293,7 @@ def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTr
 def _content(reply: TrainReply, names: Sequence[str], start: State | None = None) -> Message:
     """A message as Flower's strategies expect a reply: one array record, one metric record.
 
-    With `start` (float64) the update from it in place of the model.
+    With `start` (float64), the update from it in place of the model.
     """
     state = reply.state if start is None else {name: reply.state[name] - start[name] for name in names}
     arrays = _lent(state, names)

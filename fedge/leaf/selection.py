@@ -1,11 +1,11 @@
 """Selection of a leaf's clients for a leaf round. A selection is one function
 
-    select(clients, turn, further arguments by keyword) → partition ids of those that train
+    select(clients, turn, further arguments by keyword) → partition ids of the training clients
 
-that is called for every leaf in every leaf round in which not all of its clients are asked for; one of a
-user's is called in every leaf round. It sees the leaf's knowledge of its clients (`Candidates`) and the
-moment (`Turn`), which also has chance, and keeps nothing itself: so a run that goes on, leaf servers of their
-own and both engines choose the same clients.
+called for every leaf in every leaf round with fewer than all of its clients; one of a user's is called in
+every leaf round. The function gets the leaf's knowledge of its clients (`Candidates`) and the moment
+(`Turn`), including random numbers, and keeps no state: so resumed runs, separate leaf servers and both
+engines choose the same clients.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Turn:
     """The leaf round for which clients are chosen.
 
     Attributes:
-        count: clients that are asked for, at most as many as there are.
+        count: requested clients, at most all.
         leaf: its number.
         global_round, leaf_round: 1, 2, …, the second counted through the run.
         rng: chance; the same wherever the run is carried out.
@@ -50,7 +50,7 @@ def uniform(clients: Candidates, turn: Turn) -> Sequence[int]:
 
 
 def by_size(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """One after another by their share of the windows of those that are left.
+    """One after another, by their share of the windows of the remaining ones.
 
     Source: Li et al. 2020, "On the Convergence of FedAvg on Non-IID Data", scheme I. There clients are drawn
     with replacement and their models averaged evenly, here without, and the leaf's mean is weighted by
@@ -60,12 +60,12 @@ def by_size(clients: Candidates, turn: Turn) -> Sequence[int]:
 
 
 def round_robin(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """Clients in turns: those that have been asked least, by number."""
+    """Clients in turns: those asked least often, by number."""
     return list(clients.ids[np.lexsort((clients.ids, clients.begun))][: turn.count])
 
 
 def without_reuse(clients: Candidates, turn: Turn) -> Sequence[int]:
-    """Drawn among those that have been asked least: nobody is asked again before all have been."""
+    """Drawn among those asked least often: nobody is asked again before all have been."""
     drawn = turn.rng.permutation(len(clients.ids))
     return list(clients.ids[np.lexsort((drawn, clients.begun))][: turn.count])
 
@@ -74,8 +74,8 @@ def power_of_choice(clients: Candidates, turn: Turn, candidates: int = 0) -> Seq
     """Of `candidates` clients, drawn by their windows, those with the highest loss.
 
     Source: Cho et al. 2020, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice
-    Selection Strategies", variant rpow-d: in place of losses of the present model, the mean training loss
-    that each has brought last; whoever has brought none comes first.
+    Selection Strategies", variant rpow-d: in place of losses of the present model, each client's last mean
+    training loss; whoever has brought none comes first.
 
     Args:
         clients: of the leaf.
@@ -103,7 +103,7 @@ def _shares(clients: Candidates) -> np.ndarray:
 
 
 def reads_turns(name: str) -> bool:
-    """Whether a selection may go by clients' earlier turns: all but those that draw anew."""
+    """Whether a selection may go by clients' earlier turns: all but those drawing anew."""
     return CLIENT_SELECTIONS.load(name) not in (uniform, by_size)
 
 
@@ -116,12 +116,12 @@ def selected(
     leaf: int,
     global_round: int,
 ) -> list[int]:
-    """Clients of a leaf that train in a leaf round, ascending.
+    """Training clients of a leaf in a leaf round, ascending.
 
     Args:
         config: its `selection` is read.
         clients: of the leaf.
-        count: that are asked for.
+        count: requested.
         seed: root of the run's streams.
         where: leaf round and so on, from which the draw follows.
         leaf: its number.

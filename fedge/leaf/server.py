@@ -1,4 +1,4 @@
-"""A server as the one above sees it: a leaf over clients, or a region over servers (`fedge.cloud.region`)."""
+"""A server as seen by the one above: a leaf over clients, or a region over servers (`fedge.cloud.region`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -16,7 +16,7 @@ class Server(Protocol):
     """Child of a server.
 
     Attributes:
-        path: from the root down: which child, then which child of that, …
+        path: from the root down: which child, then which of its children, …
         is_apart: whether the servers below have models of their own between its rounds.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
         sending: its compressed way up; None where its model travels as it is.
@@ -29,31 +29,31 @@ class Server(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number among the children of the server above it: 0, 1, …"""
+        """Its number among the children of the server above: 0, 1, …"""
 
     @property
     def clients(self) -> Sequence[int]:
-        """Partition ids of all clients below that train, ascending."""
+        """Partition ids of all training clients below, ascending."""
 
     @property
     def unseen_clients(self) -> Sequence[int]:
-        """Partition ids of all clients below that only evaluate."""
+        """Partition ids of all clients below without training."""
 
     @property
     def train_samples(self) -> Mapping[int, int]:
-        """Partition id → training windows of the clients that train."""
+        """Partition id → training windows of the training clients."""
 
     @property
     def models(self) -> LeafModels:
-        """Models that it trains and serves; transitions reach all servers below."""
+        """Trained and served models; transitions reach all servers below."""
 
     @property
     def model(self) -> State:
-        """The model with which it goes on."""
+        """The model for the next round."""
 
     @property
     def weight(self) -> int:
-        """Training windows of all clients below that train: its weight at the server above."""
+        """Training windows of all training clients below: its weight at the server above."""
 
     @property
     def control(self) -> State | None:
@@ -61,7 +61,7 @@ class Server(Protocol):
 
     @property
     def below(self) -> Sequence["Server"]:
-        """Servers whose result it combines; none for a leaf."""
+        """Servers with results to combine; none for a leaf."""
 
     def contribution(self, version: int) -> Contribution:
         """Contribution to the server above, whose round is `version`."""
@@ -82,7 +82,7 @@ def bytes_up(server: Server) -> int:
 
 
 def take_in_given(servers: Sequence[Server]) -> None:
-    """After a round of the server above: count updates from the models that it has given to all below."""
+    """After a round of the server above: count updates from the models given to all below."""
     for server in servers:
         if server.sending is not None:
             server.sending.took(server.model)

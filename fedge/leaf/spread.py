@@ -16,7 +16,7 @@ def dispersion(states: Sequence[State], names: Sequence[str]) -> float:
 
     Args:
         states: K, at least one.
-        names: entries that count.
+        names: counted entries.
 
     >>> dispersion([{"w": np.array([0.0, 1.0])}, {"w": np.array([2.0, 1.0])}], ["w"])
     1.0

@@ -3,7 +3,7 @@
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
 adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy.
 Settings are numbers as well; they are kept too and put back as they were. How many nodes Flower is to wait
-for is one of them: what comes from elsewhere asks for no more than before, or a round would never begin.
+for is one of them: values from elsewhere must not ask for more than before, or a round would never begin.
 """
 
 import inspect
@@ -22,7 +22,7 @@ _LARGEST = 1e150  # of numbers kept: the square is finite
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
-    """All arrays that a strategy and those inside it keep, by attribute."""
+    """All arrays of a strategy and its inner strategies, by attribute."""
     found: dict[str, State] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -37,7 +37,7 @@ def states_of(strategy: Strategy) -> dict[str, State]:
 
 
 def numbers_of(strategy: Strategy) -> dict[str, float]:
-    """All plain numbers that a strategy and those inside it keep, by attribute."""
+    """All plain numbers of a strategy and its inner strategies, by attribute."""
     found: dict[str, float] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
@@ -68,13 +68,13 @@ def put_back(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[s
 def refuse_other(
     strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any], model: State
 ) -> None:
-    """Raise ValueError unless such a strategy can keep these, so that `put_back` may be called with them.
+    """Raise ValueError unless such a strategy can hold these, as `put_back` requires.
 
-    Nothing is lost that it keeps now, and nothing comes that is none of its attributes. Arrays are finite, as
-    large as they were, or as an entry of the model; numbers are finite, or as they were.
+    No present value may be lost, and no unknown attribute may be added. Arrays are finite, as large as they
+    were, or as an entry of the model; numbers are finite, or as they were.
 
     Args:
-        strategy: as it is before.
+        strategy: before the call.
         states: as `states_of` gave them elsewhere.
         numbers: as `numbers_of` did.
         model: of the run's kind.
@@ -124,7 +124,7 @@ def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
 
 
 def _kept(strategy: Any, name: str) -> Any:
-    """State of a strategy, or of one inside it, under a name of its own; None where there is none yet.
+    """State of a strategy, or of an inner one, under its own name; None where there is none yet.
 
     Raises:
         ValueError: the name is none of an attribute.
@@ -149,7 +149,7 @@ def _are_arrays(values: list[Any]) -> bool:
 
 
 def _set(strategy: Any, name: str, value: Any) -> None:
-    """Set an attribute that is there, of an inner strategy if the name has dots."""
+    """Set an existing attribute, of an inner strategy if the name has dots."""
     _kept(strategy, name)  # never one of a class, or of anything that is no strategy
     *outer, last = name.split(".")
     for inner in outer:

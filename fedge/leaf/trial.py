@@ -32,16 +32,16 @@ _SHARES = (slice(0, 6), slice(6, 10))
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
-    """Form of the arrays that clients of a run send by its algorithm.
+    """Form of the arrays sent by a run's clients for its algorithm.
 
     Args:
         config: of the run.
-        network: of the run's kind, on the CPU; it is trained.
+        network: of the run's kind, on the CPU; the model is trained.
         x: (10, …) windows of the run, or like them.
         y: (10, …) their labels.
 
     Raises:
-        ConfigError: the algorithm fails, or sends or keeps something that it may not.
+        ConfigError: the algorithm fails, or sends or keeps values not allowed.
     """
     name = config.train.algorithm
     try:
@@ -155,7 +155,7 @@ class _Trial:
         )  # fmt: skip
 
     def _whole(self) -> State:
-        """The model as clients train it."""
+        """The model as trained by clients."""
         return dict(whole(self._model, self._frozen, self._network))
 
     def _travelling(self, part: TakenPart) -> TakenPart:
@@ -187,7 +187,7 @@ class _Trial:
         return made
 
     def _with_models(self, form: ReplyForm, memories: list[Memory | None]) -> ReplyForm:
-        """The form with the names of the models that clients are evaluated with."""
+        """The form with the names of the models for clients' evaluation."""
         known = self._models(0, memories[0])
         other = self._models(1, memories[1])
         if known.keys() != other.keys():

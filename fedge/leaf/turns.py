@@ -1,7 +1,7 @@
-"""Turns of a leaf's clients in training: how often each was asked, when, and with which loss it came back.
+"""Turns of a leaf's clients in training: number of requests, time of the last, and last loss of each.
 
-Kept where a selection goes by it (`fedge.leaf.selection`), in checkpoints, and told to leaf servers of their
-own. A client whose reply does not count has had its turn, and its loss is the earlier one (contract C12).
+Kept for selections in need of them (`fedge.leaf.selection`), in checkpoints, and sent to separate leaf
+servers. A client with a refused reply has used its turn, and keeps its earlier loss (contract C12).
 """
 
 import math
@@ -23,7 +23,7 @@ class Candidates:
         windows: training windows, int64.
         begun: leaf rounds in which each was asked to train, int64.
         given_in: the newest of them, counted through the run, int64; 0 before the first.
-        updates: replies that counted, int64.
+        updates: accepted replies, int64.
         losses: mean training loss of the newest of these, float64; NaN before the first.
     """
 
@@ -52,11 +52,11 @@ class Turns:
     """Turns of a leaf's clients."""
 
     def __init__(self, of: Mapping[int, ClientTurns] | None = None) -> None:
-        """Begin with what is known: partition id → its turns."""
+        """Start with the known values: partition id → its turns."""
         self._of = dict(of or {})
 
     def candidates(self, windows: Mapping[int, int]) -> Candidates:
-        """Clients from whom a selection chooses; arrays of its own.
+        """Candidates of a selection; arrays of its own.
 
         Args:
             windows: partition id → training windows.
@@ -73,8 +73,8 @@ class Turns:
         """Take in a leaf round.
 
         Args:
-            asked: clients that were to train.
-            losses: client → mean training loss of its reply, of those that count.
+            asked: clients asked to train.
+            losses: client → mean training loss of its accepted reply.
             leaf_round: counted through the run.
         """
         for client in asked:

@@ -46,26 +46,26 @@ class RoundBook:
 
     Attributes:
         global_round: 1, 2, …; 0 before the first.
-        train_loss: client → mean loss of its last leaf round that counted.
+        train_loss: client → mean loss of its last accepted leaf round.
         train_seconds: client → over all leaf rounds.
-        came_from: client → leaf at which it was before this round, of those that have moved.
-        asked: client → leaf rounds in which it was to train its leaf's model.
+        came_from: client → former leaf, for clients moved in this round.
+        asked: client → leaf rounds with a request to train its leaf's model.
         evaluated: client → its evaluations of its leaf's models.
         root: of the cloud with its children.
-        inner: of servers below it that group, offer or leave a choice, in the order of their rounds.
-        personal: leaf → result of fine-tuning, in a round with it.
+        inner: of servers below that group, offer or give a choice, in the order of their rounds.
+        personal: leaf → result of fine-tuning, in rounds with fine-tuning.
         failures: client → its first failure.
         kept_model: leaf → leaf rounds in which too few replies counted.
         uplink_bytes, downlink_bytes: arrays from and to clients.
-        traffic: path of a server → arrays to and from the server above it.
+        traffic: path of a server → arrays to and from the server above.
         began: when the round did, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        wanted: what servers above leaves want to know beside models.
+        wanted: information for servers above leaves beside models.
         folds: leaf → client → model of the other clients in the newest leaf round, of these leaves.
         models: clients with the models of their algorithm.
         common: models on the common test set.
-        dispersion: leaf → how far its clients' models lie apart, of its newest leaf round that counted.
-        trained: clients whose replies counted in the newest leaf round.
+        dispersion: leaf → dispersion of its clients' models, of its newest counted leaf round.
+        trained: clients with accepted replies in the newest leaf round.
     """
 
     global_round: int
@@ -102,7 +102,7 @@ class RoundBook:
         return sum(each.down for each in self.traffic.values())
 
     def minutes_of(self, path: Path) -> Minutes | None:
-        """Newest minutes of a server; None where it only takes the mean of its children."""
+        """Newest minutes of a server; None for a server that only averages its children."""
         return next((each for each in (*reversed(self.inner), self.root) if each.path == path), None)
 
     def minutes_above(self, path: Path) -> list[Minutes]:
@@ -111,11 +111,11 @@ class RoundBook:
         return [minutes for minutes in found if minutes is not None]
 
     def gate(self, leaf: Leaf) -> GateResult:
-        """Decision of the gate at the child of the cloud that a leaf stands under, or is."""
+        """Decision of the gate at the child of the cloud above a leaf, or at the leaf itself."""
         return self.root.gates[leaf.path[0]]
 
     def note_sent(self, server: Server, up: int = 0, down: int = 0) -> None:
-        """Count arrays between a server and the one above it; those that come down go on to all below."""
+        """Count arrays between a server and the one above; downward ones go on to all below."""
         self.traffic.setdefault(server.path, Traffic()).add(up, down)
         if down:
             for each in server.below:
@@ -128,18 +128,18 @@ class RoundBook:
             self.note_correction(server)
 
     def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
-        """Take in a training reply that counts; the loss of a fork is not the leaf's."""
+        """Record an accepted training reply; the loss of a fork is not the leaf's."""
         if line == LEAF:
             self.train_loss[client] = reply.loss
         self.note_seconds(client, reply.seconds)
 
     def note_seconds(self, client: int, seconds: float) -> None:
-        """Take in the seconds that a client has trained in a leaf round."""
+        """Record a client's seconds of training in a leaf round."""
         self.trained.add(client)
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
 
     def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
-        """Take in how a leaf's clients evaluate its personal model; tell whether the leaf serves it.
+        """Take in how a leaf's clients evaluate its personal model; with the decision on serving the result.
 
         Args:
             leaf: after its gate has decided.
@@ -175,13 +175,13 @@ class RoundBook:
                 )  # fmt: skip
 
     def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
-        """The role of the model that a leaf serves."""
+        """The role of a leaf's served model."""
         return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
 
     def note_questions(self, minutes: Minutes, questions: Questions, children: Sequence[Server]) -> None:
-        """Take in the bytes of models that children get from a server for their clients to evaluate.
+        """Record the bytes of models sent to children for evaluation by their clients.
 
-        A child has its own model, and one leaf alone has no cloud above it.
+        A child has its own model, and a single leaf has no cloud above.
         """
         if len(children) > 1 or minutes.path:
             for child, asked in zip(children, questions, strict=True):
@@ -192,11 +192,11 @@ class RoundBook:
     def note_cloud_step(
         self, minutes: Minutes, step: CloudStep, offers: list[Offers], children: Sequence[Server]
     ) -> None:
-        """Take in a server's step and the bytes that it moves: a model up per child, at most two down.
+        """Record a server's step and its bytes: a model up per child, at most two down.
 
-        Down go the cluster's model, unless the child has it from a question, and, where offers are mixed with
-        it, that of all children. For a trial of new groups a fork goes down before it and up after it. One
-        leaf alone has no cloud above it.
+        Down go the cluster's model, unless the child has it from a question, and, for mixed offers, the model
+        of all children. For a trial of new groups, a fork goes down before and up after. A single leaf has no
+        cloud above.
         """
         minutes.step, minutes.offers = step, offers
         if len(children) > 1 or minutes.path:
@@ -214,7 +214,7 @@ class RoundBook:
                 )
 
     def note_correction(self, leaf: Server) -> None:
-        """Take in the bytes of the correction that a server gets for its new drift, if it gets one."""
+        """Record the bytes of a server's correction for its new drift, if any."""
         if leaf.drift is not None and leaf.drift.correction is not None:
             self.note_sent(leaf, down=state_bytes(leaf.drift.correction))
 
@@ -223,26 +223,26 @@ class RoundBook:
         return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
 
     def served(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
-        """Client → evaluation of the model that its leaf serves it, on test windows.
+        """Client → evaluation of its served model, on test windows.
 
         Args:
-            leaf: whose clients, in order of their ids; those that failed are left out.
-            unseen_clients: its unseen clients instead of the clients that it knows.
+            leaf: whose clients, in order of their ids; failed ones are left out.
+            unseen_clients: its unseen clients instead of its known ones.
         """
         key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "test")
         members = leaf.unseen_clients if unseen_clients else leaf.clients
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
     def validated(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
-        """Client → evaluation of the model that it is served, on validation windows; see `served`."""
+        """Client → evaluation of its served model, on validation windows; see `served`."""
         key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "val")
         members = leaf.unseen_clients if unseen_clients else leaf.clients
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
     def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
-        """A client's evaluations, on test windows, of the model that its leaf fine-tuned and of the result.
+        """A client's evaluations, on test windows, of its leaf's model before and after fine-tuning.
 
-        None without fine-tuning, and if it did not evaluate both: means over clients are of the same ones.
+        None without fine-tuning, and without both evaluations: means over clients are of the same ones.
         """
         evaluated = self.evaluated.get(client, {})
         shared, tuned = (
@@ -261,7 +261,7 @@ class RoundBook:
 
         Args:
             leaves: in order.
-            truth: per leaf the group that it is truly in, or None where nobody knows.
+            truth: per leaf its true group, or None if unknown.
             learned: the task of the run.
         """
         both, root = (False, True), self.root
@@ -304,7 +304,7 @@ class RoundBook:
     def _client_row(
         self, client: int, leaf: Leaf, test: Evaluation | None, val: Evaluation | None
     ) -> ClientResult:
-        """The row of one client, given its evaluations of the model that it is served."""
+        """The row of one client, from its evaluations of its served model."""
         both = self.before_and_after(client, leaf)
         return ClientResult(
             client=client,

@@ -1,8 +1,8 @@
-"""Common test set: models that are served, and their means, evaluated by the server's side.
+"""Common test set: served models, and their means, evaluated at the server.
 
-Clients evaluate on windows of their own; here all models meet the same windows, so that leaves of different
-data are compared, and a mean that nobody is served (the global model of personalised methods) has a score.
-Nothing hangs on it. It is computed on a CPU of the server's process, so it has the same bits on every engine.
+Clients evaluate on windows of their own; here all models get the same windows, for comparing leaves of
+different data, and means without clients (the global model of personalised methods) have a score. No decision
+uses it. Computed on a CPU of the server's process, with the same bits on every engine.
 """
 
 import logging
@@ -47,9 +47,9 @@ class CommonTest:
         Args:
             config: of the run.
             network: a workspace of the run's kind, on a CPU.
-            parts: global round → the test set in that round, in parts that memory can hold.
-            frozen: entries that models of the run lack, as they do not travel.
-            kernel: that the run has settled on; empty where the options say it.
+            parts: global round → the test set in that round, in parts fit for memory.
+            frozen: frozen entries missing from the run's models.
+            kernel: of the run; empty for the options'.
         """
         self._config = config
         self._network = network
@@ -93,7 +93,7 @@ class CommonTest:
         ]
 
     def _evaluated(self, state: State, global_round: int) -> list[Evaluation]:
-        """Evaluations of a model, a part of the set each; none of one that has diverged."""
+        """Evaluations of a model, a part of the set each; none for a diverged one."""
         load_state(self._network, {**self._frozen, **state} if self._frozen else state)
         found, task = [], task_of(self._config)
         for x, y in self._parts(global_round):
@@ -111,7 +111,7 @@ class CommonTest:
 
 
 class _Means:
-    """Mean models of groups of leaves; a group that shares one model has that as its mean."""
+    """Mean models of groups of leaves; the mean of a group with one shared model is this model."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], State] = {}

@@ -1,4 +1,4 @@
-"""Evaluation of models by clients: the questions, and the answers that count.
+"""Evaluation of models by clients: questions, and accepted answers.
 
 One exchange carries any number of models per leaf, each under its role, for any asker: the gates, the
 cloud, or fine-tuning.
@@ -35,7 +35,7 @@ class EvaluationRequest:
     """Evaluations to be asked of clients, by model.
 
     Attributes:
-        models: leaf → role → model for the clients that train.
+        models: leaf → role → model for the training clients.
         splits: on which of a client's windows.
         unseen_clients: leaf → role → model for its unseen clients; empty: they are not asked.
     """
@@ -45,7 +45,7 @@ class EvaluationRequest:
     unseen_clients: Mapping[int, Mapping[str, State]] = field(default_factory=dict)
 
     def of(self, client: int, leaf: Leaf) -> Mapping[str, State]:
-        """The models that a client or unseen client of a leaf is to evaluate, by role."""
+        """The models for evaluation by a client or unseen client of a leaf, by role."""
         by_leaf = self.unseen_clients if self.unseen_clients and client not in leaf.clients else self.models
         return by_leaf[leaf.index]
 
@@ -68,7 +68,7 @@ class EvaluationRequest:
 def _as_seen_from(
     leaf: Leaf, server: Server, models: Mapping[str, State], unseen: bool
 ) -> Mapping[str, State]:
-    """Role → model that clients of a leaf evaluate, where it, or a region above it, is asked."""
+    """Role → model evaluated by a leaf's clients, for questions to the leaf or a region above."""
     if not isinstance(server, Region):
         return models
     return {role: server.as_seen_from(leaf, role, model, unseen) for role, model in models.items()}
@@ -101,7 +101,7 @@ class Evaluating:
         self._learned = learned
 
     def ask(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
-        """Let clients evaluate models; return the evaluations that count, client by client.
+        """Let clients evaluate models; return the accepted evaluations, client by client.
 
         Args:
             asked: clients, and models to evaluate.
@@ -115,7 +115,7 @@ class Evaluating:
         return {client: held_out[split] for client, held_out in self._held_out.items()}
 
     def messages(self, asked: EvaluationRequest) -> list[Message]:
-        """One message per client that is asked, leaf by leaf.
+        """One message per asked client, leaf by leaf.
 
         Args:
             asked: clients, and models to evaluate.
@@ -143,9 +143,9 @@ class Evaluating:
         return messages
 
     def take(self, asked: EvaluationRequest, replies: Iterable[Message]) -> dict[int, EvaluateReply]:
-        """The evaluations that count, client by client, having noted the failures.
+        """The accepted evaluations, client by client, with failures noted.
 
-        A loss that is not finite is that of a model which has diverged: it is noted, the evaluation counts.
+        A loss that is not finite indicates a diverged model: noted, and the evaluation counts.
 
         Args:
             asked: the clients' questions.
@@ -171,6 +171,6 @@ class Evaluating:
 
 
 def roles_of(models: Mapping[str, State], leaf: Leaf) -> list[str]:
-    """The roles that a client answers for: all models of its algorithm in the place of theirs."""
+    """The roles of a client's answers: all models of its algorithm in the place of theirs."""
     own = leaf.algorithm.form.roles() if leaf.algorithm is not None else []
     return [role for asked in models for role in (own if asked == OWN_MODELS else [asked])]

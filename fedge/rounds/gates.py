@@ -1,4 +1,4 @@
-"""The gates of a server's children in a round of it: their clients' evaluations, and the decisions.
+"""The gates of a server's children in one of its rounds: their clients' evaluations, and the decisions.
 
 The rules stand in `fedge.serving.gate`, a child's next model in `fedge.serving.decision`.
 """
@@ -27,7 +27,7 @@ class Gates:
     Attributes:
         children: in order; they change as their gates decide.
         gate: the rule.
-        personal: says what unseen clients are served.
+        personal: determines unseen clients' models.
     """
 
     children: Sequence[Server]
@@ -35,7 +35,7 @@ class Gates:
     personal: PersonalConfig
 
     def asked(self, minutes: Minutes) -> EvaluationRequest:
-        """The models that gates choose from, and those that unseen clients are served, by child."""
+        """The gates' candidate models, and unseen clients' models, by child."""
         models: dict[int, dict[str, State]] = {}
         unseen_clients: dict[int, dict[str, State]] = {}
         for child in self.children:
@@ -59,7 +59,7 @@ class Gates:
 
         Args:
             minutes: with the offers; take in the decisions.
-            asked: models that the clients evaluate.
+            asked: models evaluated by the clients.
             evaluated: client → its evaluations.
         """
         for child in self.children:
@@ -72,7 +72,7 @@ class Gates:
             minutes.gates.append(replace(decision, unseen_role=role))
 
     def decide_again(self, minutes: Minutes, evaluated: Evaluated) -> None:
-        """Put clients' evaluations into decisions that were foreseen; children have gone on already."""
+        """Enter clients' evaluations into planned decisions; children have gone on already."""
         for number, child in enumerate(self.children):
             before, (_, decision) = minutes.gates[number], self._decided(child, minutes, evaluated)
             assert decision.role == before.role
@@ -81,7 +81,7 @@ class Gates:
     def _decided(
         self, child: Server, minutes: Minutes, evaluated: Evaluated
     ) -> tuple[tuple[str, Offer] | None, GateResult]:
-        """The offer that a child considers, if any, and its gate's decision."""
+        """A child's considered offer, if any, and its gate's decision."""
         replies = [evaluated[client] for client in child.clients if client in evaluated]
         offer = choosing.best_offer(minutes.offers_to(child), replies)
         return offer, choosing.decide(self.gate, offer, child.models.own_line is not None, replies)

@@ -7,10 +7,10 @@ class Hooks:
     """Receives events from the server's one thread, in the same order on every engine."""
 
     def begin_round(self, global_round: int) -> None:
-        """Take note that a global round begins."""
+        """Hook at the start of a global round."""
 
     def begin_leaf_round(self, global_round: int, leaf_round: int) -> None:
-        """Take note that all leaves' clients are about to train; `leaf_round` is counted through the run."""
+        """Hook before the training of all leaves' clients; `leaf_round` is counted through the run."""
 
     def end_leaf_round(
         self,
@@ -25,7 +25,7 @@ class Hooks:
         Args:
             global_round: 1, 2, …
             leaf_round: counted through the run.
-            replies: that counted.
+            replies: accepted.
             train_loss: client → mean loss of its training.
             failures: client → its first failure in this global round.
         """

@@ -1,4 +1,4 @@
-"""Lines that train in one exchange: the leaves themselves, or forks of some beside them.
+"""Lines trained in one exchange: the leaves themselves, or forks of some beside them.
 
     leaf       every leaf's model
     own line   the model of a leaf that took an offer tentatively, as trained without it
@@ -6,8 +6,8 @@
                one after the other (`fedge.leaf.folds`)
     personal   a fine-tuned copy of a leaf's served model, for the clients that it knows
 
-Of forks nothing comes back but their models. A probe is no line: it trains one model for all leaves, and is
-compared only (`fedge.rounds.training`).
+Of forks nothing comes back but their models. A probe is no line: one model trained for all leaves, for
+comparison only (`fedge.rounds.training`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,11 +22,11 @@ _BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)
 
 @dataclass(frozen=True)
 class TrainingLine:
-    """One line at all leaves that have it.
+    """One line at all its leaves.
 
     Attributes:
         line: kind of line.
-        leaves: that do, or their forks, in order.
+        leaves: with the line, or their forks, in order.
         fold: which one trains; None for no fold.
     """
 
@@ -45,7 +45,7 @@ def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
 
 
 def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
-    """Yield the lines that train beside the leaves' models; each is made when it is due.
+    """Yield the lines beside the leaves' models; each is made when due.
 
     After a line has trained, its caller calls `hand_back`.
     """
@@ -61,7 +61,7 @@ def beside(leaves: Sequence[Leaf]) -> Iterator[TrainingLine]:
 
 
 def any_beside(leaves: Sequence[Leaf]) -> bool:
-    """Whether anything trains beside the leaves' models, without making it."""
+    """Whether anything trains beside the leaves' models, without making the lines."""
     return any(
         leaf.models.folds or any(leaf.models.training(line) is not None for line in _BESIDE)
         for leaf in leaves
@@ -69,7 +69,7 @@ def any_beside(leaves: Sequence[Leaf]) -> bool:
 
 
 def _fold(leaf: Leaf, fold: int) -> Leaf:
-    """A fork of a leaf that all of its clients but some train."""
+    """A fork of a leaf, trained by all of its clients but some."""
     folds = leaf.models.folds
     return leaf.fork(folds[fold], scaffold=True, without=left_out(leaf.clients, fold, len(folds)))
 
@@ -90,6 +90,6 @@ def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:
 
 
 def personal(leaves: Sequence[Leaf]) -> TrainingLine:
-    """The line that fine-tunes every leaf's served model, without control variates."""
+    """The line for fine-tuning every leaf's served model, without control variates."""
     forks = [leaf.fork(leaf.models.served, scaffold=False) for leaf in leaves]
     return TrainingLine(PERSONAL, forks)

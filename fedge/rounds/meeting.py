@@ -1,8 +1,8 @@
 """Meetings of one server with its children: probes, questions, offers, gates, corrections.
 
-The server is the cloud, or a region that groups its children, combines their models by a rule or leaves
-them a choice. Children are leaves, or regions; a region's questions go to the clients of all its leaves.
-All servers of a tree that meet their children do it here, each once per round of its own.
+The server is the cloud, or a region that groups its children, combines their models by a rule or gives them a
+choice. Children are leaves, or regions; a region's questions go to the clients of all its leaves. All such
+servers of a tree meet their children here, once per own round.
 
 The server's part stands in `fedge.cloud.step`, the mixing of offers in `fedge.cloud.offers`.
 """
@@ -41,17 +41,17 @@ _CLOUD = "cloud/"  # before the name of a state that a server keeps of its meeti
 
 @dataclass(frozen=True)
 class Seat:
-    """A server that meets its children, and what is in force there.
+    """A server meeting its children, and its present state.
 
     Attributes:
         path: from the root down.
         children: in order.
-        every: leaf rounds in a round of it.
+        every: leaf rounds per round of the server.
         cloud: groups the children's models, and combines them.
-        gate: whether, and how, children may refuse what they are offered.
-        personal: says what unseen clients are served.
-        own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
-        region: as which it stands to the server above; None for the root.
+        gate: whether, and how, children may refuse offers.
+        personal: determines unseen clients' models.
+        own_layers: a leaf's personal entries when taking an offer.
+        region: the server's role towards the server above; None for the root.
     """
 
     path: Path
@@ -72,7 +72,7 @@ def seat_of(
     regions: Sequence[Region],
     own_layers: Collection[str] = (),
 ) -> Seat:
-    """Seat of a server at a path, where options put it.
+    """Place of a server at a path, by the options.
 
     Args:
         config: of the run.
@@ -80,7 +80,7 @@ def seat_of(
         cloud: groups and combines.
         branches: children of the root, in order.
         regions: of the tree.
-        own_layers: entries that leaves keep as their own.
+        own_layers: leaves' personal entries.
     """
     region, tier = next((each for each in regions if each.path == path), None), len(path)
     children, every = branches if region is None else region.below, config.hierarchy.leaf_rounds_of(tier)
@@ -92,7 +92,7 @@ class Meetings:
 
     Attributes:
         path: of the server.
-        prefix: of the names of states that it keeps.
+        prefix: of the names of kept states.
         labels: (S,) cluster of each child; until the first step each stands alone.
         minutes: of the present round.
     """
@@ -129,7 +129,7 @@ class Meetings:
                 child.begin(model, int(self.labels[child.number]))
 
     def begin_if_due(self, leaf_round: int) -> None:
-        """Begin a round of the server with the leaf round that is its first; see the children's models."""
+        """Begin a round of the server with its first leaf round; see the children's models."""
         number, since = divmod(leaf_round - 1, self._seat.every)
         if since:
             return
@@ -185,13 +185,13 @@ class Meetings:
         self._transport.lap("gate")
 
     def _one_offer(self) -> State | None:
-        """The model that all children were offered, if it is one."""
+        """The common offer of all children, if there is one."""
         models = {id(offer.model): offer.model for mine in self.minutes.offers for offer in mine.values()}
         is_one = len(models) == 1 and all(self.minutes.offers)
         return next(iter(models.values())) if is_one else None
 
     def begin_new_drifts(self) -> None:
-        """After a step and its gates: correct each child towards those it stands together with."""
+        """After a step and its gates: correct each child towards those clustered with it."""
         book, step, region = self._transport.book, self.minutes.step, self._seat.region
         if step is None or self._children[0].drift is None:
             return
@@ -238,7 +238,7 @@ class Meetings:
         return step
 
     def _child_of_client(self) -> dict[int, int]:
-        """Partition id → child above it, of clients that train: they may have moved."""
+        """Partition id → child above, for training clients: they may have moved."""
         return {client: child.number for child in self._children for client in child.clients}
 
     def _probe(self, begun: CloudRound, start: State, leaf_round: int) -> Probe:
@@ -271,7 +271,7 @@ class Meetings:
         return replace(probe, models=models)
 
     def _all_folds(self) -> dict[int, Mapping[int, State]]:
-        """Leaf among the children → client → model trained without it: by forks where there are any."""
+        """Leaf child → client → model trained without the client: by forks where there are any."""
         assert self._begun is not None
         wanted, known = self._indices(self._begun.alone), self._transport.book.folds
         found = {self._child_of[leaf]: folds for leaf, folds in known.items() if leaf in wanted}
@@ -283,7 +283,7 @@ class Meetings:
         return {**found, **forks}
 
     def _ask(self, questions: Questions) -> Answers:
-        """Let clients evaluate the models that the server asks about, on the windows that it asks for."""
+        """Let clients evaluate the server's models in question, on the requested windows."""
         split: SplitName = "train" if self._cloud.asks_training_losses else "val"
         book, once = self._transport.book, Once(self._transport.shared.keep)
         models = {
@@ -302,7 +302,7 @@ class Meetings:
         )
 
     def _kept(self, step: CloudStep) -> CloudStep:
-        """A step whose models lie where large states do."""
+        """A step with its models in the place of large states."""
         once = Once(self._transport.shared.keep)
         offers, trials = (
             [None if model is None else once(model) for model in models]
@@ -331,7 +331,7 @@ class Meetings:
     # --- state that survives the process --------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
-        """States that its next round needs of those before."""
+        """Earlier states needed by its next round."""
         return self._cloud.states()
 
     def facts(self) -> dict[str, Any]:

@@ -21,14 +21,14 @@ class Minutes:
     Attributes:
         path: of the server.
         number: of its round: 1, 2, …; of the root the global round's.
-        labels: (S,) cluster that each child is in at its end.
+        labels: (S,) each child's cluster at its end.
         groups: whether the server groups its children.
         has_gates: whether they may refuse its offers.
         offers: per child, in order, its offers by role; empty without a cloud step.
         gates: per child, in order, the decision of its gate.
         step: the cloud step, if there was one.
-        labels_before: clusters that this round's are compared with; None before there are any.
-        received: child → the models that it got from here for its clients to evaluate.
+        labels_before: clusters for comparison with this round's; None before there are any.
+        received: child → the models sent for evaluation by its clients.
     """
 
     path: Path = ()
@@ -48,22 +48,22 @@ class Minutes:
 
 
 def shown_gate(leaf: Leaf, above: Sequence[Minutes]) -> GateResult:
-    """Decision of the lowest gate above a leaf's clients; without any that of the root's child.
+    """Decision of the lowest gate above a leaf's clients; else the root's child's.
 
     Args:
         leaf: of a tree.
-        above: newest minutes of the servers above it, from the root down.
+        above: newest minutes of the servers above, from the root down.
     """
     minutes = next((each for each in reversed(above) if each.has_gates), above[0])
     return minutes.gates[leaf.path[len(minutes.path)]]
 
 
 def clusters_of(leaves: Sequence[Leaf], minutes_above: Callable[[Path], Sequence[Minutes]]) -> list[int]:
-    """Cluster of each leaf: the root's number; where servers below it group, of those that all of them join.
+    """Cluster of each leaf: the root's number; with grouping servers below, of the joint groups.
 
     Args:
         leaves: in order.
-        minutes_above: path → newest minutes of the servers above it, from the root down.
+        minutes_above: path → newest minutes of the servers above, from the root down.
     """
     above = [minutes_above(leaf.path) for leaf in leaves]
     if not any(minutes.groups and minutes.path for each in above for minutes in each):

@@ -2,8 +2,8 @@
 
     move(places, turn, further arguments by keyword) → {client: leaf} of those that go
 
-that is called before every global round. It sees where clients are (`Places`) and the moment (`MoveTurn`),
-which also has chance, and keeps nothing itself. Unseen clients stay. What goes along with a client:
+called before every global round. The function gets clients' places (`Places`) and the moment (`MoveTurn`),
+including random numbers, and keeps no state. Unseen clients stay. What goes along with a client:
 `fedge.leaf.moving`.
 """
 
@@ -38,7 +38,7 @@ _NEAR = 1e-9  # of 1, for shares that add up to it
 
 @dataclass(frozen=True)
 class Places:
-    """Where the clients are that train; every array is (n,), by `ids`.
+    """Where the training clients are; every array is (n,), by `ids`.
 
     Attributes:
         ids: partition ids, int64, ascending.
@@ -78,7 +78,7 @@ Mobility = Callable[..., Moves]
 
 
 def schedule(places: Places, turn: MoveTurn, moves: str) -> Moves:
-    """Moves that are said: "3: 4>1; 6: 4>home" sends client 4 to leaf 1 before round 3, and back before 6.
+    """Listed moves: "3: 4>1; 6: 4>home" sends client 4 to leaf 1 before round 3, and back before 6.
 
     Raises:
         ConfigError: the text says none.
@@ -114,7 +114,8 @@ def _said(text: str, places: Places) -> dict[int, dict[int, int]]:
 def markov(
     places: Places, turn: MoveTurn, stay: float = 0.9, matrix: Sequence[Sequence[float]] | None = None
 ) -> Moves:
-    """Each client by itself: it stays with chance `stay`, else goes to another leaf, each as likely.
+    """Each client by itself: the client stays with probability `stay`, else goes to another leaf, each
+    equally likely.
 
     From global round 2 on. The chain of every client is the same and begins at its home.
 
@@ -122,7 +123,8 @@ def markov(
         places: of clients.
         turn: of the move.
         stay: chance to stay, 0 to 1.
-        matrix: in place of it, (leaves, leaves): row by row the chances to go from that leaf to each.
+        matrix: in place of `stay`, (leaves, leaves): row by row the probabilities of going from that leaf to
+            each.
 
     Raises:
         ConfigError: the chances are none.
@@ -164,8 +166,8 @@ def _chances(stay: Any, matrix: Any, leaves: int) -> np.ndarray:
 def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
     """Moves of a file, CSV or Parquet, with columns round (or global_round), client, leaf.
 
-    From its round on a client is at the leaf. Rows of clients that stay where they are change nothing, also
-    of unseen ones, so clients.csv of a run can be replayed.
+    From its round on a client is at the leaf. Rows of staying clients change nothing, also of unseen ones, so
+    clients.csv of a run can be replayed.
 
     Raises:
         ConfigError: the file cannot be read, or has other columns or numbers.
@@ -179,7 +181,7 @@ def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
 
 @lru_cache(maxsize=4)
 def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
-    """Global round → client → leaf of a file, read once as long as it is in one state (bytes, time)."""
+    """Global round → client → leaf of a file, read once per state of the file (bytes, time)."""
     option = f"{_KEY}-args.path"
     names = header_of(Path(path), option)
     rounds = next((name for name in ("round", "global_round") if name in names), None)
@@ -211,7 +213,7 @@ class Mover:
     """Asks the mobility of a run for moves.
 
     Attributes:
-        home: partition id → leaf at which a client that trains began.
+        home: partition id → a training client's initial leaf.
     """
 
     def __init__(self, config: Config, seed: int, home: Mapping[int, int], unseen: Mapping[int, int]) -> None:
@@ -220,7 +222,7 @@ class Mover:
         Args:
             config: its `hierarchy` section is read.
             seed: root of the run's streams.
-            home: partition id → leaf of the deal, of clients that train.
+            home: partition id → leaf of the deal, for training clients.
             unseen: the same of unseen clients, which stay.
         """
         self._hierarchy = config.hierarchy
@@ -235,7 +237,7 @@ class Mover:
         cloud: CloudAggregator,
         keep: Callable[[State], State],
     ) -> dict[int, int]:
-        """Let clients go before a global round, and say it; return client → leaf that it came from.
+        """Let clients go before a global round, with a message; return client → its former leaf.
 
         Args:
             global_round: 1, 2, …
@@ -264,15 +266,15 @@ class Mover:
     def moves(
         self, global_round: int, leaf_of: Mapping[int, int], windows: Mapping[int, int]
     ) -> dict[int, int]:
-        """Client → leaf, of clients that go before a global round.
+        """Client → leaf, for clients moving before a global round.
 
         Args:
             global_round: 1, 2, …
-            leaf_of: client that trains → leaf at which it is.
+            leaf_of: training client → its leaf.
             windows: client → training windows.
 
         Raises:
-            ConfigError: a mobility of the user's fails, or sends a client that does not train, or to no leaf.
+            ConfigError: a user's mobility fails, or sends a client without training, or to an unknown leaf.
         """
         ids = list(self.home)
         at, home, count = (
@@ -288,7 +290,7 @@ class Mover:
         return {int(c): int(leaf) for c, leaf in sorted(found.items()) if leaf_of[int(c)] != int(leaf)}
 
     def _refuse_lie(self, found: Any, global_round: int) -> None:
-        """Raise ConfigError unless moves are of clients that train, to leaves that there are."""
+        """Raise ConfigError unless moves are of training clients, to existing leaves."""
         said = f"{_KEY} {self._hierarchy.mobility} must send clients that train to leaves"
         if not isinstance(found, Mapping):
             raise ConfigError(

@@ -10,26 +10,26 @@ class VersionRow:
     Attributes:
         evaluation: 1, 2, …
         virtual_s: when, in virtual seconds.
-        version: updates of the model that is evaluated, by the server that made it.
-        updates, jobs: results taken in, and all jobs that have ended.
+        version: updates of the evaluated model, by its server.
+        updates, jobs: results used, and all ended jobs.
         seen_score, unseen_score: mean over clients of the task's first test score, of users seen in training
             or not.
         up, down, cloud_up, cloud_down: bytes of models.
         mean_staleness: over all arrivals; None before the first.
         utilisation: virtual time at work over that of all places, 0..1.
-        wasted: share of the time at work that was lost, 0..1.
+        wasted: lost share of the time at work, 0..1.
         gini: of the devices' numbers of updates.
         events: of the virtual clock.
         server_busy: share of virtual time in which rules occupied their leaves, 0..1.
-        in_line: jobs that have ended and wait for a leaf that is busy.
+        in_line: ended jobs waiting for a busy leaf.
         at_work: devices at this moment.
-        leaf_versions: that leaves have made, over all leaves.
-        cloud_staleness: mean over all that leaves have sent; None before the first.
+        leaf_versions: made by leaves, over all leaves.
+        cloud_staleness: mean over all sent by leaves; None before the first.
         cloud_busy: share of virtual time in which rules occupied the cloud; groups add up.
-        cloud_in_line: models of leaves that wait for a cloud that is busy.
-        places: devices that are to be at work at a time.
+        cloud_in_line: models of leaves waiting for a busy cloud.
+        places: target number of devices at work at a time.
         partial: updates of a part of their steps (`devices.partial-work`).
-        joules: that devices have spent on jobs that have ended; None where their power is not known.
+        joules: spent by devices on ended jobs; None where their power is not known.
     """
 
     evaluation: int

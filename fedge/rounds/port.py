@@ -4,8 +4,8 @@
     probe      a leaf round from one model, for comparison only
     evaluate   clients evaluate models on their own windows
 
-Replies are models of leaves and numbers of clients: no model of a client passes here. `routed` has
-leaf servers that are a part of this process; `fedge.edge` has those that are processes of their own.
+Replies are models of leaves and numbers of clients: no model of a client passes here. `routed` has leaf
+servers within this process; `fedge.edge` has separate leaf servers.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ class LeafPort(Protocol):
         """Let leaves, or forks of them, train; they move to the resulting models.
 
         Args:
-            training: the line that trains.
+            training: the trained line.
             leaf_round: counted through the run.
 
         Returns:
@@ -55,16 +55,16 @@ class LeafPort(Protocol):
         """Let leaves train one model for a leaf round, which counts for nothing but comparison.
 
         Args:
-            leaves: that do.
+            leaves: with the line.
             start: the model.
             leaf_round: of the random streams.
-            receiver: takes in clients' updates of it; None where nobody needs them.
+            receiver: receives clients' updates of the line; None where nobody needs them.
             line: "probe" to train as in global round 1.
-            most_windows: on which each client trains; 0 for all that it has.
+            most_windows: each client's training windows; 0 for all.
         """
 
     def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
-        """Let clients evaluate models; return the evaluations that count, client by client.
+        """Let clients evaluate models; return the accepted evaluations, client by client.
 
         Args:
             asked: clients, and models to evaluate.
@@ -87,14 +87,14 @@ class LeafPort(Protocol):
 
 @runtime_checkable
 class TrainsAhead(Protocol):
-    """Leaf servers whose clients can evaluate, and train for the next global round, in one exchange."""
+    """Leaf servers with joint evaluation, and training for the next global round, in one exchange."""
 
     def evaluate_and_train(
         self, asked: EvaluationRequest, training: TrainingLine, leaf_round: int
     ) -> dict[int, EvaluateReply]:
         """Let clients evaluate models, and train for the leaf round with which the next global round begins.
 
-        Nothing moves before `train` is called for that leaf round; errors of training are raised there.
+        No model changes before `train` is called for this leaf round; errors of training are raised there.
 
         Args:
             asked: clients, and models to evaluate.
@@ -102,7 +102,7 @@ class TrainsAhead(Protocol):
             leaf_round: counted through the run.
 
         Returns:
-            The evaluations that count, client by client.
+            The accepted evaluations, client by client.
         """
 
 
@@ -129,7 +129,7 @@ class RunFacts:
     """Facts of a run for leaf servers.
 
     Attributes:
-        run: names it, also when it goes on after a stop.
+        run: names the run, also after a resume.
         begin: facts for them before the first order.
         checkpoints: how many of the newest a run may go on from.
         told: partition id → its client's description of its windows, as text, where clients own them.
@@ -143,10 +143,10 @@ class RunFacts:
 
 @runtime_checkable
 class LeafEngine(Protocol):
-    """Additions to an engine whose leaf servers are processes of their own."""
+    """Additions to an engine with separate leaf servers."""
 
     def make_port(self, facts: RunFacts, around: Around) -> LeafPort:
         """Factory of the port through which leaf servers get their orders."""
 
     def do_without(self, clients: Collection[int]) -> None:
-        """Wait no longer for leaf servers of clients that were waited for in vain; they may come any time."""
+        """Stop waiting for leaf servers of clients that did not come; they may come any time."""

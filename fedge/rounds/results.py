@@ -26,7 +26,7 @@ _FIRST_SCORES = ("test_score", "unseen_score", "val_score", "shared_score", "tun
 
 @dataclass(frozen=True)
 class ClientResult:
-    """One client in one global round; None where it did not take part or failed.
+    """One client in one global round; None without participation or after a failure.
 
     Attributes:
         train_loss: mean loss of its last leaf round's training.
@@ -35,14 +35,14 @@ class ClientResult:
         further: the task's other scores of the same, by name.
         train_seconds: over all leaf rounds of the global round.
         confusion: of the served model on its test windows, (classes, classes), rows true, columns predicted.
-        unseen_client: whether it holds users whom no leaf has seen; it does not train, so it has no
+        unseen_client: whether it holds users unknown to all leaves; without training, hence without
             train_samples.
         val_samples, val_score, val_loss: the same of its validation windows.
-        shared_score: like test_score, but of the model that its leaf fine-tuned in this round.
-        tuned_score: of the result, whether or not the leaf serves it. Both or neither: None without
-            fine-tuning, and where it did not evaluate both models (unseen clients, who get another one).
-        asked: leaf rounds in which it was to train; None for an unseen client, and on the virtual clock.
-        came_from: leaf at which it was before this round; None where it has not moved.
+        shared_score: like test_score, but of its leaf's model before fine-tuning in this round.
+        tuned_score: of the result, served or not. Both or neither: None without fine-tuning, and without both
+            evaluations (unseen clients, who get another one).
+        asked: leaf rounds with a request to train; None for an unseen client, and on the virtual clock.
+        came_from: leaf before this round; None without a move.
     """
 
     client: int
@@ -106,15 +106,15 @@ class LeafResult:
     """One leaf in one global round; scores are pooled over the test windows of its clients.
 
     Attributes:
-        test_score, test_loss, further: of the clients that it knows; the task's first score, the others.
+        test_score, test_loss, further: of its known clients; the task's first score, the others.
         val_score, val_loss: of the same clients' validation windows.
-        num_clients: that it knows.
-        kept_model: leaf rounds in which it kept its model because too few replies counted.
+        num_clients: known to it.
+        kept_model: leaf rounds without a new model because of too few accepted replies.
         unseen_score, unseen_loss, unseen_further: of its unseen clients; None without any.
         unseen_clients: how many it has.
         personal: result of fine-tuning; None in a round without it.
-        serves: role of the model that its clients are served.
-        group: in which a scenario has it in this round; None without one.
+        serves: role of its clients' served model.
+        group: of the scenario in this round; None without one.
     """
 
     leaf: int
@@ -139,7 +139,7 @@ class LeafResult:
 
 @dataclass
 class Traffic:
-    """Bytes of arrays between a server and the one above it."""
+    """Bytes of arrays between a server and the one above."""
 
     up: int = 0
     down: int = 0
@@ -152,14 +152,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class ServerResult:
-    """One server of any tier in one global round; scores are pooled over the clients below it.
+    """One server of any tier in one global round; scores are pooled over the clients below.
 
     Attributes:
         path: from the root down; () is the root.
-        cluster: of the server above it, or as that server's; None for the root.
-        gate: its decision on what it was offered; None where it has no choice.
+        cluster: of the server above, or as that server's; None for the root.
+        gate: its decision on the offer; None without a choice.
         uplink_bytes, downlink_bytes: arrays to and from the server above; None where nothing was sent.
-        num_clients: below it, that train.
+        num_clients: training clients below.
         train_samples: of those.
     """
 
@@ -176,7 +176,7 @@ class ServerResult:
 
 @dataclass(frozen=True)
 class InnerStep:
-    """Step of a server below the cloud that groups its children, or offers them models.
+    """Step of a server below the cloud with groups or offers.
 
     Attributes:
         path: of the server.
@@ -194,7 +194,7 @@ class RoundResult:
 
     Attributes:
         cloud: the cloud step of this round, or None in a round without one.
-        clients_ok: clients whose every exchange of the round succeeded.
+        clients_ok: clients without a failed exchange in the round.
         failures: client → its first failure in the round.
         uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
         cloud_uplink_bytes, cloud_downlink_bytes: arrays from servers to those above them and back.
@@ -206,11 +206,11 @@ class RoundResult:
         truth: (S,) true group of each leaf, or None where nobody knows.
         began: when the round did, by the clock of the exchanges.
         exchanges: times of work on each client's messages.
-        releases: leaf rounds of the run so far, those that fine-tune included; on the virtual clock what the
-            updates of the device with the most count as (`fedge.devices.private`).
-        models: clients with the models of their algorithm; empty where it has none.
+        releases: leaf rounds of the run so far, fine-tuning included; on the virtual clock what the updates
+            of the device with the most count as (`fedge.devices.private`).
+        models: clients with the models of their algorithm; empty if none.
         common: models on the common test set; empty without one, and in a round without evaluation.
-        epsilon_spent: by clients so far at the configured delta; None where nobody adds it up.
+        epsilon_spent: by clients so far at the configured delta; None if not counted.
         learned: the task of the run; by its first score models are compared.
         moment: end on the virtual clock, and the versions by then; None off that clock.
         virtual_s, joules: of the run so far, where rounds are timed by devices and their power is known.
@@ -248,20 +248,20 @@ class RoundResult:
         return dict(sorted(Counter(failure.kind for failure in self.failures.values()).items()))
 
     def over_clients(self, name: str, unseen_clients: bool = False) -> Spread | None:
-        """One of ClientResult's numbers over the clients that have it, or None without any.
+        """One of ClientResult's numbers over the clients with a value, or None without any.
 
         Args:
             name: of the number, or of one of its further scores.
-            unseen_clients: over unseen clients instead of the clients that train.
+            unseen_clients: over unseen instead of training clients.
         """
         return self._spread([c for c in self.clients if c.unseen_client == unseen_clients], name)
 
     def over_leaves(self, name: str) -> Spread | None:
-        """One of LeafResult's numbers over the leaves that have it, or None without any."""
+        """One of LeafResult's numbers over the leaves with a value, or None without any."""
         return self._spread(self.leaves, name)
 
     def _spread(self, rows: Sequence[ClientResult] | Sequence[LeafResult], name: str) -> Spread | None:
-        """The spread of a number over rows that have it; where a score falls, worst is the largest."""
+        """The spread of a number over rows with a value; where a score falls, worst is the largest."""
         found = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
         values = [value for value in found if value is not None]
         falls = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better

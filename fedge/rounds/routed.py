@@ -1,4 +1,4 @@
-"""Leaf servers that are a part of this process: messages to all their clients go out in one exchange.
+"""Leaf servers within this process: messages to all their clients go out in one exchange.
 
 One queue over all leaves, largest clients first, so no worker waits for a leaf; replies are routed back to
 the leaf of their client.
@@ -28,12 +28,12 @@ from fedge.tasks.chosen import task_of
 
 @dataclass(frozen=True)
 class _Ahead:
-    """A leaf round that clients were asked for before its global round began.
+    """A leaf round requested before the start of its global round.
 
     Attributes:
         leaf_round: counted through the run.
         questions: client → its order to train.
-        replies: client → its answer, of those that have trained.
+        replies: client → its answer, for trained clients.
     """
 
     leaf_round: int
@@ -67,9 +67,9 @@ class RoutedLeaves:
         return counted
 
     def _trained_ahead(self, training: TrainingLine, leaf_round: int) -> dict[int, Message] | None:
-        """Client → reply of a leaf round that was asked for ahead, or None if it was not.
+        """Client → reply of a leaf round requested ahead, or None.
 
-        Those that did not train then are asked now: a client that fails does so in its own round.
+        Clients without training then are asked now: a failure counts in its own round.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None:
@@ -110,7 +110,7 @@ class RoutedLeaves:
     def evaluate_and_train(
         self, asked: EvaluationRequest, training: TrainingLine, leaf_round: int
     ) -> dict[int, EvaluateReply]:
-        """Run one exchange in which clients evaluate models, and train for the leaf round that comes next."""
+        """Run one exchange for evaluating models, and for training in the next leaf round."""
         transport = self._transport
         next_round = transport.book.global_round + 1
         evaluate = self._by_client(self._evaluating.messages(asked))
@@ -143,11 +143,11 @@ class RoutedLeaves:
         return self._evaluating.windows(split)
 
     def facts(self) -> dict[str, Any]:
-        """Nothing: the leaves hold it all."""
+        """Nothing: the leaves hold everything."""
         return {}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to go on with a run whose clients' control variates lie elsewhere."""
+        """Refuse to resume a run with clients' control variates elsewhere."""
         if facts.get("versions") and self._has_controls:
             raise RunError(
                 "the clients' control variates of this run are at its leaf servers; go on with --leaves"
@@ -162,10 +162,10 @@ def _role_of(model: State, models: Mapping[str, State]) -> str | None:
 def _parts(
     replies: Mapping[int, Message], train: Mapping[int, Message], evaluate: Mapping[int, Message]
 ) -> tuple[dict[int, Message], dict[int, Message]]:
-    """Client → reply of its training, and of its evaluation, of those that have made it.
+    """Client → reply of its training, and of its evaluation, as far as present.
 
     Args:
-        replies: client → reply to a joint question, or to that for evaluation where it does not train.
+        replies: client → reply to a joint question, or to an evaluation question without training.
         train, evaluate: client → parts of its question.
     """
     trained, evaluated = {}, {}

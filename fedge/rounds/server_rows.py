@@ -13,7 +13,7 @@ from fedge.serving.gate import GateResult
 
 
 def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult]:
-    """Rows of all servers, from the root down; a server is followed by those below it.
+    """Rows of all servers, from the root down; a server is followed by those below.
 
     Args:
         book: of the round, gates decided.

@@ -55,15 +55,15 @@ RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 
 @dataclass(frozen=True)
 class RunTask:
-    """Learning task of a run, and facts known of it beforehand.
+    """Learning task of a run, and facts known beforehand.
 
     Attributes:
         config: the run's configuration.
-        seed: root of the streams that sample clients.
+        seed: root of the streams for sampling clients.
         held_out: partition id → windows of its "train", "val" and "test" split.
         classes: of the data.
-        truth: global round → the group that each leaf is truly in, where a scenario planted groups.
-        own_layers: entries of a model that a leaf keeps as its own when it takes an offer.
+        truth: global round → each leaf's true group, with planted groups.
+        own_layers: a leaf's personal entries when taking an offer.
         common: evaluates models on the common test set; None without one.
     """
 
@@ -100,11 +100,11 @@ class HierarchicalStrategy:
             task: of the run.
             branches: children of the cloud, in order; together they hold every client once, unseen clients
                 included.
-            cloud: meets its children after the leaf rounds of every global round in which it is due.
+            cloud: meets its children after the leaf rounds of every due global round.
             facilities: shared by all rounds.
             on_round: called with every round's result and laps.
             make_port: gives the leaf servers; by default they are a part of this process.
-            inner: paths of regions that meet their children, too, with the parts by which they do.
+            inner: paths of regions with their own meetings, and the parts for them.
         """
         config = task.config
         self.branches = list(branches)
@@ -138,9 +138,9 @@ class HierarchicalStrategy:
         """Run up to global round `num_rounds`; the models are found in `leaves`.
 
         Args:
-            initial: the model of all leaves in a new run; one that was restored goes on with its own.
+            initial: the model of all leaves in a new run; a restored one continues with its own.
             num_rounds: in all.
-            timeout_s: seconds that a client may take for one message.
+            timeout_s: seconds allowed to a client for one message.
 
         Raises:
             RunError: no client at all could train, or the engine stopped.
@@ -233,7 +233,7 @@ class HierarchicalStrategy:
             self._combine(leaf_round)
 
     def _combine(self, leaf_round: int) -> None:
-        """Let those regions combine the servers below them whose round ends with a leaf round.
+        """Let regions at the end of their round combine the servers below.
 
         Raises:
             FloatingPointError: a mean is not finite.
@@ -266,9 +266,9 @@ class HierarchicalStrategy:
     def _trains_ahead(self, global_round: int, num_rounds: int) -> bool:
         """Whether clients may train for the next round as soon as they have evaluated this one's models.
 
-        Nothing that is made of the evaluations may matter to that training, nobody may want to be told of the
-        round before it begins, and the row of the round does not wait long for it. Where a client has just
-        failed, one thing is asked after the other.
+        The evaluations must not affect this training, nobody may need the round's results before its start,
+        and the row of the round must not wait long. Where a client has just failed, one thing is asked after
+        the other.
         """
         config, book = self._config, self._transport.book
         return (
@@ -290,7 +290,7 @@ class HierarchicalStrategy:
         """Let clients evaluate the gates' candidates, every gate decide, and its leaf go on accordingly.
 
         Args:
-            evaluates: clients do; otherwise nothing hangs on it.
+            evaluates: clients do; otherwise without effect.
             trains_ahead: in the same exchange clients train for the next global round.
         """
         book, root = self._transport.book, self._root
@@ -312,7 +312,7 @@ class HierarchicalStrategy:
         self._transport.lap("gate")
 
     def _personalise(self, global_round: int) -> None:
-        """Fine-tune every leaf's served model for its known clients, and serve the result if it helps."""
+        """Fine-tune every leaf's served model for its known clients, and serve the result if better."""
         rounds = self._config.personal.leaf_rounds
         training = lines.personal(self.leaves)
         for leaf_round in range((global_round - 1) * rounds + 1, global_round * rounds + 1):
@@ -326,7 +326,7 @@ class HierarchicalStrategy:
         self._transport.lap("gate")
 
     def _evaluate_models(self) -> None:
-        """Let clients evaluate the models that their algorithm makes of their served models."""
+        """Let clients evaluate their algorithm's models, derived from their served models."""
         leaves = [leaf for leaf in self.leaves if leaf.algorithm is not None and leaf.algorithm.form.models]
         if not leaves:
             return
@@ -348,7 +348,7 @@ class HierarchicalStrategy:
         return {i: m.unseen for i, m in models.items() if m.unseen is not None and m.unseen is not m.served}
 
     def states(self) -> dict[str, State]:
-        """States that the next global round starts from: ``<path>/<kind>``, ``cloud/<kind>``."""
+        """Starting states of the next global round: ``<path>/<kind>``, ``cloud/<kind>``."""
         servers: list[Leaf | Region] = [*self.leaves, *self._regions]
         own = {f"{dotted(each.path)}/{kind}": s for each in servers for kind, s in each.states().items()}
         for meetings in self._meetings.values():
@@ -356,11 +356,11 @@ class HierarchicalStrategy:
         return own
 
     def client_controls(self) -> dict[int, State]:
-        """Partition id → SCAFFOLD's c_i, of clients whose c_i is not zero, in order."""
+        """Partition id → SCAFFOLD's c_i other than zero, in order."""
         return {c: leaf.client_controls[c] for leaf in self.leaves for c in sorted(leaf.client_controls)}
 
     def kept_memories(self) -> dict[int, Kept]:
-        """Partition id → the version of its memory that counts, of clients that have one."""
+        """Partition id → the valid version of its memory, for clients with one."""
         return {c: kept for leaf in self.leaves if leaf.algorithm for c, kept in leaf.algorithm.kept.items()}
 
     def restore_client_controls(self, controls: Mapping[int, State]) -> None:
@@ -401,5 +401,5 @@ class HierarchicalStrategy:
 
 
 def _under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
-    """The states whose names begin with a prefix, without it."""
+    """The states with a prefix in their names, without the prefix."""
     return {name.removeprefix(prefix): s for name, s in states.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Leaf rounds: clients in training, replies that count, and the leaves' new models.
+"""Leaf rounds: clients in training, accepted replies, and the leaves' new models.
 
 All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). Which replies count is said in
 `fedge.leaf.counting`, moves of a model in `fedge.leaf.leaf`.
@@ -60,13 +60,13 @@ class LeafRounds:
     def messages(
         self, training: TrainingLine, leaf_round: int, grid: Grid, global_round: int | None = None
     ) -> list[Message]:
-        """The messages of a leaf round to all clients that train in it.
+        """The messages of a leaf round to all its training clients.
 
         Args:
-            training: the line that trains.
+            training: the trained line.
             leaf_round: counted through the run.
             grid: on which Flower's strategies look for their nodes.
-            global_round: that it belongs to; by default the present one.
+            global_round: of the leaf round; by default the present one.
         """
         context = self._transport.context(leaf_round, training.line, global_round)
         clients = self._transport.clients
@@ -89,7 +89,7 @@ class LeafRounds:
         return messages
 
     def _chosen(self, leaf: Leaf, context: RoundContext) -> list[int]:
-        """The clients of a leaf that train in a leaf round, ascending, by (seed, round, leaf) and turns."""
+        """The training clients of a leaf in a leaf round, ascending, by (seed, round, leaf) and turns."""
         count = num_training(self._config, len(leaf.clients), context.global_round, leaf.index)
         where, turns = context.stream_of(leaf.index), leaf.turns or Turns()
         candidates = turns.candidates(leaf.train_samples)
@@ -100,7 +100,7 @@ class LeafRounds:
         """Give every leaf its clients' replies; return how many count.
 
         Args:
-            training: the line that trained.
+            training: the trained line.
             leaf_round: counted through the run.
             replies: in partition-id order.
         """
@@ -140,7 +140,7 @@ class LeafRounds:
         model: State | None = None,
         most_windows: int = 0,
     ) -> dict[int, dict[int, Checked]]:
-        """Leaf → client → reply that may count; note why others do not.
+        """Leaf → client → candidate reply; note why others do not.
 
         All trained `model`, or each its leaf's, on `most_windows` at most.
         """
@@ -170,7 +170,7 @@ class LeafRounds:
     def _note(
         self, training: TrainingLine, leaf: Leaf, checked: Mapping[int, Checked], counted: Counted
     ) -> None:
-        """Keep the book on all replies that a leaf has had."""
+        """Record all replies to a leaf."""
         book = self._transport.book
         for client, rejected in counted.refused.items():
             self._transport.note_failure(client, rejected.failure)
@@ -185,7 +185,7 @@ class LeafRounds:
             self._transport.seconds_per_window = seconds / trained
 
     def _note_turns(self, leaf: Leaf, replies: Mapping[int, TrainReply], leaf_round: int) -> None:
-        """Take in who of a leaf's clients was asked to train, and with which loss each came back."""
+        """Record a leaf's clients asked to train, and each one's loss."""
         asked, book = self._asked[LEAF, leaf.index], self._transport.book
         for client in asked:
             book.asked[client] = book.asked.get(client, 0) + 1
@@ -218,9 +218,9 @@ class LeafRounds:
             leaves: that do.
             start: the model.
             leaf_round: of the random streams.
-            receiver: takes in clients' updates of it; None where nobody needs them.
+            receiver: receives clients' updates of the line; None where nobody needs them.
             line: "probe" to train as in global round 1.
-            most_windows: on which each client trains; 0 for all that it has.
+            most_windows: each client's training windows; 0 for all.
         """
         transport, keep = self._transport, self._transport.shared.keep
         start = keep(start)
@@ -250,7 +250,7 @@ class LeafRounds:
 
 
 def _note_updates(receivers: Sequence[Receiver], leaf: Leaf, replies: Mapping[int, TrainReply]) -> None:
-    """Give those who want them the models that a leaf's clients have trained."""
+    """Pass on the models trained by a leaf's clients to those in need."""
     for receiver in receivers:
         for client, reply in replies.items():
             receiver.note(client, leaf.index, reply.state, reply.samples)

@@ -62,9 +62,9 @@ class Transport:
     Attributes:
         clients, shared, hooks: of the run.
         book: of the present global round; of round 0 before the first.
-        seconds_per_window: that training took when it was last measured.
+        seconds_per_window: of training in the last measurement.
         train_s: seconds of the newest exchange in which clients trained.
-        timeout_s: seconds that a client may take for one message.
+        timeout_s: seconds allowed to a client for one message.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Transport:
         Args:
             facilities: of the run.
             train_samples: partition id → training windows, by which the largest client is sent to work first.
-            retries: how often a message is sent again to a client that failed.
+            retries: number of repeated messages to a failed client.
         """
         self.clients = facilities.clients
         self.shared = facilities.shared
@@ -105,7 +105,7 @@ class Transport:
         Args:
             leaf_round: counted through the run; the global round's number where nobody trains.
             line: kind of line.
-            global_round: that the exchange belongs to; by default the present one.
+            global_round: of the exchange; by default the present one.
         """
         of_round = self.book.global_round if global_round is None else global_round
         return replace(self._facilities.round_context(of_round, leaf_round), line=line)
@@ -120,8 +120,8 @@ class Transport:
     def evaluate_and_train(self, messages: Sequence[Message]) -> Exchange:
         """Let clients evaluate, and those of a joint question then train, the longest first.
 
-        Bytes are not counted and failures not noted: who brings less than was asked is asked for what is
-        missing by itself.
+        Bytes are not counted and failures not noted: clients with incomplete replies are asked for the
+        missing part separately.
 
         Args:
             messages: at most one per client.
@@ -187,20 +187,19 @@ class Transport:
     def has_trained_soon(self) -> bool:
         """Whether the newest training was short enough for more to be asked in the same exchange.
 
-        So that nobody waits long for the next step, and clients have the time.
+        To avoid long waits for the next step, and to leave clients time.
         """
         return self.train_s <= min(_SOON_S, self.timeout_s / 2)
 
     def can_hold_replies(self, model: State) -> bool:
         """Whether trained models may wait at the server until a round has its row and its checkpoint.
 
-        Of large ones each is felt, in memory and in what is then not done behind an exchange; where an
-        exchange takes seconds it is worth it.
+        Large ones cost memory, and work not done behind an exchange; worthwhile for exchanges of seconds.
         """
         return not _is_large(model) or self.clients.ask_now_and_then
 
     def make_room(self, model: State) -> None:
-        """Wait for a checkpoint that holds states about to be replaced, if they are large."""
+        """Wait for a checkpoint with large states about to be replaced."""
         if _is_large(model):
             self._facilities.behind.finish()
             self.lap("checkpoint")
@@ -214,7 +213,7 @@ class Transport:
         return self._clock.finish()
 
     def note_failure(self, client: int, failure: Failure) -> None:
-        """Keep the first failure of a client in this global round; log it the first time in the run.
+        """Keep the first failure of a client in this global round; logged the first time in the run.
 
         Repeated events would fill the log; the metrics count them.
         """
@@ -224,7 +223,7 @@ class Transport:
         self.book.failures.setdefault(client, failure)
 
     def _last_words(self, client: int) -> str | None:
-        """Last words of a client whose worker has died; its place goes to the log."""
+        """Last output of a client with a dead worker; its place goes to the log."""
         words = last_words(self.context(0).data_folder, client)
         if words:
             logger.info("client %d stood here when its time was over:\n%s", client, words)

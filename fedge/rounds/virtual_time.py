@@ -1,8 +1,8 @@
 """Virtual time and energy of synchronous rounds: when every server would be done, were clients devices.
 
 Leaves train side by side; a leaf round takes as long as its slowest client, which receives a model, trains
-and sends. A server that combines waits for the last of those below it, then sends its model down. Nothing
-that a run computes depends on it.
+and sends. A combining server waits for the last of those below, then sends its model down. No result of a run
+depends on it.
 
 Source of the model: Liu et al. 2020 (HierFAVG), section V; their constants are the preset
 ``devices.preset="hierfavg"``. As there, evaluations take no time.
@@ -29,18 +29,18 @@ class Speeds(Protocol):
         Args:
             client: its partition id.
             attempt: the client's how-manieth job, 1, 2, …
-            down_bytes: bytes that it receives.
-            up_bytes: bytes that it sends.
+            down_bytes: received bytes.
+            up_bytes: sent bytes.
         """
         ...
 
     def link(self, nbytes: int) -> float:
-        """Seconds that arrays of some bytes take between a server and the one above it."""
+        """Seconds for arrays of some bytes between a server and the one above."""
         ...
 
 
 def moved(traffic: Mapping[Path, Traffic], before: Mapping[Path, Traffic]) -> dict[Path, Traffic]:
-    """Bytes that servers have exchanged with those above them since `before`, by path."""
+    """Bytes exchanged between servers and those above since `before`, by path."""
     none = Traffic()
     return {
         path: Traffic(now.up - before.get(path, none).up, now.down - before.get(path, none).down)
@@ -71,14 +71,14 @@ class VirtualTime:
 
     @property
     def now_s(self) -> float:
-        """Seconds after which the last leaf is done with all that it has begun."""
+        """Seconds until the last leaf has finished all started work."""
         return max(self._at.values())
 
     def train(self, clients: Collection[int], up_bytes: int, down_bytes: int) -> None:
         """Let clients train at the same time, each a job.
 
         Args:
-            clients: whose replies count; those that failed take no time.
+            clients: whose replies count; failed ones take no time.
             up_bytes, down_bytes: bytes of all of them, which share them evenly.
         """
         longest: dict[int, float] = {}
@@ -99,7 +99,7 @@ class VirtualTime:
 
         Args:
             children: of the server.
-            traffic: path → bytes that moved meanwhile, of the children and of all servers below them.
+            traffic: path → bytes moved meanwhile, for the children and all servers below.
         """
         between = [traffic.get(child.path, Traffic()) for child in children]
         if not any(each.up or each.down for each in between):
@@ -112,7 +112,7 @@ class VirtualTime:
             self._come_down(child, there, traffic)
 
     def _come_down(self, server: Server, when: float, traffic: Mapping[Path, Traffic]) -> None:
-        """Let a model go down to a server at some time, and on to all leaves below it."""
+        """Let a model go down to a server at some time, and on to all leaves below."""
         when += self._pace.link(traffic.get(server.path, Traffic()).down)
         if isinstance(server, Leaf):
             self._at[server.index] = when
@@ -124,7 +124,7 @@ class VirtualTime:
         return {"at": list(self._at.items()), "jobs": list(self._jobs.items()), "joules": self.joules}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Go on with what `facts` gave."""
+        """Continue from the result of `facts`."""
         self._at = {int(leaf): float(seconds) for leaf, seconds in facts["at"]}
         self._jobs = {int(client): int(count) for client, count in facts["jobs"]}
         self.joules = facts["joules"]

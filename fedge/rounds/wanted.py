@@ -15,14 +15,14 @@ class Receiver:
 
     Attributes:
         updates: takes them in.
-        child_of: leaf → child of that server above it, or the leaf itself.
+        child_of: leaf → child of that server above, or the leaf itself.
     """
 
     updates: Updates
     child_of: Mapping[int, int]
 
     def note(self, client: int, leaf: int, state: State, windows: int) -> None:
-        """Take in the model that a client of a leaf has trained, on so many windows."""
+        """Receive a leaf's client's trained model, on so many windows."""
         self.updates.note(client, self.child_of[leaf], state, windows)
 
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
@@ -36,7 +36,7 @@ class Requests:
 
     Attributes:
         receivers: of updates of the coming leaf round.
-        alone: leaves whose folds are wanted.
+        alone: leaves with requested folds.
         dispersion: how far clients' models lie apart is wanted.
     """
 
