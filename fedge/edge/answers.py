@@ -1,11 +1,11 @@
-"""The one boundary that answers of leaf servers pass: a leaf server that lies is a leaf that has failed.
+"""The one boundary for answers of leaf servers: a false answer means a failed leaf.
 
-As replies of clients (`fedge.exchange.schema`), one floor up: an answer is looked through whole before
-anything is done with it. Its facts are those that were asked for and no others; rows are of the leaf's own
-clients, one each; numbers are finite and in range; texts are short and printable; models and control variates
-have the entries, shapes and dtypes of the leaf's. And facts known better here: how far counters and the
-drift of two-level SCAFFOLD can have gone in one leaf round, how many windows a client has, how many replies a
-leaf needs before its model may move.
+As replies of clients (`fedge.exchange.schema`), one floor up: an answer is checked completely before any use.
+Its facts are the requested ones and no others; rows are of the leaf's own clients, one each; numbers are
+finite and in range; texts are short and printable; models and control variates have the entries, shapes and
+dtypes of the leaf's. And facts known better here: how far counters and the drift of two-level SCAFFOLD can
+have gone in one leaf round, how many windows a client has, how many replies a leaf needs before its model may
+move.
 """
 
 import math
@@ -56,16 +56,16 @@ class AnswerRejected(ValueError):
 
 @dataclass(frozen=True)
 class Trained:
-    """Training that a leaf server was asked for.
+    """Training requested of a leaf server.
 
     Attributes:
         leaf: the cloud's, or a fork of it, before the round.
         line: kind of line.
         leaf_round: counted through the run.
-        version: of the clients' control variates that it starts from.
+        version: of the starting control variates of clients.
         updates: takes in summaries; None where nobody asked for them.
-        alone: whether it was asked for its folds.
-        dispersion: whether it was asked how far clients' models lie apart.
+        alone: whether folds were requested.
+        dispersion: whether the dispersion of clients' models was requested.
     """
 
     leaf: Leaf
@@ -96,7 +96,7 @@ class Schema:
     local_steps: int = 0
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
-        """An answer to an order to train; AnswerRejected unless it fits the order."""
+        """An answer to an order to train; AnswerRejected unless consistent with the order."""
 
         def check() -> None:
             leaf, facts = asked.leaf, answer.facts
@@ -170,7 +170,7 @@ class Schema:
         schema.check_values(model, start, leaf.variances, steps, windows=seen)
 
     def _check_summaries(self, states: Mapping[str, State], leaf: Leaf, updates: Updates | None) -> None:
-        """Raise unless summaries of updates have the form of those that the cloud would make."""
+        """Raise unless summaries of updates have the form of the cloud's own."""
         sizes = None if updates is None else updates.sizes()
         for name, state in states.items():
             if not name.startswith(orders.SUMMARY):
@@ -210,7 +210,7 @@ class Schema:
             raise ToldError("drift", f"{length:.6g} after {before:.6g}, of {counted} replies")
 
     def _check_folds(self, told: Any, asked: Trained) -> None:
-        """Raise unless models that a leaf keeps are named as it names them, for its own clients."""
+        """Raise unless a leaf's kept models have its own names, for its own clients."""
         clients = asked.leaf.clients
         names = {f"fold-{asked.leaf_round}-{client}" for client in clients}
         found = rows(told, 2, len(clients) if asked.alone else 0, "folds")
@@ -219,7 +219,7 @@ class Schema:
             raise ToldError("folds", "other names")
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
-        """An answer to an order to probe; AnswerRejected unless it fits the order."""
+        """An answer to an order to probe; AnswerRejected unless consistent with the order."""
 
         def check() -> None:
             _only(answer.facts, {"moved", "book", NUMBER})
@@ -237,15 +237,15 @@ class Schema:
     def evaluated(
         self, answer: Packet, roles: Mapping[int, Collection[str]], splits: Sequence[str]
     ) -> dict[int, EvaluateReply]:
-        """Evaluations of clients that an answer has.
+        """Evaluations of clients in an answer.
 
         Args:
             answer: of a leaf server.
-            roles: client → models that it was to evaluate, of each that was asked.
+            roles: client → models for its evaluation, for each asked client.
             splits: on which of its windows.
 
         Raises:
-            AnswerRejected: it does not fit the order.
+            AnswerRejected: inconsistent with the order.
         """
         found: dict[int, EvaluateReply] = {}
 
@@ -295,12 +295,12 @@ class Schema:
         return book
 
     def most_bytes(self, order: Packet, model: State, clients: int) -> tuple[int, int]:
-        """Bytes that the head of an answer may have, and its arrays: more are not read.
+        """Bytes allowed for the head of an answer, and its arrays: more are not read.
 
         Args:
-            order: that is answered.
+            order: answered.
             model: of the run's kind.
-            clients: that are asked.
+            clients: asked.
         """
         sent = sum(state_bytes(state) for state in order.states.values())
         models = len(order.states) + len(order.facts.get("known", ())) + len(order.facts.get("unseen", ()))
@@ -339,7 +339,7 @@ def check_note(packet: Packet, clients: Collection[int]) -> tuple[str, frozenset
 
 
 def _admitted(check: Callable[[], None]) -> None:
-    """Check an answer; on any exception, it does not count."""
+    """Check an answer; on any exception, the answer is refused."""
     try:
         check()
     except schema.ReplyRejected as error:
@@ -358,7 +358,7 @@ def _only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
 
 
 def _refuse_trained(book: Mapping[str, Any]) -> None:
-    """Raise where a book of an order that lets nobody train for the leaf says that somebody has."""
+    """Raise if a book reports training for an order without training for the leaf."""
     if book["train_loss"] or book["train_seconds"] or book["asked"] or book["kept_model"]:
         raise ToldError("book", "training that nobody asked for")
 
@@ -376,7 +376,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None:
-    """Raise unless clients are some of those that were asked, each once."""
+    """Raise unless clients are among the asked ones, each once."""
     _refuse_others(named, clients, what)
     if len(set(named)) != len(named):
         raise ToldError(what, "one client twice")

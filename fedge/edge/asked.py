@@ -1,9 +1,8 @@
 """The one reader of orders at a leaf server: a cloud's orders are checked before anything is done.
 
-A cloud that lies can make a leaf server's own work worthless, as it could by its models; it can neither have
-code carried out that the leaf server's user has not said yes to (`fedge.run.foreign_parts`), nor have
-anything written outside the leaf server's folder, nor more taken into memory than a run of this model needs.
-An order that cannot be is refused in one line.
+A false cloud can make a leaf server's own work worthless, also by its models; but it can neither execute code
+without the leaf server's user's consent (`fedge.run.foreign_parts`), nor write outside the leaf server's
+folder, nor use more memory than a run of this model needs. An invalid order is refused in one line.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,7 +33,7 @@ _MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
 
 
 class OrderRefused(ValueError):
-    """An order that cannot be. One printable line."""
+    """An invalid order. One printable line."""
 
     def __init__(self, why: str) -> None:
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
@@ -90,7 +89,7 @@ def check_order(packet: Packet, leaf: Leaf) -> None:
     """Raise OrderRefused unless an order to clients is one.
 
     Args:
-        packet: of a kind that is carried out.
+        packet: of a supported kind.
         leaf: fresh, of the run.
     """
     try:
@@ -142,7 +141,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
 
 
 def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
-    """Name of the state of a leaf part's memory, if there is to be one; it has the form of the leaf's own."""
+    """Name of the state of a leaf part's memory, if there is to be one; of the form of the leaf's own."""
     own = {} if leaf.algorithm is None else leaf.algorithm.states()
     for name, like in own.items():
         _check_model(states[name], like)
@@ -150,7 +149,7 @@ def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
 
 
 def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
-    """Fact of the clients' versions in an order to probe or evaluate, if it has one; looked through."""
+    """Fact of the clients' versions in an order to probe or evaluate, if any; looked through."""
     if leaf.algorithm is None or ALGORITHM not in packet.facts:
         return set()
     check_memories(packet.facts[ALGORITHM], leaf, any_round=True)
@@ -196,7 +195,7 @@ _KINDS = {orders.TRAIN: _check_train, orders.PROBE: _check_probe, orders.EVALUAT
 
 
 def most_bytes(model: int, leaves: int) -> tuple[int, int]:
-    """Bytes of arrays, and of the head, that an order of a run may have.
+    """Bytes of arrays, and of the head, allowed for an order of a run.
 
     Args:
         model: bytes of a model of the run.

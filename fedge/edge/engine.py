@@ -1,8 +1,8 @@
 """Leaf servers as an engine of a run: the gate knows the present ones, and clients are never sent anything.
 
-To `fedge.exchange.finding.find_clients` every client of a leaf server that is attached has answered its first
-call; where clients own their windows, once their leaf server has passed on their descriptions. All else that
-clients do is ordered of their leaf server (`fedge.edge.port`).
+To `fedge.exchange.finding.find_clients` every client of an attached leaf server has answered its first call;
+where clients own their windows, once their leaf server has passed on their descriptions. All other work of
+clients is ordered from their leaf server (`fedge.edge.port`).
 """
 
 import time
@@ -40,7 +40,7 @@ _RAISED = 2  # Flower's code of an exception at a client
 
 
 def kernels_told(packet: Packet | None) -> tuple[str, ...] | None:
-    """Kernels of the native step that a leaf server says its clients can use; None where it says nothing."""
+    """Native kernels usable by a leaf server's clients, by its own account; None if not reported."""
     said = None if packet is None else packet.facts.get(orders.KERNELS)
     return tuple(printable(said[:_LONGEST_KERNELS]).split()) if isinstance(said, str) else None
 
@@ -57,10 +57,10 @@ class EdgeEngine:
         """Stand ready.
 
         Args:
-            gate: leaf servers attach to it.
+            gate: leaf servers attach to the engine.
             clients_per_leaf: how many clients stand under each leaf, in order.
-            owners: facts of the run with which leaf servers ask their clients of windows that these own
-                (config, seed, clients); None where leaf servers have the windows.
+            owners: facts of the run for leaf servers' questions to clients on their own windows (config,
+                seed, clients); None where leaf servers have the windows.
         """
         identify_task()
         self._gate = gate
@@ -79,11 +79,11 @@ class EdgeEngine:
         return self._port
 
     def do_without(self, clients: Collection[int]) -> None:
-        """Wait no longer for leaf servers of clients that were waited for in vain; they may come any time."""
+        """Stop waiting for leaf servers of clients that did not come; they may come any time."""
         self._gate.do_without({self._leaf_of[client] for client in clients})
 
     def dismiss(self) -> None:
-        """Tell all leaf servers that are there that the run is over, and let the threads go."""
+        """Tell all present leaf servers the end of the run, and release the threads."""
         for leaf in self._gate.hellos():
             with suppress(LeafGone):
                 self._gate.ask(leaf, Packet(OVER), _LEAVE_S, limit_s=_LEAVE_S)
@@ -111,7 +111,7 @@ class EdgeEngine:
         return None
 
     def get_node_ids(self) -> Iterable[int]:
-        """A node for each client of leaf servers that are attached."""
+        """A node for each client of attached leaf servers."""
         there = self._gate.hellos()
         return [client + 1 for client, leaf in enumerate(self._leaf_of) if leaf in there]
 
@@ -157,7 +157,7 @@ class EdgeEngine:
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
     def _take_told(self, message: Message, client: int, asked: "Future[Packet]") -> None:
-        """Answer a first call with a leaf server's words, or with the reason why it cannot."""
+        """Answer a first call with a leaf server's message, or with the reason of its failure."""
         leaf, why = self._leaf_of[client], ""
         try:
             answer = asked.result()
@@ -185,7 +185,7 @@ class EdgeEngine:
         return raised(reason_of(reply))
 
     def refuse_stopped(self) -> None:
-        """A leaf server that has gone is waited for where it is asked."""
+        """The wait for an absent leaf server happens with a question to it."""
 
     def look_elsewhere(self) -> Elsewhere:
         """Leaf servers tell nothing of their processes."""

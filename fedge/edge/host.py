@@ -1,8 +1,8 @@
 """A leaf server's side: orders of the cloud come in, its own clients carry them out, answers go back.
 
-The same classes that carry out leaf rounds where all leaves are one process (`fedge.rounds`) do it here for
-one leaf, so a model has the same bits. Between orders a leaf server holds nothing that the cloud would miss
-but its clients' control variates, which it keeps on its disk (`fedge.edge.store`).
+The classes for leaf rounds of all leaves in one process (`fedge.rounds`) are used here for one leaf, so a
+model has the same bits. Between orders, the only state needed by the cloud is the clients' control variates,
+kept on the leaf server's disk (`fedge.edge.store`).
 """
 
 import logging
@@ -80,10 +80,10 @@ the native step that all these clients can use, best first."""
 
 
 class LeafHost:
-    """Answers the cloud, as `fedge.link.dial.Answering` wants it."""
+    """Answers the cloud, in the form of `fedge.link.dial.Answering`."""
 
     def __init__(self, opening: Opening, telling: Telling | None = None) -> None:
-        """Be ready for a run, which `opening` will open; `telling` asks clients that own their windows."""
+        """Be ready for a run, which `opening` will open; `telling` asks clients with their own windows."""
         self._opening = opening
         self._telling = telling
         self._run: tuple[Any, _AtWork] | None = None  # key, and its worker
@@ -93,7 +93,7 @@ class LeafHost:
         return Packet(HELLO, {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())})
 
     def welcome(self, packet: Packet) -> None:
-        """Take note that the cloud is there."""
+        """Record the cloud's presence."""
         logger.info("the cloud is there: %s", shown(dict(packet.facts)))
 
     def answer(self, packet: Packet, note: Note) -> Packet:
@@ -121,14 +121,14 @@ class LeafHost:
             return Packet(orders.FAILED, {"words": printable(words_of(error)[:_LONGEST])[:_LONGEST]})
 
     def most_bytes(self) -> tuple[int, int]:
-        """Bytes of the arrays, and of the head, that the next order may have: more are not read."""
+        """Bytes of the arrays, and of the head, allowed for the next order: more are not read."""
         if self._run is None:
             return _MOST_BEFORE
         site = self._run[1].site
         return most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
 
     def _tell(self, facts: Mapping[str, Any]) -> Packet:
-        """Answer with clients' descriptions of windows that they own."""
+        """Answer with clients' descriptions of their own windows."""
         if self._telling is None:
             raise ConfigError(
                 "its clients own no windows; start it with fedge leaf --nodes, or the cloud without --owners"
@@ -156,7 +156,7 @@ class _AtWork:
     """A leaf server in one run."""
 
     def __init__(self, site: Site) -> None:
-        """Begin with no control variates; the first order says from which version it starts."""
+        """Begin with no control variates; the first order names its starting version."""
         self.site = site
         leaf, config = site.make_leaf(site.model), site.task.config
         self.clients = [*leaf.clients, *leaf.unseen_clients]
@@ -206,7 +206,7 @@ class _AtWork:
         return told | {"folds": self._kept_folds(leaf_round)}, states
 
     def _leaf_of(self, packet: Packet) -> Leaf:
-        """The leaf, or a fork of it, as the order has it."""
+        """The leaf, or a fork of it, by the order."""
         facts, states = packet.facts, packet.states
         version = int(facts["version"])
         if self._controls[0] != version:
@@ -278,7 +278,7 @@ class _AtWork:
 
 
 def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
-    """An observer of exchanges that tells the cloud now and then how they stand."""
+    """An observer of exchanges with occasional progress messages to the cloud."""
     last = time.monotonic()
 
     def observe(standing: Callable[[], Standing]) -> None:

@@ -1,6 +1,6 @@
 """Versions of clients' memories in packets, looked through: a memory itself stays at its leaf server.
 
-Told are a client, the leaf round that left its version, a checksum and a number of bytes.
+Reported are a client, the leaf round of its version, a checksum and a number of bytes.
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
 
     Args:
         told: client → version, as of `LeafAlgorithm.facts`.
-        leaf: whose algorithm has the versions before.
-        new: leaf round that may have left other versions than these; None for none.
+        leaf: with the previous versions in its algorithm.
+        new: leaf round with possibly other versions than these; None for none.
         any_round: versions of any round are possible, as in a cloud's order.
     """
     assert leaf.algorithm is not None
@@ -43,7 +43,7 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
 
 
 def check_needed(told: Any, leaf: Leaf) -> None:
-    """Raise ToldError unless an order names leaf rounds of versions that are to stay, of a leaf's clients."""
+    """Raise ToldError unless an order names leaf rounds of versions to keep, of a leaf's clients."""
     found = mapping(told, "memories")
     if not found.keys() <= {str(client) for client in (*leaf.clients, *leaf.unseen_clients)}:
         raise ToldError("memories", "of others' clients")

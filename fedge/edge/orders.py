@@ -1,10 +1,10 @@
 """Packets between cloud and leaf servers: states of leaves, books of rounds, evaluations.
 
-Where clients own their windows the cloud asks first for descriptions (`TELL`). The cloud sends
-the start of a leaf round: the leaf's model, its control c_j and the part of it that its clients
-are told, its strategy's state. The leaf's new model comes back with the same. Models of clients and
-their control variates c_i stay at the leaf server; of a client's update the cloud gets a summary where it
-groups leaves by those (`fedge.clustering.sketch`), and besides the numbers that its tables hold.
+Where clients own their windows the cloud asks first for descriptions (`TELL`). The cloud sends the start of a
+leaf round: the leaf's model, its control c_j and the part sent to its clients, its strategy's state. The
+leaf's new model comes back with the same. Models of clients and their control variates c_i stay at the leaf
+server; the cloud gets a summary of a client's update if it groups leaves by updates
+(`fedge.clustering.sketch`), and the numbers for its tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _PROCESSES = 10_000_000
 
 
 class KeptThere(Mapping[str, np.ndarray]):
-    """A model that a leaf server keeps and the cloud only names: as large as it is, and all zeros here."""
+    """A model kept by a leaf server and only named by the cloud: of its size, all zeros here."""
 
     def __init__(self, name: str, like: State) -> None:
         """Name a model with the entries of another."""
@@ -82,7 +82,7 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
 
 
 def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: float) -> None:
-    """Take the times of a leaf's clients' work into an exchange, by the clock whose time is `now`.
+    """Record the times of a leaf's clients' work in an exchange, by the clock with time `now`.
 
     Leaf servers on several machines may have processes of one number: here each has a range of its own.
     """
@@ -94,7 +94,7 @@ def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: flo
 
 
 def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
-    """Client → why it failed, of a leaf server's book."""
+    """Client → reason of its failure, from a leaf server's book."""
     return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
 
 

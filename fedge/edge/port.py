@@ -1,10 +1,10 @@
-"""The cloud's side of leaf servers that are processes of their own: a `fedge.rounds.port.LeafPort`.
+"""The cloud's side of separate leaf servers: a `fedge.rounds.port.LeafPort`.
 
-An order goes to all leaf servers at once; each lets its clients work and answers with its model. A leaf
-server that is gone is waited for, as long as `guard.start-timeout` says, and asked again when it is back: it
-starts from the order's states, so nothing is lost and nothing counts twice. One that stays away loses only
-itself: its clients have failed, and its leaf keeps its model (contract C12). So does one whose answer cannot
-be (`fedge.edge.answers`), and one that cannot carry an order out, unless it never could.
+An order goes to all leaf servers at once; each lets its clients work and answers with its model. The cloud
+waits for an absent leaf server for `guard.start-timeout`, and asks again after its return: it starts from the
+order's states; nothing is lost or counted twice. One that stays away loses only itself: its clients have
+failed, and its leaf keeps its model (contract C12). The same for an invalid answer (`fedge.edge.answers`),
+and for a failed order, unless its first.
 """
 
 import logging
@@ -50,7 +50,7 @@ _Read = TypeVar("_Read")
 
 
 class LeafFailed(LeafGone):
-    """A leaf server says that it could not carry an order out. One line."""
+    """A leaf server reports a failed order. One line."""
 
 
 class EdgeLeaves:
@@ -209,7 +209,7 @@ class EdgeLeaves:
     def _evaluate_order(
         self, known: Mapping[str, State], unseen: Mapping[str, State], splits: Sequence[SplitName], phase: str
     ) -> Packet:
-        """The order to evaluate models to one leaf server; models that it keeps itself are named only."""
+        """The order to evaluate models to one leaf server; models kept by the leaf server are only named."""
         states: dict[str, State] = {}
 
         def named(models: Mapping[str, State], who: str) -> dict[str, list[str]]:
@@ -242,12 +242,12 @@ class EdgeLeaves:
         read: Callable[[int, Packet], _Read],
         phase: str = "",
     ) -> dict[int, _Read]:
-        """Give orders to leaf servers, all at once; return the read answers that count, in order.
+        """Give orders to leaf servers, all at once; return the accepted answers, in order.
 
         Args:
             packets: leaf → order.
-            clients: leaf → its clients that are to work.
-            read: (leaf, answer) → content; AnswerRejected where it is impossible.
+            clients: leaf → its working clients.
+            read: (leaf, answer) → content; AnswerRejected if impossible.
             phase: is charged with all of the time, where the exchange is no step of its own.
 
         Raises:
@@ -280,7 +280,7 @@ class EdgeLeaves:
         return found
 
     def _note_failed(self, leaf: int, clients: Sequence[int], error: Exception) -> None:
-        """Take in that a leaf server's order has come to nothing: its clients have failed in it."""
+        """Record a failed order of a leaf server: its clients have failed."""
         kinds = {LeafFailed: LEAF_FAILED, LeafRefused: LEAF_REJECTED, AnswerRejected: LEAF_REJECTED}
         kind = kinds.get(type(error), LEAF_GONE)
         detail = f"leaf server {leaf}: {error}" if isinstance(error, AnswerRejected) else str(error)
@@ -300,7 +300,7 @@ class EdgeLeaves:
             refuse_stalled()
 
     def _ask(self, leaf: int, packet: Packet, on_note: OnNote, clients: int) -> Packet:
-        """Give one leaf server an order; tell it of the run first if it knows nothing of it."""
+        """Give one leaf server an order; describe the run first to a leaf server without knowledge of it."""
         head, arrays = self._schema.most_bytes(packet, self._leaves[leaf].model, clients)
         got_on = time.monotonic()
 
@@ -324,14 +324,14 @@ class EdgeLeaves:
         )
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
-        """Facts of the run for one leaf server: of windows only those that its own clients have told."""
+        """Facts of the run for one leaf server: only descriptions of its own clients' windows."""
         of, told = self._leaves[leaf], self._facts.told
         own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
         facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
         return facts | ({"told": own} if own else {})
 
     def _carried_out(self, leaf: int, answer: Packet) -> Packet:
-        """An answer, unless it says that the order could not be carried out.
+        """An answer, unless it reports a failed order.
 
         Raises:
             RunError: no order could be so far: the run cannot begin.
@@ -349,7 +349,7 @@ class EdgeLeaves:
     # --- state that survives ------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """State of the run that a checkpoint holds, as JSON."""
+        """State of the run for a checkpoint, as JSON."""
         self._in_checkpoints = [*self._in_checkpoints, dict(self._versions)][-self._facts.checkpoints - 1 :]
         return {"versions": list(self._versions.items())}
 
@@ -378,9 +378,9 @@ class _Progress:
         self._failed: dict[int, frozenset[int]] = {}
 
     def noted(self, leaf: int) -> OnNote:
-        """Receiver of the notes of one leaf server: it gets on as long as more clients are done.
+        """Receiver of the notes of one leaf server: progress means further finished clients.
 
-        One that was started anew begins anew, a few times.
+        A restarted one begins anew, a few times.
         """
         turns = 0
 
@@ -401,13 +401,13 @@ class _Progress:
         return note
 
     def done(self, leaf: int) -> None:
-        """Take in that a leaf server has answered."""
+        """Record a leaf server's answer."""
         if self._back.get(leaf) != frozenset(self._clients[leaf]):
             self._back[leaf] = frozenset(self._clients[leaf])
             note_progress()
 
     def standing(self) -> Standing:
-        """How it stands."""
+        """Its progress."""
         asked, back, failed = (
             frozenset(client for members in of.values() for client in members)
             for of in (self._clients, self._back, self._failed)
@@ -416,7 +416,7 @@ class _Progress:
 
 
 def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
-    """An order with the state of a leaf's clients' algorithm, where it has one.
+    """An order with the state of a leaf's clients' algorithm, if any.
 
     Args:
         order: to probe or to evaluate.
@@ -430,7 +430,7 @@ def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:
 
 
 def _take_summaries(receivers: Sequence[Receiver], leaf: int, answer: Packet) -> None:
-    """Give those who want them the summaries of clients' updates that a leaf's answer has."""
+    """Pass on the summaries of clients' updates in a leaf's answer."""
     for client, summaries in sorted(orders.summaries_of(answer.states).items()) if receivers else ():
         for receiver in receivers:
             receiver.take(client, leaf, summaries)

@@ -1,9 +1,9 @@
-"""Files that a leaf server keeps between orders: its clients' control variates, and folds.
+"""Files of a leaf server between orders: its clients' control variates, and folds.
 
-Control variates c_i are kept as versions: that of leaf round n is their state after it. An order says from
-which version it starts, so one that is put again (the link broke, a process was killed, the cloud went on
-from a checkpoint) starts from where it did, and no work counts twice. Versions stay as long as a checkpoint
-of the cloud names them.
+Control variates c_i are kept as versions: version n is their state after leaf round n. An order names its
+starting version, so a repeated order (after a broken link, a killed process, a cloud resumed from a
+checkpoint) has the same start, and no work counts twice. Versions stay as long as a checkpoint of the cloud
+names them.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,7 +28,7 @@ class KeptStates:
             each.mkdir(parents=True, exist_ok=True)
 
     def write_controls(self, version: int, controls: Controls) -> None:
-        """Keep control variates as they are after leaf round `version`, so that they survive this process."""
+        """Store control variates after leaf round `version`, beyond the life of this process."""
         write_state(
             self._controls / f"{version}{_END}",
             Joined({str(client): own for client, own in sorted(controls.items())}),
@@ -64,17 +64,17 @@ class KeptStates:
                 path.unlink(missing_ok=True)
 
     def write_folds(self, models: Mapping[str, State]) -> None:
-        """Keep models under their names, in place of those that are there."""
+        """Store models under their names, replacing present ones."""
         for path in self._folds.iterdir():
             path.unlink(missing_ok=True)
         for name, model in models.items():
             write_state(self._folds / f"{name}{_END}", model)
 
     def fold(self, name: str) -> State:
-        """A model that was kept.
+        """A stored model.
 
         Raises:
-            FileNotFoundError: there is none of that name.
+            FileNotFoundError: no model of this name.
         """
         path = self._folds / f"{name}{_END}"
         if path.parent != self._folds or not path.is_file():

@@ -1,4 +1,4 @@
-"""Plain JSON from another machine: numbers, texts and rows, each looked at before it is used."""
+"""Plain JSON from another machine: numbers, texts and rows, each checked before use."""
 
 from collections.abc import Mapping
 from typing import Any

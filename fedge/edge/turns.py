@@ -20,9 +20,9 @@ def check_turns(
 
     Args:
         told: result of `Turns.facts`.
-        clients: of the leaf that train.
+        clients: training clients of the leaf.
         before: turns of which these have come in one leaf round; None where they are not known.
-        now: leaf round, clients that were asked in it, client → loss that it came back with.
+        now: leaf round, clients asked in it, client → its reported loss.
     """
     named = rows(told, _WIDTH, len(clients), "turns")
     for client, begun, given_in, updates, loss in named:

@@ -1,10 +1,10 @@
 """Exchange of messages between server and clients, and the roll of those present.
 
-`hello`, `train` and `evaluate` are the three things that are said, the only places that know the names of
-records, with `joint` for the latter two in one message, `round_context` for facts of a round and `content`
-for parts of messages. `clients` and `finding` are the only places that know node ids, `delivery` matches
-replies to questions, `ordering` orders clients for work; `engine` is the interface to the clients'
-engine, `failure` why a client does not count, `leaving` all that leaves a client, with marks.
+`hello`, `train` and `evaluate` are the three kinds of messages, the only places with the names of records,
+with `joint` for the latter two in one message, `round_context` for facts of a round and `content` for parts
+of messages. `clients` and `finding` are the only places with node ids, `delivery` matches replies to
+questions, `ordering` orders clients for work; `engine` is the interface to the clients' engine, `failure` the
+reasons for refusing a client, `leaving` everything leaving a client, with marks.
 
 Imports only from below: `data`, `datasets`, `link`, `training` and rooms below them.
 """

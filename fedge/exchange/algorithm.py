@@ -1,8 +1,7 @@
-"""Algorithm's part of messages: arrays of its leaf part, the memory that counts, its own arrays.
+"""Algorithm's part of messages: arrays of its leaf part, the valid memory, its own arrays.
 
-Down go ``beside``, arrays of the leaf part, and ``algorithm``: where the client's memory lies and which
-version of it counts. Up come ``extra``, arrays beside the model, and ``kept``: the checksum of the new
-version.
+Down go ``beside``, arrays of the leaf part, and ``algorithm``: place and valid version of the client's
+memory. Up come ``extra``, arrays beside the model, and ``kept``: the checksum of the new version.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,14 +35,14 @@ class ReplyForm:
     """Form of clients' arrays by their algorithm, as found by the trial before the first round.
 
     Attributes:
-        entries: of the model that travel.
+        entries: of the model in messages.
         arrays: beside the model.
         keeps: whether clients keep a memory.
-        models: names of the models that a client is evaluated with beside the served one.
+        models: names of the models for a client's evaluation beside the served one.
         unseen: whether unseen clients are, too.
-        plain: the options say all that clients do; they only keep what an uplink could not send.
+        plain: clients follow the options alone; clients only keep unsent remainders of an uplink.
         within: name among the arrays → least and most of its numbers.
-        beside_models: names of states among the arrays that are models themselves.
+        beside_models: names of models among the arrays.
     """
 
     entries: tuple[str, ...]
@@ -56,27 +55,27 @@ class ReplyForm:
     beside_models: frozenset[str] = frozenset()
 
     def leaving(self) -> dict[str, Quantity]:
-        """Quantities that leave clients beside the model, by name."""
+        """Quantities leaving clients beside the model, by name."""
         return dict.fromkeys(self.arrays, ARRAYS_BESIDE)
 
     def roles(self) -> list[str]:
-        """Roles of the models that a client evaluates."""
+        """Roles of the models evaluated by a client."""
         return [f"{OWN_MODELS}/{name}" for name in self.models]
 
 
 @dataclass(frozen=True)
 class MemoryPlace:
-    """Where a client's memory lies, and which version of it counts.
+    """Place and valid version of a client's memory.
 
     Attributes:
         folder: of all clients' files; empty where clients keep none there.
         run: name of the run, where clients keep memories on machines of their own; else empty.
-        needed: leaf rounds of further versions that are to stay there.
+        needed: leaf rounds of further versions to keep there.
         kept: the version; None for none yet.
         keep: whether a new version is to be kept.
         unseen: the client has trained nothing.
         carried: messages carry memories: the server keeps their files, which clients do not see.
-        memory: the version that counts, packed, where messages carry it.
+        memory: the valid version, packed, if carried by messages.
     """
 
     folder: str = ""
@@ -99,18 +98,18 @@ def tell_algorithm(
     elsewhere: tuple[str, Mapping[int, list[int]]] | None = None,
     carried: Mapping[int, State] | None = None,
 ) -> None:
-    """Add to messages the leaf part's arrays, and the version of clients' memory that counts.
+    """Add to messages the leaf part's arrays, and the valid version of clients' memory.
 
     Args:
         messages: train or evaluate messages, which may share their content.
         folder: of the memories; empty where clients keep none.
-        kept: node id → version, of those that have one.
+        kept: node id → version, for nodes with one.
         beside: arrays of the leaf part, packed; None or empty for none.
         keep: whether clients are to keep a new version.
         unseen: whether they are unseen clients.
         elsewhere: where clients keep memories on their own machines, the run's name, and node id → leaf
-            rounds of versions that are to stay.
-        carried: where messages carry memories, node id → the version that counts, packed.
+            rounds of versions to keep.
+        carried: if messages carry memories, node id → the valid version, packed.
     """
     record = to_record(beside) if beside else None
     for message in messages:
@@ -154,13 +153,13 @@ def beside_of(message: Message) -> State:
 
 
 def kept_record(kept: Kept, lost: str = "") -> ConfigRecord:
-    """Record of the memory that the client has kept, in a reply; `lost` says why it had to begin anew."""
+    """Record of the client's kept memory, in a reply; `lost` is the reason for a new start."""
     told = {"lost": lost} if lost else {}
     return ConfigRecord({"checksum": kept.checksum, "bytes": kept.array_bytes, **told})
 
 
 def read_lost(reply: Message) -> str:
-    """Why a client had lost its memory before it trained, in its own words; empty where it had not."""
+    """Reason of a client's loss of its memory before training, in its own words; empty without a loss."""
     record = reply.content.get(KEPT)
     lost = record.get("lost", "") if isinstance(record, ConfigRecord) else ""
     if not isinstance(lost, str):
@@ -179,7 +178,7 @@ def read_extra(reply: Message) -> State:
 
 
 def read_kept(reply: Message, leaf_round: int) -> Kept | None:
-    """The version of its memory that a client has kept in a leaf round, or None."""
+    """The version of a client's memory kept in a leaf round, or None."""
     record = reply.content.get(KEPT)
     if record is None:
         return None
@@ -194,7 +193,7 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
 
 
 def read_memory_of(reply: Message) -> State | None:
-    """The new version of its memory that a client hands to the server, packed; None without one."""
+    """The new version of a client's memory for the server, packed; None without one."""
     record = reply.content.get(MEMORY)
     if record is None:
         return None

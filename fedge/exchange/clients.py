@@ -1,6 +1,6 @@
 """The clients of a run: their nodes (contract C4), and one exchange with many of them at once.
 
-Node ids stay in this file: its results are by partition id, and in that order.
+Node ids stay in this file: results by partition id, in this order.
 """
 
 import logging
@@ -45,7 +45,7 @@ class Exchange:
 
     Attributes:
         replies: partition id → reply, in ascending order of the id.
-        failures: partition id → why, for clients that answered with an error or not in time.
+        failures: partition id → reason, for clients with an error or without a timely answer.
         times: of the server's waits, and of work on each message.
     """
 
@@ -60,9 +60,9 @@ class Standing:
 
     Attributes:
         kind: message type, `TRAIN` or `EVALUATE`, or `JOINT` where any client was asked for both.
-        asked: clients that were sent a message.
-        back: clients whose reply is there.
-        failed: clients that have failed, and are not tried again or have not answered since.
+        asked: clients with a sent message.
+        back: clients with a reply.
+        failed: failed clients without a further attempt or answer.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Clients:
     """The clients of a run: which node holds which partition, and which see the server's state files.
 
     Attributes:
-        away: partitions whose nodes had not come when the run began.
+        away: partitions without a node at the start of the run.
         devices, told: as given.
     """
 
@@ -97,17 +97,17 @@ class Clients:
         devices: Mapping[str, int] | None = None,
         kernels: Mapping[tuple[str, ...], int] | None = None,
     ) -> None:
-        """Take the engine that reaches them, and facts of them.
+        """Store the engine of the clients, and facts about them.
 
         Args:
             engine: delivers their messages.
             node_of: partition id → node id, where partition ids are 0..K-1.
-            sharing: the nodes that see state files.
+            sharing: the nodes with access to state files.
             told: partition id → the client's description of its own windows; None where the server has them.
-            roll: knows nodes that come back; by default none do.
-            devices: "cpu" or the name of a GPU → clients that compute on it; unknown ones are not in it.
-            kernels: of the native step, best first → clients whose processes can use these; unknown ones are
-                not in it.
+            roll: knows returning nodes; by default none do.
+            devices: "cpu" or the name of a GPU → clients computing on it; without unknown ones.
+            kernels: of the native step, best first → clients with processes able to use these; without
+                unknown ones.
         """
         self.kernels = dict(kernels or {})
         self.devices = dict(devices or {})
@@ -125,11 +125,11 @@ class Clients:
 
     @property
     def unknown(self) -> frozenset[int]:
-        """Partitions of whose windows, which are their owners', nobody has told anything."""
+        """Partitions of owners without a description of their windows."""
         return frozenset() if self.told is None else frozenset(self._roll.node_of.keys() - self.told.keys())
 
     def wait_for_gone(self, seconds: float) -> None:
-        """Keep an exchange open so many seconds for a node that went in it, where nodes come back."""
+        """Keep an exchange open so many seconds for a node lost in it, if nodes can return."""
         if self._returning is not None:
             self._returning.wait_s = seconds
 
@@ -138,7 +138,7 @@ class Clients:
         self._observer = observer
 
     def observe(self, standing: Callable[[], Standing]) -> None:
-        """Show the progress of an exchange that goes on elsewhere."""
+        """Show the progress of an exchange elsewhere."""
         self._observer(standing)
 
     def __len__(self) -> int:
@@ -151,15 +151,15 @@ class Clients:
 
     @property
     def grid(self) -> Grid:
-        """The engine as Flower's strategies want it."""
+        """The engine in the form for Flower's strategies."""
         return self._engine.grid
 
     def node(self, partition_id: int) -> int:
-        """The node that holds a partition."""
+        """The node of a partition."""
         return self._roll.node_of[partition_id]
 
     def partition(self, node_id: int) -> int:
-        """The partition that a node holds, or held before another took its place."""
+        """The partition of a node, or of a replaced node."""
         return self._roll.partition(node_id)
 
     def shares(self, node_id: int) -> bool:
@@ -167,11 +167,12 @@ class Clients:
         return node_id in self._sharing
 
     def send_tickets(self, messages: Iterable[Message], states: Mapping[str, State | None]) -> None:
-        """Let messages to nodes that see the server's state files name files instead of carrying arrays.
+        """Let messages to nodes with access to the server's state files name files instead of carrying
+        arrays.
 
         Args:
             messages: with `states` as arrays.
-            states: by the name of their record; those that are in no file stay as they are.
+            states: by the name of their record; states without a file are unchanged.
         """
         for message in messages:
             if self.shares(message.metadata.dst_node_id):
@@ -195,13 +196,13 @@ class Clients:
 
         Args:
             messages: at most one per client.
-            timeout_s: seconds that each client may work. The deliverer of the messages ends work that takes
-                longer; where that fails, all is over when nothing has come for that long and a bit.
+            timeout_s: seconds of work allowed to each client. The deliverer of the messages ends longer work;
+                if this fails, the exchange ends after a silence of slightly more than this time.
             clock: charged "push" and "wait".
-            retries: how often a message is sent again to a client that failed.
-            last_words: partition id of a client whose worker has died → where it stood when its time was
-                over, empty if it was at work until then, None if it had not begun.
-            costs_s: partition id → seconds that the client is expected to take; all alike by default.
+            retries: number of repeated messages to a failed client.
+            last_words: partition id of a client with a dead worker → its position at the timeout, empty if at
+                work until then, None if not started.
+            costs_s: partition id → expected seconds of the client; all alike by default.
 
         Raises:
             RunError: the engine has stopped.
@@ -234,7 +235,7 @@ class Clients:
 
 
 class _Ongoing:
-    """One exchange while it goes on: clients asked, answered, failed, or allowed another try."""
+    """One exchange in progress: clients asked, answered, failed, or allowed another try."""
 
     def __init__(
         self,
@@ -281,7 +282,7 @@ class _Ongoing:
         return Message(question.content, self._node(partition), question.metadata.message_type)
 
     def once_more(self, partition: int) -> Message | None:
-        """Question to a partition whose node is back and was gone in this exchange."""
+        """Question to a partition with a node back after an absence in this exchange."""
         failure = self._failures.get(partition)
         if partition not in self.sent or failure is None or failure.kind != NODE_GONE:
             return None
@@ -289,13 +290,13 @@ class _Ongoing:
         return self._repeated(partition, self.sent[partition])
 
     def gone(self) -> list[int]:
-        """The partitions that have failed because their nodes are gone."""
+        """The failed partitions with absent nodes."""
         return [partition for partition, failure in self._failures.items() if failure.kind == NODE_GONE]
 
     def _judged(self, partition: int, failure: Failure) -> Failure | None:
-        """Why a client failed, after its last words; None if it met a worker that was about to start.
+        """Why a client failed, after its last words; None for a worker about to start.
 
-        Until such a worker is there again it fails all messages at once.
+        Until such a worker is back, it fails all messages at once.
         """
         if failure.kind not in (WORKER_DIED, NO_REPLY):
             return failure
@@ -305,7 +306,7 @@ class _Ongoing:
         return None if words is None else no_reply_within(self._timeout_s) if words else failure
 
     def _may_try_again(self, partition: int, failure: Failure | None) -> bool:
-        """Whether a client's message is sent once more, and count that it is."""
+        """Whether a client's message is sent once more, with a count of attempts."""
         if failure is None:
             until = self._unbegun_until.setdefault(partition, time.monotonic() + RESTART_S)
             return time.monotonic() < until
@@ -316,7 +317,7 @@ class _Ongoing:
         return True
 
     def standing(self) -> Standing:
-        """How it stands."""
+        """Its progress."""
         return Standing(self._kind, frozenset(self.sent), frozenset(self._replies), frozenset(self._failures))
 
     def result(self) -> tuple[dict[int, Message], dict[int, Failure]]:

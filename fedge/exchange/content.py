@@ -1,7 +1,7 @@
 """Common content of all messages: names of records, states as arrays or tickets, plain numbers, sizes.
 
-Numbers travel as plain Python numbers, states as float arrays by name, or as tickets for files that both
-sides see.
+Numbers travel as plain Python numbers, states as float arrays by name, or as tickets for files visible to
+both sides.
 """
 
 import json
@@ -37,7 +37,7 @@ LEAVING = {WORK: MACHINES, HELD: MACHINES}
 
 
 def arrays_of(message: Message, name: str) -> State | None:
-    """One of a message's states (read-only arrays), or None if it has none of that name.
+    """One of a message's states (read-only arrays), or None without this name.
 
     Raises:
         StateFileError: the message has a ticket and its file is gone or damaged.
@@ -53,14 +53,14 @@ def arrays_of(message: Message, name: str) -> State | None:
 
 
 def replied_state(reply: Message, folder: Path | None) -> State:
-    """The model in a reply (read-only arrays), as arrays or in the one file that was its to write.
+    """The model in a reply (read-only arrays), as arrays or in its one assigned file.
 
     Args:
         reply: of a client.
         folder: where clients of this run put their models as files; None: nowhere.
 
     Raises:
-        StateFileError: it names another file, or that is gone, damaged, or no file.
+        StateFileError: another file, or a missing or damaged one.
     """
     record = reply.content[ARRAYS]
     if isinstance(record, ArrayRecord):
@@ -78,7 +78,7 @@ def reply_path(folder: Path, message_id: str) -> Path:
 
 
 def handed_out(message: Message) -> Message:
-    """A message as a client in this process gets it: records of its own, arrays copied when looked at.
+    """A message for a client in this process: records of its own, arrays copied when looked at.
 
     A read-only view does not do: torch writes through it. Messages to other clients, and the server, share
     content of `message`.
@@ -90,9 +90,9 @@ def handed_out(message: Message) -> Message:
 
 
 def received(reply: Message, question: Message) -> Message:
-    """A client's reply as the server gets it: records of its own, arrays copied now.
+    """A client's reply for the server: records of its own, arrays copied now.
 
-    The client's later writes, and arrays shared with others, are not in it.
+    Without the client's later writes, and without shared arrays.
 
     Raises:
         Exception: the reply is not made of Flower's records.
@@ -106,7 +106,7 @@ def received(reply: Message, question: Message) -> Message:
 
 
 def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | ConfigRecord | MetricRecord:
-    """A record of one's own, whose arrays are made by `array`."""
+    """A separate record, with arrays made by `array`."""
     if isinstance(record, ArrayRecord):
         return fill(ArrayRecord(), {name: array(held) for name, held in entries(record).items()})
     values = {name: _own_value(value) for name, value in entries(record).items()}
@@ -116,12 +116,12 @@ def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | C
 
 
 def _own_value(value: Any) -> Any:
-    """A value of a record that nobody else can write to."""
+    """A value of a record without other writers."""
     return list(value) if isinstance(value, list) else value
 
 
 def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
-    """Replace the arrays of those states that are kept in files by tickets, where a file has one."""
+    """Replace the arrays of states kept in files by tickets."""
     tickets = {
         name: ConfigRecord(asdict(state.ticket))
         for name, state in states.items()
@@ -134,12 +134,12 @@ _NO_TRAFFIC = (OWN_CONTROL, MEMORY)
 
 
 def payload_bytes(message: Message) -> int:
-    """The bytes of all arrays in a message, those that it has tickets for included."""
+    """The bytes of all arrays in a message, including those behind tickets."""
     return sum(_record_bytes(record) for record in message.content.values())
 
 
 def total_payload_bytes(messages: Iterable[Message]) -> int:
-    """The bytes of all arrays in messages that may share their records.
+    """The bytes of all arrays in messages with possibly shared records.
 
     Two control variates in files count as their difference, which is sent where files are not. Memories
     count for nothing: clients keep them.
@@ -157,7 +157,7 @@ def total_payload_bytes(messages: Iterable[Message]) -> int:
 
 
 def _record_bytes(record: ArrayRecord | ConfigRecord | MetricRecord) -> int:
-    """The bytes of the arrays of a record, or of the state that it is a ticket for."""
+    """The bytes of the arrays of a record, or of the state behind a ticket."""
     if isinstance(record, ArrayRecord):
         return record_bytes(record)
     size = record.get("array_bytes", 0)
@@ -179,7 +179,7 @@ def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
 
 
 def held_of(reply: Message) -> list[ProcessMemory]:
-    """A reply's account of its node's processes; empty where it is missing or malformed."""
+    """A reply's account of its node's processes; empty if missing or malformed."""
     work, metrics = work_of(reply), entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(HELD) if isinstance(metrics, MetricRecord) else None
     return of_numbers(numbers, work[PROCESS]) if work and isinstance(numbers, list) else []
@@ -193,7 +193,7 @@ def config_of(message: Message) -> ConfigRecord:
 
 
 def options_of(message: Message) -> dict[str, Any]:
-    """The options that a message says are those of its run; empty where Flower says them.
+    """The options of a message's run; empty where Flower says them.
 
     A leaf server's SuperLink knows one run, which lasts as long as the leaf server does: those of the cloud,
     each with options of its own, pass through it.
@@ -203,7 +203,7 @@ def options_of(message: Message) -> dict[str, Any]:
 
 
 def ticket_of(message: Message, name: str) -> Ticket | None:
-    """The ticket that a message has for a state, or None."""
+    """A message's ticket for a state, or None."""
     record = message.content.get(name)
     if not isinstance(record, ConfigRecord):
         return None
@@ -223,7 +223,7 @@ def number(metrics: MetricRecord, name: str) -> float:
     """A single number of a metric record.
 
     Raises:
-        TypeError: it is a list, or no number.
+        TypeError: a list, or not a number.
         OverflowError: no float is as large.
     """
     value = metrics[name]

@@ -43,7 +43,7 @@ class Stamps:
         return pushed
 
     def receive(self, replies: Sequence[Message]) -> None:
-        """Note that replies have come."""
+        """Record the arrival of replies."""
         now = self._clock.now()
         self._received.update(dict.fromkeys([reply.metadata.reply_to_message_id for reply in replies], now))
 
@@ -79,10 +79,9 @@ def collect(
     """Push messages, wave by wave, and pull replies until all are there or `timeout_s` is over.
 
     With `again` (answer → a message to send instead, or None) each client has `timeout_s` for itself: the
-    engine gives up those that take longer, if it can, and the whole is over when nothing has come for that
-    long and the time of a worker to start again. `tick` is called whenever this thread has looked for
-    replies, so at least twice a second, and so is `beside`, which may give up some of the questions that are
-    pending, add messages, and keep all waiting.
+    engine gives up longer ones, if able, and the exchange ends after a silence of this time plus a worker's
+    restart. `tick` is called after every look for replies, at least twice a second, and so is `beside`, which
+    may give up pending questions, add messages, and keep all waiting.
     """
     stamps = stamps or Stamps(LapClock())
     pending: dict[str, Message] = {}
@@ -142,7 +141,7 @@ def _pull(
 
 
 def _matched(pending: dict[str, Message], replies: Iterable[Message]) -> list[Answer]:
-    """Take the questions that have been answered out of `pending`; a reply to anything else is dropped."""
+    """Remove the answered questions from `pending`; a reply to anything else is dropped."""
     answers: list[Answer] = []
     for reply in replies:
         question = pending.pop(reply.metadata.reply_to_message_id, None)

@@ -1,4 +1,4 @@
-"""Engine's side of an exchange: Flower's Grid, and facts that Flower does not tell.
+"""Engine's side of an exchange: Flower's Grid, and facts not available from Flower.
 
 There are two: clients in this process (`fedge.engine.inprocess`), and clients driven by Flower
 (`fedge.engine.flower_engine`).
@@ -23,12 +23,12 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Processes and clocks that are not below the server's process, between two rounds.
+    """Processes and clocks outside the server's process, between two rounds.
 
     Attributes:
         processes: workers of a cluster, their children, and Ray's own beside them.
         clocks: number of another machine (`fedge.process.identity`) → reading of its clock.
-        kernels: of the native step, best first → workers that can use these.
+        kernels: of the native step, best first → workers able to use these.
     """
 
     processes: Sequence[ProcessMemory] = ()
@@ -38,22 +38,22 @@ class Elsewhere:
 
 @runtime_checkable
 class LookAheadEngine(Protocol):
-    """Additions to `Engine` for a server that works ahead of a virtual clock."""
+    """Additions to `Engine` for a server working ahead of a virtual clock."""
 
     def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
         """Let replies lie where `keep` puts them until they are asked for, if they lie in this process."""
 
     def num_workers(self) -> int:
-        """Clients that work at a time, as far as is known."""
+        """Clients at work at a time, as far as known."""
 
     def push_due(self, message: Message, due: int) -> str:
-        """Send a message that is worked on before all that are due later; returns its id."""
+        """Send a message for work before all later ones; returns its id."""
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """The reply to one message, None if it does not come within `timeout_s` seconds."""
+        """The reply to one message, None after `timeout_s` seconds without it."""
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
+        """Messages with replies; waits until one is, at most `timeout_s` seconds."""
 
     def give_up_late(self, limit_s: float) -> None:
         """End clients' work of more than `limit_s` seconds."""
@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     @property
     def grid(self) -> Grid:
-        """The engine as Flower's strategies want it."""
+        """The engine in the form for Flower's strategies."""
 
     @property
     def in_order(self) -> bool:
@@ -75,23 +75,23 @@ class Engine(Protocol):
 
     @property
     def worker_ids(self) -> Sequence[int]:
-        """The system's ids of the threads that clients run on; empty where they are processes."""
+        """The system's ids of the clients' threads; empty where they are processes."""
 
     @property
     def nodes_come_back(self) -> bool:
         """Whether nodes may go and come back, perhaps under other ids: those of a deployment."""
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are there by now."""
+        """The present nodes."""
 
     def partition_of_key(self, node_id: int) -> int | None:
-        """The only partition that a node may hold, as its key is that partition's; None where it has none."""
+        """The only partition allowed to a node, by its key; None without one."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Those replies to messages that are there; each is handed out once."""
+        """Available replies to messages; each is handed out once."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait for replies: at most so many seconds, and no longer than until there is something to do."""
@@ -106,7 +106,7 @@ class Engine(Protocol):
         """Raise RunError when the engine has stopped: no reply will ever come."""
 
     def look_elsewhere(self) -> Elsewhere:
-        """Memory of workers that are not below this process, and clocks of other machines."""
+        """Memory of workers outside this process, and clocks of other machines."""
 
     def spans_machines(self) -> bool:
         """Whether any client may run on any of several machines."""

@@ -52,8 +52,8 @@ class Evaluation:
         sums: the task's, over the windows.
         loss: mean per window.
         windows: how many.
-        differences: on validation windows, beside the own model: sum, and sum of squares, of all that
-            windows gain by this model in the values by which the task's first score goes.
+        differences: on validation windows, beside the own model: sum, and sum of squares, of the windows'
+            gains by this model in the values behind the task's first score.
         moments: the description of the windows by the model (`fedge.training.describe`), of the role
             `DESCRIBED` alone.
         task: of the run.
@@ -85,8 +85,8 @@ class Evaluation:
 def differences(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """The sum and the sum of squares of windows' gains by another model.
 
-    Of right and wrong, with b windows that only the own model has right and c that only the other one has,
-    they are c − b and b + c.
+    For right and wrong, with b windows right in the own model only and c in the other only, these are c − b
+    and b + c.
 
     Args:
         own: (N,) the first score's terms, window by window, of the own model.
@@ -107,7 +107,7 @@ class Pooled:
         score: the task's first.
         loss: mean per window.
         further: the other scores, by name.
-        merit: the first score so that more is better.
+        merit: the first score, oriented so that more is better.
     """
 
     score: float
@@ -155,7 +155,7 @@ def evaluate_messages(
 
 
 def evaluated_record(role: str) -> str:
-    """The name of the record of a model that is to be evaluated."""
+    """The name of the record of a model for evaluation."""
     return _EVALUATED + role
 
 
@@ -205,7 +205,7 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
         outputs: of its models.
 
     Raises:
-        Exception: it is none; a client can put anything into a message.
+        Exception: not such a message; a client can put anything into a message.
     """
     metrics = metrics_of(reply)
     form = task.form(outputs)
@@ -235,7 +235,7 @@ def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
 
 
 def _differences(metrics: MetricRecord, name: str) -> tuple[float, float] | None:
-    """The two numbers of a metric record, or None if it has none of that name."""
+    """The two numbers of a metric record, or None without this name."""
     found = numbers_of(metrics, name)
     if found is None:
         return None

@@ -67,7 +67,7 @@ def reason_of(reply: Message) -> str:
 
 
 def raised(reason: str | None) -> Failure:
-    """The failure of a client that raised an exception: its message without wrapping and traceback."""
+    """The failure of a client with an exception: its message without wrapping and traceback."""
     lines = [line.strip() for line in (reason or "").replace("\\n", "\n").splitlines() if line.strip()]
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
@@ -76,7 +76,7 @@ def raised(reason: str | None) -> Failure:
 
 
 def words_of(error: BaseException) -> str:
-    """The kind and the message of an exception, also of one that cannot tell them."""
+    """The kind and the message of an exception, also of a broken one."""
     try:
         return f"{type(error).__name__}: {error}"
     except BaseException:  # its own code runs here: nothing in it is meant to end anything
@@ -84,12 +84,12 @@ def words_of(error: BaseException) -> str:
 
 
 def no_reply_within(timeout_s: float) -> Failure:
-    """The failure of a client that took longer than so many seconds."""
+    """The failure of a client after more than so many seconds."""
     return Failure(NO_REPLY, f"within {timeout_s:g} s, which is guard.client-timeout")
 
 
 def limit_in(text: str | None) -> float | None:
-    """Seconds that a text names, positive and finite; None where it names none.
+    """Seconds in a text, positive and finite; None if there are none.
 
     >>> [limit_in(text) for text in ("5", "0.5", "1.2.3", "not a number", "nan", "-1", None)]
     [5.0, 0.5, None, None, None, None, None]
@@ -102,25 +102,25 @@ def limit_in(text: str | None) -> float | None:
 
 
 def worker_died() -> Failure:
-    """The failure of a client whose process ended."""
+    """The failure of a client after the end of its process."""
     return Failure(WORKER_DIED, "its process was killed, ran out of memory or crashed")
 
 
 def node_gone() -> Failure:
-    """The failure of a client whose SuperNode does not report any more."""
+    """The failure of a client with a silent SuperNode."""
     return Failure(NODE_GONE, "its SuperNode was ended, crashed, or cannot be reached")
 
 
 def node_failed(detail: str) -> Failure:
-    """The failure of a client whose SuperNode is there and answers for it."""
+    """The failure of a client reported by its present SuperNode."""
     return Failure(NODE_FAILED, detail)
 
 
 def rejected(kind: str, detail: str = "") -> Failure:
-    """The failure of a client whose reply does not count."""
+    """The failure of a client with a refused reply."""
     return Failure(_REJECTED + kind, detail)
 
 
 def loss_not_finite(where: str) -> Failure:
-    """Note on a client that evaluated a diverged model."""
+    """Note on a client's evaluation of a diverged model."""
     return Failure(LOSS_NOT_FINITE, where)

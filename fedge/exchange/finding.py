@@ -29,14 +29,14 @@ def find_clients(
     expected: int = 0,
     quorum: Quorum = ALL,
 ) -> Clients:
-    """Wait at most `timeout_s` seconds until all nodes are there; ask each once which partition it holds.
+    """Wait at most `timeout_s` seconds until all nodes are there; ask each once for its partition.
 
     Args:
         engine: reaches them.
         timeout_s: seconds.
         question: for each.
         tick: called again and again meanwhile.
-        among: which clients are looked for; by default all that there are.
+        among: which clients are looked for; by default all.
         expected: how many there are; by default as many as the first one says.
         quorum: how many of them do once the time is over; by default all.
 
@@ -70,9 +70,9 @@ def find_clients(
 def find_again(
     engine: Engine, timeout_s: float, question: Question, among: Among, told: Mapping[int, WindowsReport]
 ) -> Clients:
-    """The clients of a run that goes on, whose windows are known.
+    """The clients of a resumed run, with known windows.
 
-    A node that does not come within `timeout_s` seconds is gone as any other, and may come back.
+    A node absent after `timeout_s` seconds counts as gone, and may return.
 
     Args:
         engine: reaches them.

@@ -30,13 +30,13 @@ class Hello:
     """A client's answer to the first call.
 
     Attributes:
-        partition_id: the partition that it holds.
+        partition_id: its partition.
         num_partitions: of how many.
-        seen: its answer to the server's challenge, by which it is known to see the server's folder of state
-            files; empty if it does not.
+        seen: its answer to the server's challenge, the proof of access to the server's folder of state files;
+            empty without access.
         told: description of its windows, where its node names its own; None where the server has them.
         device: of its computation: "cpu", or the name of a GPU; empty where unknown.
-        kernels: of the native step that its process can use, best first; None where nobody has asked.
+        kernels: of the native step usable by its process, best first; None where nobody has asked.
     """
 
     partition_id: int
@@ -60,7 +60,7 @@ def hello_message(
 
 
 def challenge_of(message: Message) -> str:
-    """Challenge that a hello puts (`fedge.states.challenge`); empty for none."""
+    """Challenge of a hello (`fedge.states.challenge`); empty for none."""
     return str(config_of(message)["challenge"])
 
 
@@ -91,7 +91,7 @@ def read_hello(reply: Message) -> Hello:
     """Read a client's answer to hello.
 
     Raises:
-        Exception: it is none; a client can put anything into a message.
+        Exception: invalid; a client can put anything into a message.
     """
     record = config_of(reply)
     partition_id, num_partitions = record["partition_id"], record["num_partitions"]
@@ -106,7 +106,7 @@ def read_hello(reply: Message) -> Hello:
 
 
 def expect_windows(message: Message, fingerprint: str) -> None:
-    """Let a question say which windows its client told of: a node that was started again may have others.
+    """Let a question say which windows its client told of: a restarted node may have others.
 
     Its content becomes one of its own: questions to the clients of a leaf may share one.
     """
@@ -115,7 +115,7 @@ def expect_windows(message: Message, fingerprint: str) -> None:
 
 
 def refuse_other_windows(message: Message, client: int, fingerprint: str) -> None:
-    """Raise ConfigError where a client's own windows are not those that it told of."""
+    """Raise ConfigError if a client's own windows differ from its description."""
     if config_of(message).get(_TOLD, fingerprint) != fingerprint:
         raise ConfigError(
             f"the windows of partition {client} must be those of the start of the run, but are others; bring "
@@ -124,15 +124,15 @@ def refuse_other_windows(message: Message, client: int, fingerprint: str) -> Non
 
 
 def end_capture_message(node_id: int) -> Message:
-    """Ask the worker that gets it to end its capture of memory (`fedge.profile`)."""
+    """Ask the receiving worker to end its capture of memory (`fedge.profile`)."""
     return Message(RecordDict(), node_id, END_CAPTURE)
 
 
 def end_capture_reply(pid: int, message: Message) -> Message:
-    """Answer it with the worker's process id."""
+    """Answer with the worker's process id."""
     return Message(RecordDict({CONFIG: ConfigRecord(marked({"pid": pid}, LEAVING))}), reply_to=message)
 
 
 def read_end_capture(reply: Message) -> int:
-    """The process id of a worker that has ended its capture."""
+    """The process id of a worker with an ended capture."""
     return int(config_of(reply)["pid"])  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
 """A joint question: evaluate a round's models, then train from them for the next one, all in one call.
 
-It is a train message that holds the records of an evaluate message beside its own, and its reply is that of
-a training which holds the metrics of an evaluation. Either side takes it apart again, so readers of one of
-the two parts need not know of the other. A client that has evaluated and then cannot train answers with the
-evaluation alone; the asker sees the missing part, and asks for it by itself.
+A train message with the records of an evaluate message beside its own; the reply is a training reply with the
+metrics of an evaluation. Either side separates the two, so readers of one part need not know the other. A
+client failing in training after the evaluation answers with the evaluation alone; the sender notices the
+missing part, and requests it separately.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ _TRAINED_ROLE = "trained-role"  # beside the splits: the role of the model that 
 
 
 def joint_question(train: Message, evaluate: Message, trained_role: str | None = None) -> Message:
-    """A question that asks a client for two things, in the time that it has for one.
+    """A question for two results, within the time for one.
 
     Args:
         train: a train message, of the round to come.
         evaluate: an evaluate message to the same client, of the round before.
-        trained_role: of the evaluated model that is the one to be trained, if there is one.
+        trained_role: of the evaluated model to be trained, if any.
     """
     records = dict(evaluate.content.items())
     splits = dict(_splits_of(evaluate).items())
@@ -44,7 +44,7 @@ def is_joint(question: Message) -> bool:
 
 
 def _splits_of(message: Message) -> ConfigRecord:
-    """The record of an evaluate message that says on which windows."""
+    """The record of an evaluate message on its windows."""
     record = message.content[SPLITS]
     assert isinstance(record, ConfigRecord)
     return record
@@ -71,7 +71,7 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
     Args:
         question: the joint one.
         evaluation: the reply to its `evaluate_part`.
-        train: makes the reply of the training; its errors leave the evaluation as it is.
+        train: makes the reply of the training; its errors leave the evaluation unchanged.
     """
     found = {_EVALUATED: evaluation.content[METRICS]}
     try:
@@ -82,7 +82,7 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
 
 
 def parts_of(reply: Message) -> tuple[Message | None, Message | None]:
-    """The replies of a training and of an evaluation that a joint reply is made of, where they are."""
+    """The training and evaluation replies within a joint reply, as far as present."""
     records = entries(reply.content)
     evaluated = records.get(_EVALUATED)
     train = {name: record for name, record in records.items() if name != _EVALUATED}

@@ -1,4 +1,4 @@
-"""All that leaves a client, in one table: the records that the modules here declare."""
+"""Everything leaving a client, in one table: the records declared by the modules here."""
 
 from fedge.exchange import content, evaluate, failure, hello, train
 from fedge.privacy.marks import Leaving, Quantity
@@ -9,5 +9,5 @@ LEAVING: Leaving = {
 
 
 def quantities(leaving: Leaving = LEAVING) -> list[Quantity]:
-    """Quantities that leave clients, each once, in the order of the list."""
+    """Quantities leaving clients, each once, in the order of the list."""
     return list(dict.fromkeys(leaving.values()))

@@ -1,4 +1,4 @@
-"""The order in which clients are sent to work: largest first, so that no worker waits long for the last one.
+"""The order in which clients are sent to work: largest first, for short waits for the last one.
 
 Longest processing time first keeps the time of an exchange within 4/3 − 1/(3 m) of the best possible on m
 workers (Graham 1969, theorem 2).
@@ -16,13 +16,13 @@ def largest_first(costs_s: Mapping[int, float]) -> list[int]:
 
 
 def waves(costs_s: Mapping[int, float]) -> list[list[int]]:
-    """Clients in waves for an engine that keeps no order among messages given at once.
+    """Clients in waves for an engine without order among messages given at once.
 
-    The first wave holds those that cost more than half of the largest, the second those above a quarter, the
-    third the rest: within a wave any order will do. One wave, if all cost about the same or little.
+    The first wave holds clients with more than half of the largest cost, the second those above a quarter,
+    the third the rest: within a wave any order will do. One wave, if all cost about the same or little.
 
     Args:
-        costs_s: client → seconds that it is expected to take.
+        costs_s: client → its expected seconds.
     """
     order = largest_first(costs_s)
     if not order or costs_s[order[0]] < _WORTH_S:

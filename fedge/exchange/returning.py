@@ -1,9 +1,9 @@
-"""Exchanges with nodes that go, come back, or lose their question.
+"""Exchanges with nodes that leave, return, or lose their question.
 
-Flower's SuperLink answers in its own name for a node whose heartbeat is overdue (a minute at most). It cannot
-tell that a node has lost a question: one that was pulled by a SuperNode that could not send the reply, say. A
-node works on one message after another, so a node that answers a second question, and not the first, has lost
-the first.
+Flower's SuperLink answers in its own name for a node with an overdue heartbeat (a minute at most). It cannot
+detect a node's lost question: for example one pulled by a SuperNode unable to send the reply. A node works on
+one message after another, so an answer to a second question without one to the first means a lost first
+question.
 """
 
 import logging
@@ -30,7 +30,7 @@ class Returning:
     """Looks after the nodes of a deployment while exchanges go on.
 
     Attributes:
-        wait_s: how long an exchange is kept open for a node that went in it.
+        wait_s: waiting time of an exchange for a node lost in it.
     """
 
     def __init__(self, engine: Engine, roll: Roll) -> None:
@@ -46,7 +46,7 @@ class Returning:
         self._took_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
 
     def wait_for_none_of(self, partitions: Iterable[int]) -> None:
-        """Keep no exchange open for partitions whose nodes were waited for before: they may come any time."""
+        """Keep no exchange open for partitions already waited for: they may come any time."""
         self._gone_at |= dict.fromkeys(partitions, -math.inf)
 
     def answered(self, answer: Answer) -> None:
@@ -68,13 +68,13 @@ class Returning:
 
         Args:
             pending: questions without an answer, by message id.
-            again: (partition id) → question to repeat to a node that has come back, if its partition has
-                failed for being gone, or None.
-            gone: gives the partitions that have failed for being gone in this exchange.
+            again: (partition id) → question to repeat to a returned node, if its partition has failed by
+                absence, or None.
+            gone: gives the partitions failed by absence in this exchange.
 
         Returns:
-            Lost questions, each with an error in place of its reply; messages to send; whether
-            a node that is gone is waited for.
+            Lost questions, each with an error in place of its reply; messages to send; whether to wait for an
+                absent node.
         """
         now = time.monotonic()
         awaited = [p for p in gone() if now < self._gone_at.setdefault(p, now) + self.wait_s]
@@ -101,7 +101,7 @@ class Returning:
         return [(question, _lost(question)) for question in lost], more, bool(set(awaited) - back)
 
     def _ask_the_silent(self, pending: Mapping[str, Message], there: set[int], now: float) -> None:
-        """Say hello to nodes that should have answered long ago."""
+        """Say hello to nodes with overdue answers."""
         for key, question in pending.items():
             began = self._since.setdefault(key, now)
             node = question.metadata.dst_node_id
@@ -114,5 +114,5 @@ class Returning:
 
 
 def _lost(question: Message) -> Message:
-    """An error in place of a reply that will not come."""
+    """An error in place of a missing reply."""
     return Message(Error(LOST, "the node has lost the message"), reply_to=question)

@@ -1,11 +1,11 @@
 """Roll of clients: new nodes are asked for their partition, and may come back under another id.
 
-A deployment's nodes come and go. A SuperNode that is started again without a key of its own has a new node
-id; it gets its partition back once the id before is gone. A partition that a node holds cannot be taken from
-it, and neither windows other than those of the start, nor a partition that there is none of, get in.
+A deployment's nodes come and go. A SuperNode restarted without its own key has a new node id; and gets its
+partition back once the previous id is gone. A held partition cannot be taken from its node; windows other
+than those of the start, and unknown partitions, are refused.
 
-A node with the key of a partition holds that one and no other; without, it keeps the one that it claimed
-first, and the first to claim one has it. A later claimant stays out, and the run goes on without it.
+A node with the key of a partition holds only this one; without a key, a node keeps its first claim, and the
+first claimant holds a partition. A later claimant stays out, and the run continues without it.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Question:
     """Question to every node at its first call.
 
     Attributes:
-        challenge: that every reader of the server's state files can answer.
+        challenge: answerable by every reader of the server's state files.
         seed: of the run.
         options: of the run, as JSON, where nodes have others.
         code: folders with code of the user's, where nodes are workers of this run's.
@@ -53,8 +53,8 @@ class Quorum:
 
     Attributes:
         least: how many have to be there; 0 for all.
-        is_possible: it may begin without some, because they are elsewhere and may come later.
-        told: partition id → description of its windows, of a run that goes on; None where they are not known.
+        is_possible: the run may begin without some, because they are elsewhere and may come later.
+        told: partition id → description of its windows, for a resumed run; None where they are not known.
     """
 
     least: int = 0
@@ -67,7 +67,7 @@ ALL = Quorum()
 
 @dataclass(frozen=True)
 class Among:
-    """Clients of a run that are looked for: those of a leaf server, say.
+    """Clients expected by a run: those of a leaf server, say.
 
     Attributes:
         partitions: these.
@@ -102,7 +102,7 @@ class Roll:
             question: for each.
             among: which clients are looked for.
             expected: their number; by default the first one's answer.
-            known: partition id → description of its windows, of a run that goes on: others stay out.
+            known: partition id → description of its windows, for a resumed run: others stay out.
         """
         self._known = known
         self.node_of: dict[int, int] = {}
@@ -118,7 +118,7 @@ class Roll:
         self._out: dict[int, str] = {}  # node that stays out → why
 
     def partition(self, node: int) -> int:
-        """The partition that a node holds, or held before another took its place."""
+        """The partition of a node, or of a replaced node."""
         return self._partition_of[node]
 
     def is_complete(self) -> bool:
@@ -127,17 +127,17 @@ class Roll:
 
     @property
     def challenge(self) -> str:
-        """Challenge for clients that see the server's state files."""
+        """Challenge for clients with access to the server's state files."""
         return self._question.challenge
 
     @property
     def wanted(self) -> Collection[int]:
-        """The partitions that have to be there; none while nobody has said how many there are."""
+        """The required partitions; none while nobody has said how many there are."""
         wanted = self._among.partitions if self._among else range(self.expected)
         return wanted if self._known is None else [one for one in wanted if one in self._known]
 
     def ask(self, nodes: Iterable[int]) -> None:
-        """Say hello to nodes that have not been asked yet."""
+        """Say hello to nodes not asked yet."""
         new = [node for node in nodes if node not in self._asked]
         if new:
             self._asked.update(new)
@@ -148,12 +148,12 @@ class Roll:
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:
-        """Ask a node once more: a node that answers has answered all earlier questions, or lost them."""
+        """Ask a node once more: an answering node has answered all earlier questions, or lost them."""
         self._asked.discard(node)
         self.ask([node])
 
     def answers(self) -> list[tuple[int, Message]]:
-        """(node, its answer) of those that have answered since."""
+        """(node, its answer) for nodes with a new answer."""
         replies = self._engine.pull_messages(set(self._pending)) if self._pending else []
         return [(self._pending.pop(reply.metadata.reply_to_message_id), reply) for reply in replies]
 
@@ -161,7 +161,7 @@ class Roll:
         """Take in a first answer before the run begins.
 
         Raises:
-            RunError: the client has failed, or its answer is impossible, and the run cannot do without it.
+            RunError: the client has failed, or its answer is impossible, and the run needs the client.
         """
         failure = self._engine.failure_of(reply) if reply.has_error() else None
         if failure is not None and failure.kind == NODE_GONE:
@@ -180,7 +180,7 @@ class Roll:
         self.bind(hello.partition_id, node)
 
     def _entering(self, node: int, reply: Message, failure: Failure | None) -> Hello:
-        """The answer of a node that gets in, or RunError."""
+        """The answer of an admitted node, or RunError."""
         if failure is not None:
             raise RunError(f"a client failed at its first call: {failure}")
         hello = _read(reply)
@@ -213,7 +213,7 @@ class Roll:
         return key_of(node) is not None and key_of(holder) is None
 
     def _not_its_own(self, node: int, partition: int) -> str:
-        """Why a partition is not a node's to claim; empty if it is."""
+        """Why a partition is not a node's to claim; empty if admitted."""
         own = self._engine.partition_of_key(node)
         if own is not None and own != partition:
             return f"its key is that of partition {own}"
@@ -221,7 +221,7 @@ class Roll:
         return "" if held == partition else f"it held partition {held} before"
 
     def _keep_out(self, node: int, why: str) -> None:
-        """Do without a node, or raise RunError where that cannot be."""
+        """Continue without a node, or raise RunError if impossible."""
         if not self._engine.nodes_come_back:
             raise RunError(why)
         self._refuse_needed(node, why)
@@ -229,7 +229,7 @@ class Roll:
         logger.warning("a node stays out: %s", why)
 
     def _refuse_needed(self, node: int, why: str) -> None:
-        """Raise RunError where a node that stays out has the key of a partition that is waited for."""
+        """Raise RunError if a refused node has the key of an awaited partition."""
         if self._engine.partition_of_key(node) in self.wanted:
             raise RunError(why)
 
@@ -249,13 +249,13 @@ class Roll:
     # --- while the run goes on ----------------------------------------------------------------------------
 
     def expect(self, told: Mapping[int, WindowsReport]) -> None:
-        """Take partitions, with their clients' descriptions, for those of nodes that are away."""
+        """Treat partitions, with their clients' descriptions, as those of absent nodes."""
         for partition, windows in told.items():
             self.hellos[partition] = Hello(partition, self.expected, told=windows, device="")
             self.bind(partition, _AWAY + partition)
 
     def go_without(self) -> None:
-        """Take partitions that have no node for those of nodes that are away.
+        """Treat partitions without a node as those of absent nodes.
 
         Where clients own windows, one of which nothing is known stays out for good.
         """
@@ -269,11 +269,11 @@ class Roll:
             self.bind(partition, _AWAY + partition)
 
     def away(self) -> list[int]:
-        """The partitions whose nodes have not come yet."""
+        """The partitions of nodes still missing."""
         return [partition for partition, node in self.node_of.items() if node == _AWAY + partition]
 
     def come_back(self, node: int, reply: Message) -> None:
-        """Take in the first answer of a node that came while the run went on, or say why it stays out."""
+        """Process the first answer of a node arriving during the run, or report its refusal."""
         if reply.has_error():
             failure = self._engine.failure_of(reply)
             if failure.kind == NODE_GONE:
@@ -292,7 +292,7 @@ class Roll:
         self._waiting.setdefault(hello.partition_id, []).append(node)
 
     def _wrong(self, node: int, hello: Hello) -> str:
-        """Why a node cannot take the place of another, empty if it can."""
+        """Reason against a node in the place of another, empty if there is none."""
         if wrong := self._not_its_own(node, hello.partition_id):
             return wrong
         holder = self.node_of.get(hello.partition_id)
@@ -310,10 +310,10 @@ class Roll:
         return ""
 
     def rebind(self, there: Iterable[int], say: Callable[[str], None]) -> Mapping[int, int]:
-        """Give partitions whose nodes are gone to those that wait for them.
+        """Give partitions of absent nodes to waiting ones.
 
         Args:
-            there: the nodes that are there.
+            there: the present nodes.
             say: is told of each.
 
         Returns:
@@ -332,7 +332,7 @@ class Roll:
 
 
 def _read(reply: Message) -> Hello:
-    """Content of a reply, or RunError for anything that a client may have put into it."""
+    """Content of a reply, or RunError for any invalid content."""
     try:
         return read_hello(reply)
     except Exception as error:
@@ -341,7 +341,7 @@ def _read(reply: Message) -> Hello:
 
 
 def _whose(reply: Message) -> str:
-    """Owner of a first answer, as far as it says so itself."""
+    """Owner of a first answer, by its own account."""
     try:
         partition = config_of(reply)["partition_id"]
     except Exception:  # a client can put anything into it

@@ -25,25 +25,25 @@ VERSION = "version"  # among the metrics of a reply: that of the model it starte
 
 @dataclass(frozen=True)
 class RoundContext:
-    """Context of a round that a client needs beyond its configuration.
+    """Context of a round for a client beyond its configuration.
 
     Attributes:
         seed: root of all random streams of the run.
         global_round: 1, 2, …
         leaf_round: counted through the whole run, 1, 2, …
-        data_folder: the run's client data; empty where clients own their data, or find it elsewhere.
-        log_path: the run's log file; empty where clients do not see it.
-        server: the server's process, as `fedge.process.identity.process_name` has it; a client in another
-            process sends its log to `log_path`.
-        timeout_s: seconds that the client may take.
+        data_folder: the run's client data; empty if clients own their data, or find it elsewhere.
+        log_path: the run's log file; empty if invisible to clients.
+        server: the server's process, as in `fedge.process.identity.process_name`; a client in another process
+            sends its log to `log_path`.
+        timeout_s: seconds allowed to the client.
         line: kind of line. All but the leaf's own model leave no trace at the client, and the
             personal one draws from streams of its own. A probe trains as in global round 1.
         windows: `fedge.engine.ray_objects.take` finds the clients' data by them; empty for data in files.
-        mean, std: of each channel, by which clients that own their data scale them; empty for no scaling.
+        mean, std: of each channel, for the scaling of clients' own data; empty for no scaling.
         options: of the run, as JSON, where clients have those of another; see `fedge.exchange.content`.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
-        kernel: of the steps of all clients (`fedge.training.kernels`); empty where options say it all.
-        most_windows: on which a client trains in a probe, at equal distances; 0 for all that it has.
+        kernel: of the steps of all clients (`fedge.training.kernels`); empty if determined by the options.
+        most_windows: a client's training windows in a probe, at equal distances; 0 for all.
     """
 
     seed: int
@@ -68,7 +68,7 @@ class RoundContext:
 
     @property
     def round_of_steps(self) -> int:
-        """The global round whose step size is taken."""
+        """The global round of the step size."""
         return 1 if self.line == PROBE else self.global_round
 
     def to_record(self) -> ConfigRecord:
@@ -83,7 +83,7 @@ class RoundContext:
 
     @property
     def version(self) -> int:
-        """Of the models in the message: the round in which they were sent, as replies say it."""
+        """Of the models in the message: the round of sending, as stated in replies."""
         return self.leaf_round
 
     @staticmethod
@@ -102,7 +102,7 @@ _ALWAYS = tuple(
 
 
 def is_of_version(reply: Message, question: Message) -> bool:
-    """Whether a reply started from the model that the question sent.
+    """Whether a reply started from the question's model.
 
     Where neither says, as at a first call, there is no other model; a reply without metrics says nothing at
     all and is refused by its reader.

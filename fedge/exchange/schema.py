@@ -1,12 +1,12 @@
-"""The one boundary that replies pass, with one schema: a reply that does not fit loses only itself.
+"""The one boundary for replies, with one schema: an invalid reply loses only itself.
 
-A reply is read, checked whole and only then a Python object; nothing of it is looked at before, and nothing
-has to be looked at again. Types, sizes, finite numbers and ranges; and facts better known to the leaf than
-the client: how many steps a number of windows takes, that no variance is negative, how far a counter can have
-gone, that counts of windows add up. Every error in reading a reply counts against its client.
+A reply is read, checked whole and only then a Python object; nothing is read before, and nothing needs a
+second check. Types, sizes, finite numbers and ranges; and facts better known to the leaf than the client: the
+steps for a number of windows, non-negative variances, the range of counters, consistent counts of windows.
+Every error in reading a reply counts against its client.
 
-How large a number may be: an entry of a model at most √(max / 2²⁰) of its dtype (1.8e16 for float32), so that
-a million of its squares still have a sum. Beyond, a finite model makes the leaf's arithmetic infinite.
+How large a number may be: an entry of a model at most √(max / 2²⁰) of its dtype (1.8e16 for float32), so a
+million of its squares still have a finite sum. Beyond, a finite model makes the leaf's arithmetic infinite.
 """
 
 import math
@@ -38,7 +38,7 @@ _Read = TypeVar("_Read")
 
 
 class ReplyRejected(ValueError):
-    """A reply that does not count, and why."""
+    """A refused reply, and the reason."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
         self.failure = rejected(kind, detail)
@@ -50,18 +50,18 @@ class TrainTask:
     """Training asked of a client, and the leaf's knowledge of it.
 
     Attributes:
-        model: that was sent: the entries, shapes and dtypes that a reply must have.
-        samples: training windows that the client was given; it may have used fewer, but not more.
+        model: as sent: the required entries, shapes and dtypes of a reply.
+        samples: the client's dealt training windows; fewer may have been used, not more.
         epochs: passes over them.
         local_steps: in place of epochs; 0 for epochs.
         batch_size: windows per step; the last of an epoch may be smaller.
-        timeout_s: seconds that the client might take.
-        variances: entries of the model that cannot be negative (BatchNorm's running variances).
-        says_clipped: whether the client has to say if it clipped its update.
-        least_loss: the smallest that can be.
+        timeout_s: seconds allowed to the client.
+        variances: non-negative entries of the model (BatchNorm's running variances).
+        says_clipped: whether the client must report clipping of its update.
+        least_loss: the smallest possible.
         form: of its algorithm's arrays; None for the model alone, trained for as many steps as options say.
-        keeps: whether it is to have kept a memory.
-        carries: whether it is to hand that to the server, in place of keeping it in a file.
+        keeps: whether a kept memory is required.
+        carries: whether the memory goes to the server, in place of a file.
     """
 
     model: State
@@ -78,11 +78,11 @@ class TrainTask:
     local_steps: int = 0
 
     def steps(self, samples: int) -> int:
-        """The optimiser steps that a number of windows takes: epochs × ⌈n / batch⌉, or as asked."""
+        """The optimiser steps for a number of windows: epochs × ⌈n / batch⌉, or as asked."""
         return self.local_steps or self.epochs * -(-samples // self.batch_size)
 
     def seen(self, samples: int) -> int:
-        """Windows that pass through the model, each as often as it does."""
+        """Windows passing through the model, with repetition."""
         return windows_seen(samples, self.batch_size, self.epochs, self.local_steps)
 
 
@@ -95,7 +95,7 @@ def admit_train(message: Message, task: TrainTask, folder: Path | None = None) -
         folder: where the client may have put its model as a file; None: nowhere.
 
     Raises:
-        ReplyRejected: it does not answer the question.
+        ReplyRejected: not an answer to the question.
     """
 
     def read() -> TrainReply:
@@ -117,13 +117,13 @@ def admit_evaluations(
 
     Args:
         message: the answer.
-        roles: the models that the client was to evaluate.
+        roles: the models for the client's evaluation.
         windows: split → windows of the client.
         classes: of the data, as many as a model has outputs.
         task: of the run.
 
     Raises:
-        ReplyRejected: it does not answer the question.
+        ReplyRejected: not an answer to the question.
     """
 
     def read() -> EvaluateReply:
@@ -185,7 +185,7 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
 
 
 def least_told(least: float, form: ReplyForm | None) -> float:
-    """The least mean training loss that a client may tell: any number is an algorithm's of a user's own.
+    """The least mean training loss allowed to a client: any number is an algorithm's of a user's own.
 
     Args:
         least: of the task.
@@ -203,14 +203,14 @@ def check_loss(loss: float, least: float = 0.0) -> None:
 
 
 def _steps_of_algorithm(reply: TrainReply) -> int:
-    """The steps that a reply says, of which an algorithm may take any number."""
+    """The steps of a reply, any number for an algorithm."""
     if type(reply.steps) is not int or not 1 <= reply.steps <= MOST_STEPS:
         raise ReplyRejected("steps out of range", f"{shown(reply.steps)}, but 1 to {MOST_STEPS} are possible")
     return reply.steps
 
 
 def _check_beside(reply: TrainReply, task: TrainTask) -> None:
-    """Raise ReplyRejected unless the arrays beside the model are those that the algorithm sends."""
+    """Raise ReplyRejected unless the arrays beside the model are the algorithm's."""
     weight = reply.weight
     if weight is not None and (task.form is None or task.form.plain or not 0 < weight <= reply.samples):
         raise ReplyRejected("weight out of range", f"{shown(weight)} of {reply.samples} windows")
@@ -226,7 +226,7 @@ def _check_beside(reply: TrainReply, task: TrainTask) -> None:
 
 
 def _check_range(name: str, array: np.ndarray, task: TrainTask) -> None:
-    """Raise ReplyRejected unless numbers beside the model are what the algorithm says that they are."""
+    """Raise ReplyRejected unless numbers beside the model are of the algorithm's declared form."""
     assert task.form is not None
     head, _, inner = name.partition("/")
     least, most = task.form.within.get(head, (-math.inf, math.inf))
@@ -260,16 +260,16 @@ def check_values(
 ) -> None:
     """Raise ReplyRejected unless all values of a state are possible after `steps` steps from a model.
 
-    A whole number beside a variance counts the steps of its layer: it can have risen by one in each, and
-    cannot have fallen. Any other one is of a layer of the user's own, which may count windows or point into a
-    ring of them: from 0 (or the sent number, if less) to the sent number plus the windows seen.
+    A whole number beside a variance counts the steps of its layer: each step can raise it by one, and none
+    can lower it. Any other one is of a layer of the user's own, which may count windows or point into a ring
+    of them: from 0 (or the sent number, if less) to the sent number plus the windows seen.
 
     Args:
         state: with the entries, shapes and dtypes of `model`.
         model: from which the steps were taken.
-        variances: entries that cannot be negative.
-        steps: that were taken.
-        windows: that were seen, each as often as it was; None: one a step.
+        variances: non-negative entries.
+        steps: taken.
+        windows: seen, with repetition; None: one a step.
     """
     counting = {name.rpartition(".")[0] for name in variances}  # layers
     seen = steps if windows is None else windows
@@ -306,8 +306,8 @@ def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) ->
 def _check_size(name: str, part: np.ndarray) -> None:
     """Raise ReplyRejected unless a flat part of an entry is finite and small enough to be squared and summed.
 
-    The sum of squares tells it at the speed of memory for nearly all; only where it is too large each number
-    is looked at.
+    The sum of squares decides at the speed of memory for nearly all; only if the sum is too large, each
+    number is examined.
     """
     limit = math.sqrt(float(np.finfo(part.dtype).max) / _SUMMABLE)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -324,8 +324,8 @@ def check_evaluations(evaluations: EvaluateReply, roles: Iterable[str], windows:
     """Raise ReplyRejected unless an evaluate reply answers the question.
 
     Args:
-        evaluations: (model role, split) → evaluation, its sums of the form that the task says.
-        roles: the models that the client was to evaluate.
+        evaluations: (model role, split) → evaluation, its sums of the task's form.
+        roles: the models for the client's evaluation.
         windows: split → windows of the client.
     """
     wanted = {(role, split) for role in roles for split in windows}
@@ -342,12 +342,12 @@ def check_evaluations(evaluations: EvaluateReply, roles: Iterable[str], windows:
 
 
 def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: int) -> None:
-    """Raise ReplyRejected unless a description (numbers,) of windows is there where it was asked for.
+    """Raise ReplyRejected unless a requested description (numbers,) of windows is present.
 
     Args:
         moments: the description, or None.
         where: in words.
-        asked: whether it was asked for.
+        asked: whether requested.
         classes: of the data.
     """
     if (moments is not None) != asked:
@@ -363,13 +363,13 @@ def check_moments(moments: np.ndarray | None, where: str, asked: bool, classes: 
 def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
     """Raise ReplyRejected unless windows' gains over the own model are possible.
 
-    Of N windows, the square of a sum is at most N times the sum of squares (Cauchy and Schwarz). Of right
-    and wrong they are counts: with `a` windows that the own model has right, of which another one has b
-    wrong, and c that only the other has right, b ≤ a, c ≤ N − a, and c − b is its count right beyond a.
+    Of N windows, the square of a sum is at most N times the sum of squares (Cauchy and Schwarz). Of right and
+    wrong they are counts: with `a` windows right in the own model, b of them wrong in another one, and c
+    right in the other only, b ≤ a, c ≤ N − a, and c − b is its count right beyond a.
 
     Args:
         on_val: model role → evaluation on validation windows, as `check_evaluations` lets through.
-        own: role of the own model; where it was not asked about, nobody can compare.
+        own: role of the own model; without a question about it, no comparison is possible.
     """
     for role, evaluation in on_val.items():
         pair = evaluation.differences
@@ -390,7 +390,7 @@ def check_differences(on_val: Mapping[str, Evaluation], own: str) -> None:
 def _check_counts(
     role: str, own: str, pair: tuple[float, float], right_own: int, right_this: int, windows: int
 ) -> None:
-    """Raise ReplyRejected unless differences of right and wrong are counts that add up."""
+    """Raise ReplyRejected unless differences of right and wrong are consistent counts."""
     only_own, only_this = counts_of(pair)
     fits = 0 <= only_own <= right_own and 0 <= only_this <= windows - right_own
     if (
@@ -408,9 +408,9 @@ def check_evaluated_loss(loss: float, where: str, least: float = 0.0) -> None:
     """Raise ReplyRejected unless a mean loss can be one: at least the task's least, or of a diverged model.
 
     Args:
-        loss: infinite or NaN where the model has diverged; that is noted, and the evaluation counts.
+        loss: infinite or NaN where the model has diverged; noted, and the evaluation counts.
         where: for the message.
-        least: the smallest that can be.
+        least: the smallest possible.
     """
     if _is_number(loss) and loss != math.inf and not max(least, -_LARGEST_LOSS) <= loss <= _LARGEST_LOSS:
         raise ReplyRejected("loss out of range", f"{where}: {shown(loss)}, but a loss is {least:g} or more")

@@ -77,13 +77,13 @@ class TrainReply:
         loss: mean training loss over windows and epochs.
         seconds: time the client took.
         uplink_bytes: size of the arrays in the reply.
-        clipped: whether the client had to clip its update; None where it does not say.
-        version: of the model that it started from, as the question said.
+        clipped: whether the client had to clip its update; None if not reported.
+        version: of the starting model, as in the question.
         weight: in the leaf's means; None for its windows.
         extra: arrays beside the model, packed.
-        kept: the version of its memory that it has kept; None without one.
-        lost: why it had to begin its memory anew, in its words; empty where it had not.
-        memory: its new version, packed, where replies carry it; None else.
+        kept: the kept version of its memory; None without one.
+        lost: reason for a new start of its memory, in its words; empty without one.
+        memory: its new version, packed, if carried by replies; None else.
     """
 
     state: State
@@ -107,7 +107,7 @@ class TrainReply:
 
 
 def train_messages(node_ids: Sequence[int], model: ArrayRecord, round_context: RoundContext) -> list[Message]:
-    """Ask clients to train a model as it is, without control variates; the messages share their content."""
+    """Ask clients to train a model unchanged, without control variates; the messages share their content."""
     content = RecordDict({ARRAYS: model, CONFIG: round_context.to_record()})
     return [Message(content, node_id, TRAIN) for node_id in node_ids]
 
@@ -125,19 +125,19 @@ def train_reply(
     lost: str = "",
     memory: State | None = None,
 ) -> Message:
-    """Answer a train message; a model that came as a file goes back as one.
+    """Answer a train message; a model received as a file returns as one.
 
     Args:
         message: the question.
         result: of the training.
         samples: training windows.
-        seconds: that the client took.
-        clipped: whether it clipped its update, if it was asked to.
+        seconds: taken by the client.
+        clipped: whether it clipped its update, if requested.
         work: gives its times, once all else is done.
         weight: in means; None for its windows.
         extra: arrays beside the model, packed.
-        kept: the version of its memory that it has kept.
-        lost: why it had to begin its memory anew; empty where it had not.
+        kept: the kept version of its memory.
+        lost: reason for a new start of its memory; empty without one.
         memory: its new version, packed, where the server keeps its file.
     """
     values = {
@@ -193,7 +193,7 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
 
 
 def _flag(metrics: MetricRecord, name: str) -> bool | None:
-    """A 0 or 1 of a metric record as a truth value, or None if it has none of that name."""
+    """A 0 or 1 of a metric record as a truth value, or None without this name."""
     if name not in metrics:
         return None
     value = whole(metrics, name)
@@ -203,6 +203,6 @@ def _flag(metrics: MetricRecord, name: str) -> bool | None:
 
 
 def clip_norm_of(message: Message) -> float | None:
-    """The clipping norm that a leaf's privacy wrapper asks for, or None."""
+    """The clipping norm of a leaf's privacy wrapper, or None."""
     value = config_of(message).get(KEY_CLIPPING_NORM)
     return None if value is None else float(value)  # type: ignore[arg-type]
