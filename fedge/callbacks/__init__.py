@@ -14,6 +14,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "callback": ["Callback", "EndedRun", "LeafRound", "Round", "Run"],
         "calls": ["CallbackError", "Callbacks"],
-        "stopping": ["Budget", "ByteBudget", "EarlyStopping", "TimeBudget"],
+        "stopping": ["Budget", "ByteBudget", "EarlyStopping", "Floor", "TimeBudget"],
     },
 )

@@ -1,7 +1,7 @@
 """Callbacks for ending a run: nothing gets better any more, or a budget is spent."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedge.callbacks.callback import Callback, Round, Run
 from fedge.config.option import ConfigError, nearest, shown
@@ -172,6 +172,53 @@ class TimeBudget(Budget):
     def __init__(self, most: float) -> None:
         """Allow `most` seconds, above 0; the round in which they are reached is the last."""
         super().__init__("seconds", most)
+
+
+class Floor(Callback):
+    """Ends a run whose best validation score so far is below what is said for a global round.
+
+    A search sets it for trials that do worse than half of those before (median stopping).
+
+    Source: D. Golovin et al., "Google Vizier: a service for black-box optimization", 2017.
+    """
+
+    def __init__(self, floors: Mapping[str, float]) -> None:
+        """Watch the mean validation score of served models, by the task's first score.
+
+        Args:
+            floors: global round, as text, to the worst score with which the run goes on after it.
+
+        Raises:
+            ConfigError: it is no such table.
+        """
+        good = isinstance(floors, Mapping) and all(
+            str(number).isdecimal() and type(least) in (int, float) and math.isfinite(least)
+            for number, least in floors.items()
+        )
+        if not good:
+            raise ConfigError(
+                f"floors of floor must be a table of global rounds and scores, but is {shown(floors)}; set "
+                f"for example callbacks-args.floor.floors.5=0.4"
+            )
+        self.floors = {str(number): float(least) for number, least in floors.items()}
+        self._column, self._sign = "val_accuracy_mean", 1.0
+        self.best: float | None = None
+
+    def begin_run(self, run: Run) -> None:
+        """Begin anew in a new run, also where the object has been in another one."""
+        self._column, self._sign = f"val_{run.score}_mean", 1.0 if run.higher_is_better else -1.0
+        if run.rounds_done == 0:
+            self.best = None
+
+    def end_round(self, round_: Round) -> str | None:
+        """Compare the best score so far with the round's floor; nothing measured ends nothing."""
+        value = round_.numbers[self._column]
+        if value is not None and (self.best is None or self._sign * (value - self.best) > 0):
+            self.best = float(value)
+        least = self.floors.get(str(round_.global_round))
+        if least is None or self.best is None or self._sign * (self.best - least) >= 0:
+            return None
+        return f"{self._column} has not got better than {self.best:.4g}, and {least:.4g} was needed by now"
 
 
 def _refuse_no_text(name: str, argument: str, column: object) -> None:

@@ -435,6 +435,7 @@ CALLBACKS = Register(
     Entry("byte-budget", "so many bytes have passed", f"{_STOPPING}:ByteBudget"),
     Entry("time-budget", "so many seconds have passed", f"{_STOPPING}:TimeBudget"),
     Entry("budget", "a column of global_rounds.csv adds up to so much", f"{_STOPPING}:Budget"),
+    Entry("floor", "the validation score is below what is said for a round", f"{_STOPPING}:Floor"),
 )
 
 

@@ -18,6 +18,8 @@ from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, Ended, RunPool
 from fedge.sweep.progress import SweepPace, run_line, seconds_left
 from fedge.sweep.ray_pool import RayPool, room_for
+from fedge.sweep.search import has_search, read_search, sweep_of
+from fedge.sweep.searching import kept_draws, next_batch, search_through, write_trials
 from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
 from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
@@ -45,6 +47,8 @@ def run_sweeps(options: argparse.Namespace) -> int:
     jobs = _at_least_one("--jobs", each if options.jobs is None else options.jobs)
     _refuse_seed()
     with exits.signals_as_exceptions(_LEAVE_S) if options.owns_process else nullcontext():
+        if any(has_search(path) for path in options.files):
+            return _search(options, jobs, workers)
         sweeps = [read_sweep(path) for path in options.files]
         _refuse_one_folder(sweeps)
         if options.only is not None:
@@ -245,6 +249,61 @@ def _carry_out(
         raise
     _summarise(sweeps)
     return _exit_code(counter)
+
+
+def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
+    """Carry out a sweep with a table [search]; returns the exit code."""
+    _refuse_search_elsewhere(options)
+    search = read_search(options.files[0])
+    drawn = kept_draws(search)
+    if options.dry_run:
+        drawn = drawn or next_batch(search, drawn)
+        _list_runs([standings(sweep_of(search, drawn))])
+        print(f"{counted(len(drawn), 'trial')} of {search.trials}; results decide on the others")
+        return exits.COMPLETED
+    counter = _Counter(0, search.trials * len(search.head["seeds"]), 0)
+
+    def carry(sweep: Sweep, found: Sequence[RunStanding]) -> Iterator[Ended]:
+        _keep_plan(sweep)
+        todo = [standing for standing in found if standing.action != "skip"]
+        counter.done += len(found) - len(todo)
+        with RunPool(todo, jobs, workers, {sweep.folder: sweep.keep_checkpoints}) as pool:
+            for ended in pool.results():
+                print(counter.take(ended, pool), flush=True)
+                yield ended
+
+    with _locked([sweep_of(search, [])]):
+        print(
+            f"{search.head['name']}: {counted(search.trials, 'trial')} in {short(search.folder)}", flush=True
+        )
+        try:
+            sweep = search_through(search, drawn, carry)
+        except KeyboardInterrupt:
+            print(
+                f"interrupted: {counter.done} of {counter.total} runs are done; go on with: fedge sweep "
+                f"{search.path}",
+                flush=True,
+            )
+            raise
+        _summarise([sweep])
+        print(*write_trials(search, drawn), sep="\n", flush=True)
+    return _exit_code(counter)
+
+
+def _refuse_search_elsewhere(options: argparse.Namespace) -> None:
+    """Raise ConfigError for a search beside other sweeps, on a cluster, or of one run."""
+    if len(options.files) > 1:
+        raise ConfigError(
+            f"a sweep with a table [search] must be carried out alone, but {len(options.files)} files are "
+            f"given; one command for each"
+        )
+    if options.launcher != "local":
+        raise ConfigError(
+            f"[search] needs --launcher local, because each batch waits for the one before, but it is "
+            f"{options.launcher}; leave it out"
+        )
+    if options.only is not None:
+        raise ConfigError(f"[search] takes no --only, but it is {shown(options.only)}; leave it out")
 
 
 def _pool(

@@ -143,14 +143,14 @@ def read_sweep(path: Path) -> Sweep:
     """
     tables = read_toml(path, "the sweep file")
     with placed(str(path)):
-        head = _head(tables.get("sweep"), path)
-        base = _entry(tables.get("base", {}), "[base]", named=False)
+        head = read_head(tables.get("sweep"), path)
+        base = read_entry(tables.get("base", {}), "[base]", named=False)
         axes = [_axis(name, table) for name, table in tables.items() if name not in ("sweep", "base")]
         _refuse_too_many("seeds × entries of every axis", [head["seeds"], *(axis.entries for axis in axes)])
         combinations = list(product(*(axis.entries for axis in axes)))
         folder = Path(head["runs-dir"]) / head["name"]
         runs = [
-            _run(head, folder, axes, base, entries, seed)
+            planned_run(head, folder, axes, base, entries, seed)
             for seed in head["seeds"]
             for entries in combinations
         ]
@@ -173,14 +173,14 @@ def placed(place: str) -> Iterator[None]:
 # --- [sweep] ------------------------------------------------------------------------------------------
 
 
-def _head(table: Any, path: Path) -> dict[str, Any]:
+def read_head(table: Any, path: Path) -> dict[str, Any]:
     """The checked keys of [sweep], defaults included."""
     if not isinstance(table, Mapping):
         raise ConfigError(
             "a sweep file must have a table [sweep] with seeds; write [sweep] seeds = [1, 2, 3]"
         )
     with placed("[sweep]"):
-        _refuse_unknown(table, _SWEEP_KEYS)
+        refuse_unknown(table, _SWEEP_KEYS)
         defaults = {
             "name": path.stem, "runs-dir": "runs", "keep-checkpoints": False,
         }  # fmt: skip
@@ -228,7 +228,7 @@ def _axis(name: str, table: Any) -> Axis:
         near = nearest(name, list(_OWN_TABLES)) or f"; an axis is written [[{name}]], once per entry"
         raise ConfigError(f"[{name}] is not a table of a sweep file{near}")
     entries = [
-        _entry(entry, f"[[{name}]] number {number}" if len(table) > 1 else f"[[{name}]]")
+        read_entry(entry, f"[[{name}]] number {number}" if len(table) > 1 else f"[[{name}]]")
         for number, entry in enumerate(table, start=1)
     ]
     with placed(f"[[{name}]]"):
@@ -236,7 +236,7 @@ def _axis(name: str, table: Any) -> Axis:
     return Axis(name, entries)
 
 
-def _entry(table: Any, place: str, named: bool = True) -> AxisEntry:
+def read_entry(table: Any, place: str, named: bool = True) -> AxisEntry:
     """An entry of an axis, or [base], which has no name."""
     with placed(place):
         if not isinstance(table, Mapping):
@@ -251,7 +251,7 @@ def _entry(table: Any, place: str, named: bool = True) -> AxisEntry:
             _refuse_name("name", name)
         clients = table.get("supernodes")
         own = flatten({key: value for key, value in table.items() if key not in _ENTRY_KEYS})
-        _check_options(own, also=_ENTRY_KEYS)
+        check_options(own, also=_ENTRY_KEYS)
         return AxisEntry(
             name, file, _options_of(file), own, None if clients is None else _supernodes(clients)
         )
@@ -263,7 +263,7 @@ def _options_of(file: str) -> dict[str, Scalar]:
         return {}
     options = read_config(file, "config")
     with placed(file):
-        _check_options(options)
+        check_options(options)
     return options
 
 
@@ -275,7 +275,7 @@ def _grid(table: Any) -> list[AxisEntry]:
                 f"it must be a table of lists, as train.lr = [0.01, 0.05], but is {shown(table)}"
             )
         lists: dict[str, Any] = flatten(table)
-        _check_options(lists)
+        check_options(lists)
         for key, values in lists.items():
             if not isinstance(values, list) or not values:
                 raise ConfigError(
@@ -304,7 +304,7 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
 
 
-def _check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+def check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
     """Raise ConfigError for a key that is no option, or that the sweep sets by itself."""
     for key in options:
         if key in _SET_BY_SWEEP:
@@ -316,7 +316,7 @@ def _check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None
             raise ConfigError(f"{key} is not a configuration key{near}") if near else error from None
 
 
-def _refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
+def refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise ConfigError for a key that is not known."""
     for key in table:
         if key not in known:
@@ -355,7 +355,7 @@ def _refuse_equal_names(names: Sequence[str]) -> None:
 # --- runs ---------------------------------------------------------------------------------------------
 
 
-def _run(
+def planned_run(
     head: Mapping[str, Any],
     folder: Path,
     axes: Sequence[Axis],

@@ -4,7 +4,7 @@ from types import MappingProxyType
 
 import pytest
 
-from fedge.callbacks import Budget, ByteBudget, EarlyStopping, TimeBudget
+from fedge.callbacks import Budget, ByteBudget, EarlyStopping, Floor, TimeBudget
 from fedge.callbacks.callback import Round, Run
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.config import Config
@@ -125,3 +125,27 @@ def test_a_budget_of_an_object_begins_anew_in_a_new_run():
 def test_what_cannot_be_is_refused(make, words):
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+def test_a_floor_ends_what_has_never_been_as_good():
+    """The best so far counts, not the last; rounds without a floor, and equal scores, end nothing."""
+    name = "val_accuracy_mean"
+    reason = "val_accuracy_mean has not got better than 0.5, and 0.6 was needed by now"
+    assert ended(Floor({"3": 0.6}), **{name: [0.1, 0.5, 0.4]}) == (3, reason)
+    assert ended(Floor({"3": 0.5}), **{name: [0.1, 0.5, 0.4]}) is None
+    assert ended(Floor({"2": 0.6, "3": 0.2}), **{name: [0.1, None, 0.4]})[0] == 2
+    assert ended(Floor({"1": 0.6}), **{name: [None, 0.1]}) is None
+
+
+def test_a_floor_is_a_ceiling_where_less_is_better():
+    floor = Floor({"1": 0.5})
+    floor.begin_run(Run(None, {}, 1, (3,), 99, 0, "rmse", False))
+    assert ended(floor, val_rmse_mean=[0.4]) is None
+    floor.begin_run(Run(None, {}, 1, (3,), 99, 0, "rmse", False))
+    assert ended(floor, val_rmse_mean=[0.6])[0] == 1
+
+
+@pytest.mark.parametrize("floors", [3, {"a": 0.5}, {"1": "high"}, {"1": float("nan")}, {"-1": 0.5}])
+def test_floors_that_cannot_be_are_refused(floors):
+    with pytest.raises(ConfigError, match=r"^floors of floor must be a table"):
+        Floor(floors)

@@ -164,7 +164,8 @@ def test_the_protocol_of_ten_leaves_can_be_read(monkeypatch):
 def test_the_example_of_the_page_can_be_read(monkeypatch, tmp_path):
     """Its named runs are the ones that docs/sweeps.md speaks of."""
     page = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```toml\n(\[sweep\].*?)```", page, re.DOTALL)
+    example, search = re.findall(r"```toml\n(\[sweep\].*?)```", page, re.DOTALL)
+    assert "[search]" in search  # which test_search.py reads
     (tmp_path / "study.toml").write_text(example)
     monkeypatch.chdir(ROOT)
     sweep = read_sweep(tmp_path / "study.toml")

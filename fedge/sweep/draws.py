@@ -1,0 +1,101 @@
+"""Draws of a search: options of the next trials by Optuna, and floors under which a trial is poor."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedge.config.option import Scalar
+from fedge.sweep.search import Range, Search, Trial
+
+
+def draw(search: Search, ended: Sequence[Trial], maximize: bool, count: int) -> list[dict[str, Scalar]]:
+    """Options of the next trials, drawn by Optuna.
+
+    Args:
+        search: its seed and the number of trials so far make the seed of the draws.
+        ended: all trials so far, in order.
+        maximize: whether a larger validation score is better.
+        count: trials to draw.
+    """
+    import optuna
+    from optuna.trial import TrialState, create_trial
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    ranges = {key: _distribution(values) for key, values in search.space.items()}
+    states = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+    study = optuna.create_study(
+        direction="maximize" if maximize else "minimize", sampler=_sampler(search, len(ended))
+    )
+    for trial in ended:
+        study.add_trial(
+            create_trial(
+                state=states[trial.state],
+                value=None if trial.state == "failed" else trial.value,
+                params={key: _index(search.space[key], value) for key, value in trial.options.items()},
+                distributions=ranges,
+                intermediate_values=_means(trial.course),
+            )
+        )
+    asked = [study.ask(ranges).params for _ in range(count)]
+    return [{key: _value(search.space[key], point[key]) for key in search.space} for point in asked]
+
+
+def _sampler(search: Search, number: int) -> Any:
+    """Sampler of a batch that begins with a trial's number."""
+    from optuna.samplers import RandomSampler, TPESampler
+
+    seed = int(np.random.SeedSequence([search.seed, number]).generate_state(1)[0])
+    if search.sampler == "random":
+        return RandomSampler(seed=seed)
+    return TPESampler(seed=seed, constant_liar=search.batch > 1)
+
+
+def _distribution(values: Range) -> Any:
+    """Range in Optuna's words; choices by their numbers, since values of TOML may be alike, as 1 and true."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if values.choices:
+        return CategoricalDistribution(range(len(values.choices)))
+    kind: Any = IntDistribution if isinstance(values.low, int) else FloatDistribution
+    return kind(values.low, values.high, log=values.is_log)
+
+
+def _index(values: Range, value: Scalar) -> Scalar:
+    """A value as Optuna has it."""
+    if not values.choices:
+        return value
+    return next(n for n, one in enumerate(values.choices) if one == value and type(one) is type(value))
+
+
+def _value(values: Range, drawn: Any) -> Scalar:
+    """A value as an option has it."""
+    found: Scalar = values.choices[drawn] if values.choices else drawn
+    return found
+
+
+def _means(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+    """Global round → mean over the seeds that have it."""
+    rounds = sorted({number for by_round in course.values() for number in by_round})
+    return {
+        number: statistics.fmean(by_round[number] for by_round in course.values() if number in by_round)
+        for number in rounds
+    }
+
+
+def floors(search: Search, ended: Sequence[Trial], seed: int) -> dict[str, float]:
+    """Global round → median of the complete trials' best validation scores until then, of runs of one seed.
+
+    Empty before `prune_after` trials are complete. Rounds that fewer have are left out.
+    """
+    courses = [trial.course.get(seed, {}) for trial in ended if trial.state == "complete"]
+    if not search.prune_after or len(courses) < search.prune_after:
+        return {}
+    rounds = sorted({number for course in courses for number in course})
+    known = {number: [course[number] for course in courses if number in course] for number in rounds}
+    return {
+        str(number): statistics.median(values)
+        for number, values in known.items()
+        if len(values) >= search.prune_after
+    }

@@ -1,0 +1,309 @@
+"""[search] of a sweep file: trials whose options Optuna draws, a batch at a time.
+
+    [search]
+    sampler = "tpe"                          # or "random"
+    trials = 30
+    batch = 5                                # trials drawn from the same knowledge
+    prune-after = 5                          # trials after which poor ones are ended early; 0: none
+
+    [search.space]
+    train.lr = { low = 0.001, high = 0.1, log = true }
+    train.local-epochs = { low = 1, high = 5 }
+    train.model = ["cnn", "cnn-pool"]
+
+Each trial is one run per seed. Its value is the mean validation score after the last round; test scores
+decide nothing. The draws of a batch depend on the file and on the results of earlier batches alone, so that
+they are the same for any number of processes.
+
+Sources: J. Bergstra et al., "Algorithms for hyper-parameter optimization", 2011 (TPE). D. Golovin et al.,
+"Google Vizier", 2017 (median stopping).
+"""
+
+import importlib.util
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from fedge.config.flat import fold_tables
+from fedge.config.option import ConfigError, Scalar, arguments_of, nearest, shown
+from fedge.launch.project import read_toml
+from fedge.sweep.plan import (
+    Axis,
+    AxisEntry,
+    PlannedRun,
+    Sweep,
+    check_options,
+    placed,
+    planned_run,
+    read_entry,
+    read_head,
+    refuse_unknown,
+)
+
+SAMPLERS = ("random", "tpe")
+AXIS = "trials"
+_KEYS = ("sampler", "trials", "batch", "seed", "prune-after", "space")
+_RANGE_KEYS = {"low", "high", "log"}
+_MOST_TRIALS = 1000
+_MOST_CORNERS = 512  # each is checked in some milliseconds
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values that an option may take: from low to high, ends included, or one of some choices.
+
+    Attributes:
+        low, high: whole numbers, or floats.
+        is_log: drawn uniformly on a logarithmic scale.
+        choices: in their place.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    is_log: bool = False
+    choices: tuple[Scalar, ...] = ()
+
+    @property
+    def ends(self) -> tuple[Scalar, ...]:
+        """Values that are checked before anything starts."""
+        return self.choices or (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Search:
+    """[search] of a sweep file, checked.
+
+    Attributes:
+        path: of the file.
+        head: [sweep].
+        base: [base].
+        sampler: one of `SAMPLERS`.
+        trials: in all.
+        batch: trials drawn from the same knowledge.
+        seed: of the draws.
+        prune_after: complete trials after which poor ones are ended early; 0: none.
+        space: option → its range.
+    """
+
+    path: Path
+    head: Mapping[str, Any]
+    base: AxisEntry
+    sampler: str
+    trials: int
+    batch: int
+    seed: int
+    prune_after: int
+    space: Mapping[str, Range]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of its runs."""
+        return Path(self.head["runs-dir"]) / str(self.head["name"])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Trial that has ended.
+
+    Attributes:
+        options: that were drawn.
+        state: "complete", "pruned" (ended early as a poor one) or "failed".
+        value: mean validation score over the seeds; None of a failed one.
+        course: seed → {global round: best validation score until then}.
+    """
+
+    options: Mapping[str, Scalar]
+    state: Literal["complete", "pruned", "failed"]
+    value: float | None
+    course: Mapping[int, Mapping[int, float]]
+
+
+def has_search(path: Path) -> bool:
+    """Whether a sweep file has a table [search]."""
+    return isinstance(read_toml(path, "the sweep file").get("search"), Mapping)
+
+
+def read_search(path: Path) -> Search:
+    """Read a sweep file with a table [search], and check a run at each corner of its space.
+
+    Raises:
+        ConfigError: the file cannot be meant; the place is named. Or Optuna is not installed.
+    """
+    tables = read_toml(path, "the sweep file")
+    with placed(str(path)):
+        axes = [name for name in tables if name not in ("sweep", "base", "search")]
+        if axes:
+            raise ConfigError(
+                f"[search] draws all options of a sweep, so no axis may stand beside it, but [{axes[0]}] "
+                f"does; list its values in [search.space]"
+            )
+        head = read_head(tables.get("sweep"), path)
+        base = read_entry(tables.get("base", {}), "[base]", named=False)
+        with placed("[search]"):
+            table = {"sampler": "tpe", "batch": 1, "seed": 0, "prune-after": 0, **tables["search"]}
+            search = _search(path, head, base, table)
+        for values in _corners(search.space):
+            own = dict(zip(search.space, values, strict=True))
+            planned_run(head, search.folder, [Axis(AXIS, [])], base, [AxisEntry("trial", own=own)], 0)
+    refuse_no_optuna()
+    return search
+
+
+def _corners(space: Mapping[str, Range]) -> Sequence[Sequence[Scalar]]:
+    """Values at the corners of a space, all choices among them; of very many the first and the last."""
+    ends = [values.ends for values in space.values()]
+    if math.prod(map(len, ends)) > _MOST_CORNERS:
+        return [[values[0] for values in ends], [values[-1] for values in ends]]
+    return list(product(*ends))
+
+
+def refuse_no_optuna() -> None:
+    """Raise ConfigError where Optuna is not installed."""
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError(
+            "[search] draws its trials with Optuna, but the package optuna is not installed; "
+            "pip install 'fedge[search]'"
+        )
+
+
+def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping[str, Any]) -> Search:
+    """[search] in its own type."""
+    refuse_unknown(table, _KEYS)
+    if table["sampler"] not in SAMPLERS:
+        raise ConfigError(
+            f"sampler must be {' or '.join(SAMPLERS)}, but is {shown(table['sampler'])}"
+            f"{nearest(str(table['sampler']), SAMPLERS)}"
+        )
+    trials = _whole(table, "trials", 1, _MOST_TRIALS)
+    space = table.get("space")
+    if not isinstance(space, Mapping) or not space:
+        raise ConfigError(
+            f"space must be a table of ranges, as train.lr = {{ low = 0.001, high = 0.1 }}, but "
+            f"{'is missing' if space is None else f'is {shown(space)}'}"
+        )
+    with placed("space"):
+        ranges = dict(_ranges(space, ""))
+        check_options(ranges)
+    return Search(
+        path,
+        head,
+        base,
+        str(table["sampler"]),
+        trials,
+        _whole(table, "batch", 1, _MOST_TRIALS),
+        _whole(table, "seed", 0, 2**32 - 1),
+        _whole(table, "prune-after", 0, _MOST_TRIALS),
+        ranges,
+    )
+
+
+def _whole(table: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    """A checked whole number."""
+    value = table.get(key)
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(
+            f"{key} must be a whole number from {least} to {most}, but "
+            f"{'is missing' if value is None else f'is {shown(value)}'}"
+        )
+    return value
+
+
+def _ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]]:
+    """Yield every option of [search.space] with its range."""
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and not value.keys() & _RANGE_KEYS:
+            yield from _ranges(value, f"{key}.")
+        elif isinstance(value, Mapping):
+            yield key, _range(key, value)
+        elif isinstance(value, list) and len(value) > 1 and all(isinstance(v, Scalar) for v in value):
+            yield key, Range(choices=tuple(value))
+        else:
+            raise ConfigError(
+                f"{key} must be a range, as {{ low = 1, high = 5 }}, or a list of at least two values, but "
+                f"is {shown(value)}"
+            )
+
+
+def _range(key: str, value: Mapping[str, Any]) -> Range:
+    """Range from its table."""
+    with placed(key):
+        refuse_unknown(value, sorted(_RANGE_KEYS))
+        low: Any = value.get("low")
+        high: Any = value.get("high")
+        is_log = value.get("log", False)
+        numbers = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high))
+        if not numbers or not low < high or type(low) is not type(high):
+            raise ConfigError(
+                f"low and high must be two whole numbers, or two with a point, of which low is the smaller, "
+                f"but are {shown(low)} and {shown(high)}"
+            )
+        if type(is_log) is not bool or (is_log and low <= 0):
+            raise ConfigError(
+                f"log must be true or false, and true needs low above 0, but is {shown(is_log)} with low "
+                f"{shown(low)}"
+            )
+    return Range(low, high, is_log)
+
+
+# --- runs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Trial that has been drawn.
+
+    Attributes:
+        options: that were drawn.
+        floors: seed → {global round: least validation score}; none where nothing is pruned.
+    """
+
+    options: Mapping[str, Scalar]
+    floors: Mapping[int, Mapping[str, float]]
+
+
+def label_of(number: int) -> str:
+    """Name of a trial in its runs' names, from 0 on."""
+    return f"t{number:03d}"
+
+
+def sweep_of(search: Search, drawn: Sequence[Drawn]) -> Sweep:
+    """Sweep of all trials that have been drawn, with one axis, in their order."""
+    entries = [AxisEntry(label_of(number), own=trial.options) for number, trial in enumerate(drawn)]
+    axis = Axis(AXIS, entries)
+    runs: list[PlannedRun] = []
+    for entry, trial in zip(entries, drawn, strict=True):
+        for seed in search.head["seeds"]:
+            base = search.base
+            told = {**base.from_file, **base.own, **entry.own}
+            own = with_floors({**_callbacks_of(told), **entry.own}, trial.floors.get(seed, {}))
+            runs.append(
+                planned_run(search.head, search.folder, [axis], base, [AxisEntry(entry.name, own=own)], seed)
+            )
+    head = search.head
+    return Sweep(
+        search.path, head["name"], search.folder, [axis], head["seeds"], runs, head["keep-checkpoints"], []
+    )
+
+
+def _callbacks_of(options: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Callbacks among options, as one text each."""
+    folded = fold_tables(options)
+    return {key: folded[key] for key in ("callbacks", "callbacks-args") if key in folded}
+
+
+def with_floors(options: Mapping[str, Scalar], least: Mapping[str, float]) -> dict[str, Scalar]:
+    """Options of a run that ends when its validation score stays below `least`, with callbacks of its own."""
+    if not least:
+        return dict(options)
+    names = [str(options["callbacks"])] if options.get("callbacks") else []
+    arguments = arguments_of(str(options.get("callbacks-args", "")), "callbacks-args")
+    return {
+        **options,
+        "callbacks": ",".join([*names, "floor"]),
+        "callbacks-args": json.dumps({**arguments, "floor": {"floors": dict(least)}}),
+    }

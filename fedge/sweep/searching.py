@@ -1,0 +1,236 @@
+"""Carries out a search: batch after batch of trials, each drawn from the results of those before.
+
+``trials.json`` of the sweep's folder has what was drawn, written before a batch starts. So a search that was
+stopped goes on with the same trials, and more of them can be asked for later. ``trials.csv`` has options,
+state and value of every trial, ``best.toml`` the options of the best one, for ``fedge run -c``.
+"""
+
+import csv
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from fedge.config.option import ConfigError, Scalar, shown
+from fedge.process.durable import write_bytes
+from fedge.process.escape import harmless
+from fedge.records.folder import short, write_whole
+from fedge.records.reader import RunData, load_run
+from fedge.report.comparison.groups import reached_end
+from fedge.sweep.draws import draw, floors
+from fedge.sweep.plan import PlannedRun, Sweep
+from fedge.sweep.pool import Ended
+from fedge.sweep.search import Drawn, Search, Trial, label_of, sweep_of
+from fedge.sweep.standing import RunStanding, standings
+
+DRAWS, TRIALS, BEST = "trials.json", "trials.csv", "best.toml"
+
+Carry = Callable[[Sweep, Sequence[RunStanding]], Iterable[Ended]]
+
+
+def kept_draws(search: Search) -> list[Drawn]:
+    """Trials that were drawn in a search's folder, in order; none in a new one.
+
+    Raises:
+        ConfigError: they are of another search, or cannot be read.
+    """
+    path = search.folder / DRAWS
+    if not path.is_file():
+        return []
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        before = dict(kept["search"])
+        trials = [
+            Drawn(dict(trial["options"]), {int(seed): dict(least) for seed, least in trial["floors"].items()})
+            for trial in kept["trials"]
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"{short(path)} must be as fedge sweep writes it, but cannot be read: {type(error).__name__}: "
+            f"{error}; give the sweep another name, or remove its folder"
+        ) from error
+    now = _said(search)
+    for key, value in now.items():
+        if before.get(key) != value:
+            raise ConfigError(
+                f"[search] {key} must be as it was when {short(search.folder)} was begun, "
+                f"{shown(before.get(key))}, but is {shown(value)}; give the sweep another name"
+            )
+    return trials[: search.trials]
+
+
+def _said(search: Search) -> dict[str, Any]:
+    """Parts of [search] that may not change while it goes on; the number of trials may."""
+    space = {key: asdict(values) for key, values in search.space.items()}
+    said = {
+        "sampler": search.sampler,
+        "batch": search.batch,
+        "seed": search.seed,
+        "prune-after": search.prune_after,
+        "seeds": list(search.head["seeds"]),
+        "space": space,
+    }
+    return dict(json.loads(json.dumps(said)))
+
+
+def next_batch(search: Search, drawn: Sequence[Drawn]) -> list[Drawn]:
+    """Trials of the batch that comes after those that have ended, at most as many as are left."""
+    into = len(drawn) % search.batch  # above 0 where more trials were asked for than before
+    ended = trials_of(search, drawn[: len(drawn) - into])
+    count = min(search.batch - into, search.trials - len(drawn))
+    seeds = search.head["seeds"]
+    least = {seed: floors(search, ended, seed) for seed in seeds} if search.prune_after else {}
+    asked = draw(search, ended, _maximizes(search, drawn), into + count)
+    return [Drawn(options, least) for options in asked[into:]]
+
+
+def search_through(search: Search, drawn: list[Drawn], carry: Carry) -> Sweep:
+    """Carry out all trials of a search; gives the sweep that they make.
+
+    Args:
+        search: as its file has it.
+        drawn: trials so far; further ones are added.
+        carry: carries runs out, and yields each as it ends.
+
+    Raises:
+        ConfigError: a run cannot work, or is there from another configuration.
+    """
+    begun = 0
+    while begun < search.trials:
+        if begun == len(drawn):
+            drawn += next_batch(search, drawn)
+            keep_draws(search, drawn)
+        whole = sweep_of(search, drawn)
+        names = {label_of(number) for number in range(begun, len(drawn))}
+        batch = replace(whole, runs=[run for run in whole.runs if run.label in names])
+        for _ in carry(whole, standings(batch)):
+            pass
+        begun = len(drawn)
+    return sweep_of(search, drawn)
+
+
+def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
+    """Write `DRAWS`.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    trials = [{"options": trial.options, "floors": trial.floors} for trial in drawn]
+    try:
+        search.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(search.folder / DRAWS, {"search": _said(search), "trials": trials}, indent=1)
+    except OSError as error:
+        raise ConfigError(
+            f"{short(search.folder)} must be writable: {error}; make room and repeat"
+        ) from error
+
+
+# --- results ------------------------------------------------------------------------------------------
+
+
+def trials_of(search: Search, drawn: Sequence[Drawn]) -> list[Trial]:
+    """Trials with their results, in order; one with a run that has not come to an end counts as failed."""
+    found = []
+    sweep = sweep_of(search, drawn)
+    for number, trial in enumerate(drawn):
+        runs = {run.seed: _loaded(run) for run in sweep.runs if run.label == label_of(number)}
+        found.append(_trial(trial.options, runs))
+    return found
+
+
+def _loaded(run: PlannedRun) -> RunData | None:
+    """A run that ended as it should, or None."""
+    try:
+        found = load_run(run.folder)
+    except ConfigError:
+        return None
+    return found if found.status in ("completed", "partial") and not found.rounds.is_empty() else None
+
+
+def _trial(options: Mapping[str, Scalar], runs: Mapping[int, RunData | None]) -> Trial:
+    """A trial from its runs."""
+    there = {seed: run for seed, run in runs.items() if run is not None}
+    courses = {seed: course_of(run) for seed, run in there.items()}
+    if len(there) < len(runs) or not all(courses.values()):
+        return Trial(options, "failed", None, {})
+    value = statistics.fmean(_last(run) for run in there.values())
+    is_whole = all(reached_end(run) for run in there.values())
+    return Trial(options, "complete" if is_whole else "pruned", value, courses)
+
+
+def _column(run: RunData) -> str:
+    """Column of a run's rounds by which trials are told apart."""
+    return f"val_{run.score.name}_mean"
+
+
+def _measured(run: RunData) -> list[tuple[int, float]]:
+    """Global rounds with their validation scores, where measured."""
+    rows = run.rounds.select("global_round", _column(run)).iter_rows()
+    return [(int(number), float(value)) for number, value in rows if value is not None and value == value]
+
+
+def _last(run: RunData) -> float:
+    """Validation score after the last round that has one."""
+    return _measured(run)[-1][1]
+
+
+def course_of(run: RunData) -> dict[int, float]:
+    """Global round → best validation score until then; empty where none was measured."""
+    best: dict[int, float] = {}
+    for number, value in _measured(run):
+        before = list(best.values())[-1:]
+        best[number] = max([value, *before], key=run.score.merit)
+    return best
+
+
+def _maximizes(search: Search, drawn: Sequence[Drawn]) -> bool:
+    """Whether a larger validation score is better, by a run that is there; True before there is one."""
+    for planned in sweep_of(search, drawn).runs if drawn else ():
+        run = _loaded(planned)
+        if run is not None:
+            return bool(run.score.merit(1.0) > run.score.merit(0.0))
+    return True
+
+
+def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
+    """Write `TRIALS` and, where a trial is complete, `BEST`; returns lines for the terminal.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    ended = trials_of(search, drawn)
+    with (search.folder / TRIALS).open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(harmless(["trial", "state", "validation", *search.space]))
+        for number, trial in enumerate(ended):
+            options = [trial.options[key] for key in search.space]
+            table.writerow(harmless([label_of(number), trial.state, trial.value, *options]))
+    states: list[str] = [trial.state for trial in ended]
+    counts = ", ".join(
+        f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states
+    )
+    complete = [(number, trial) for number, trial in enumerate(ended) if trial.state == "complete"]
+    if not complete:
+        return [f"trials: {counts}; none is complete, so none is best"]
+    sign = 1 if _maximizes(search, drawn) else -1
+    number, best = max(complete, key=lambda one: sign * (one[1].value or 0.0))
+    clients = search.base.supernodes or search.head["supernodes"]
+    told = {
+        **search.base.from_file,
+        **search.base.own,
+        **best.options,
+        **({"clients": clients} if clients else {}),
+    }
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in told.items()]
+    write_bytes(search.folder / BEST, ("\n".join(lines) + "\n").encode())
+    said = "  ".join(f"{key}={_short(value)}" for key, value in best.options.items())
+    return [
+        f"trials: {counts}",
+        f"best by validation: {label_of(number)} ({best.value:.4f})  {said}",
+    ]
+
+
+def _short(value: Scalar) -> str:
+    """A value in few digits."""
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
