@@ -25,40 +25,40 @@ class Config(Section):
     seed: int = option(42, "root of every random stream; SEED in the environment wins", minimum=0)
     clients: int | str = option(
         "auto",
-        "clients; auto: one per user where users are dealt and the data name several, else as many as the "
-        "federation has",
+        "clients; auto: one per user if users are dealt and the data have several, else the "
+        "federation's number",
         minimum=1, words=("auto",), kind=int,
     )  # fmt: skip
     run_name: str = option("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = option("runs", "folder of all run folders")
-    resume: str = option("", 'run to go on with: "latest" or its folder, as "runs/NAME"; empty: a new run')
-    report: bool = option(True, "write report.html when the run has ended; takes seconds")
+    resume: str = option("", 'run to resume: "latest" or its folder, as "runs/NAME"; empty: a new run')
+    report: bool = option(True, "write report.html at the end of the run; takes seconds")
     scenario: str = option(
         "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
         register=parts.SCENARIOS,
     )  # fmt: skip
-    scenario_args: str = option("", "keyword arguments of a scenario of one's own, as a table", table=True)
-    scenario_groups: int = option(2, "groups of leaves that differ; group 0 stays as it is", minimum=2)
+    scenario_args: str = option("", "keyword arguments of your own scenario, as a table", table=True)
+    scenario_groups: int = option(2, "number of groups of leaves; group 0 is unchanged", minimum=2)
     scenario_sizes: str = option(
-        "", 'leaves of each group, as "1,5"; empty: scenario-groups groups, as equal as can be'
+        "", 'leaves of each group, as "1,5"; empty: scenario-groups groups, as equal as possible'
     )
     scenario_from: int = option(
-        1, "global round in which groups begin to differ; before it all are as group 0", minimum=1
+        1, "first global round with differing groups; before, all equal group 0", minimum=1
     )
     scenario_until: int = option(0, "last global round in which groups differ; 0: to the end", minimum=0)
     scenario_moves: str = option(
-        "", 'global rounds in which leaves go to another group, and how many, as "10:1,20:2"; who is drawn'
+        "",
+        'global rounds with leaves changing their group, and their number, as "10:1,20:2"; drawn at random',
     )
     tracker: str = option(
         "none",
-        "where the numbers of every round also go; each but none is an extra, as pip install 'fedge[mlflow]'",
+        "experiment tracker for the numbers of every round; each is an extra, as pip install 'fedge[mlflow]'",
         register=parts.TRACKERS,
     )
-    tracker_args: str = option("", "keyword arguments of a tracker of one's own, as a table", table=True)
+    tracker_args: str = option("", "keyword arguments of your own tracker, as a table", table=True)
     callbacks: str = option(
         "",
-        "what is told of every round and may end the run, with commas between; each has its arguments in "
-        "callbacks-args; see docs/extend.md",
+        "callbacks, separated by commas; arguments in callbacks-args; see docs/extend.md",
         register=parts.CALLBACKS, many=True,
     )  # fmt: skip
     callbacks_args: str = option(

@@ -14,18 +14,18 @@ from fedge.records.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 
 PARTITION = Table(
     "partition.csv",
-    "A row per client, split, user, device and class that has windows; written once, before the first round.",
+    "A row per client, split, user, device and class with windows; written once, before the first round.",
     (
         Column("client", INT, "", "its partition id", at("client")),
         Column("leaf", INT, "", "number of its leaf", at("leaf")),
         Column("split", TEXT, "", "`train`, `val` or `test`", at("split")),
         Column("user", TEXT, "", "who was recorded", at("user")),
-        Column("device", TEXT, "", "with what; empty where that is not known", at("device")),
+        Column("device", TEXT, "", "recording device; empty if unknown", at("device")),
         Column(
             "class",
             TEXT,
             "",
-            "that the client learns and is tested on, under a scenario that renames classes, too",
+            "the client's class, also under a scenario with renamed classes",
             at("label"),
         ),
         Column("windows", INT, "windows", "how many", at("windows")),
@@ -45,9 +45,9 @@ _PAGE = """# The tables of a run
 
 <!-- printed by `fedge tables`, from fedge/records/catalog.py -->
 
-What `fedge.load_run` returns as Polars frames and any spreadsheet opens. A cell is empty where nothing was
-measured. Shares are 0..1, losses are cross-entropies in nats. Numbers have the fewest digits that give the
-same float back.
+Tables for `fedge.load_run` (Polars frames) and spreadsheets. A cell is empty where nothing was measured.
+Shares are 0..1, losses are cross-entropies in nats. Numbers have the fewest digits that give the same float
+back.
 
 """
 

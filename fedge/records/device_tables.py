@@ -25,7 +25,7 @@ def _outcome(row: "JobRow") -> str:
 
 _ON_TWO_TIERS = (
     Column("at_work", INT, "clients", "at this moment", at("at_work")),
-    Column("leaf_versions", INT, "", "models that leaves had made, over all leaves", at("leaf_versions")),
+    Column("leaf_versions", INT, "", "models made by leaves, over all leaves", at("leaf_versions")),
     Column(
         "cloud_staleness",
         FLOAT,
@@ -40,12 +40,12 @@ _ON_TWO_TIERS = (
         "of virtual time in which rules occupied the cloud; groups add up",
         at("cloud_busy"),
     ),
-    Column("cloud_in_line", INT, "", "of leaves that waited for a busy cloud", at("cloud_in_line")),
+    Column("cloud_in_line", INT, "", "leaves' models waiting for a busy cloud", at("cloud_in_line")),
     Column(
         "joules",
         FLOAT,
         "",
-        "joules spent on jobs that had ended; empty where power is not known",
+        "joules spent on ended jobs; empty without known power",
         at("joules"),
     ),
     Column("partial", INT, "jobs", "of the updates, cut short (`devices.partial-work`)", at("partial")),
@@ -67,8 +67,8 @@ def _versions(score: Score) -> Table:
                 at("evaluation"),
             ),
             Column("virtual_s", FLOAT, "virtual s", "when", at("virtual_s")),
-            Column("version", INT, "", "models that the server had made", at("version")),
-            Column("updates", INT, "jobs", "whose results it had taken in", at("updates")),
+            Column("version", INT, "", "models made by the server", at("version")),
+            Column("updates", INT, "jobs", "with used results", at("updates")),
             Column("jobs", INT, "jobs", "that had ended", at("jobs")),
             Column(
                 f"seen_{score.name}", FLOAT, score.unit, f"{served}, users seen in training", at("seen_score")
@@ -102,7 +102,7 @@ def _versions(score: Score) -> Table:
                 "wasted",
                 FLOAT,
                 "share",
-                "of the time at work that went into jobs that were lost",
+                "of the time at work spent on lost jobs",
                 at("wasted"),
             ),
             Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
@@ -114,7 +114,7 @@ def _versions(score: Score) -> Table:
                 "of virtual time in which rules occupied their leaves",
                 at("server_busy"),
             ),
-            Column("in_line", INT, "jobs", "that had ended and waited for a busy leaf", at("in_line")),
+            Column("in_line", INT, "jobs", "ended and waiting for a busy leaf", at("in_line")),
             *_ON_TWO_TIERS,
         ),
         always=False,
@@ -125,14 +125,14 @@ VERSIONS = _versions(CLASSIFICATION.scores[0])
 
 JOBS = Table(
     "devices/jobs.csv",
-    "A row per job that has ended, of the first `devices.traced` devices.",
+    "A row per ended job, of the first `devices.traced` devices.",
     (
         Column("job", INT, "", "its number in the run", at("job.number")),
         Column("device", INT, "", "partition id", at("job.device")),
         Column("leaf", INT, "", "number of its leaf", at("job.server")),
         Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
-        Column("began_s", FLOAT, "virtual s", "when it was given", _seconds("job.began_us")),
-        Column("ended_s", FLOAT, "virtual s", "when it ended", _seconds("job.end_us")),
+        Column("began_s", FLOAT, "virtual s", "start", _seconds("job.began_us")),
+        Column("ended_s", FLOAT, "virtual s", "end", _seconds("job.end_us")),
         Column(
             "outcome",
             TEXT,
@@ -144,7 +144,7 @@ JOBS = Table(
         Column(
             "staleness", INT, "versions", "made between start and arrival; empty if lost", at("staleness")
         ),
-        Column("share", FLOAT, "share", "of its steps; 1 unless it was cut short", at("job.share")),
+        Column("share", FLOAT, "share", "of its steps; 1 for full jobs", at("job.share")),
     ),
     always=False,
 )
@@ -156,20 +156,20 @@ def _count(name: str, meaning: str) -> Column:
 
 DEVICE_TOTALS = Table(
     "devices/devices.csv",
-    "A row per device that trains, over the whole run; written at its end.",
+    "A row per training device, over the whole run; written at its end.",
     (
         Column("device", INT, "", "partition id", at("device")),
         Column("leaf", INT, "", "number of its leaf", at("leaf")),
         Column("train_samples", INT, "windows", "that it trains on", at("train_samples")),
-        _count("jobs", "that have ended: the sum of the next six"),
-        _count("updates", "whose results were taken in"),
-        _count("dropped", "in which it dropped out"),
-        _count("away", "in which it went away (`devices.availability`)"),
-        _count("late", "that were stopped: their round was over, or `asynchrony.timeout-s`"),
-        _count("stale", "whose results were too old (`asynchrony.max-staleness`)"),
-        _count("failed", "that failed for real"),
+        _count("jobs", "ended: the sum of the next six"),
+        _count("updates", "with used results"),
+        _count("dropped", "with a dropout"),
+        _count("away", "lost by absence (`devices.availability`)"),
+        _count("late", "stopped at the end of their round, or by `asynchrony.timeout-s`"),
+        _count("stale", "with too old results (`asynchrony.max-staleness`)"),
+        _count("failed", "really failed"),
         Column("busy_s", FLOAT, "virtual s", "at work", at("busy_s")),
-        Column("wasted_s", FLOAT, "virtual s", "of these in jobs that were lost", at("wasted_s")),
+        Column("wasted_s", FLOAT, "virtual s", "thereof in lost jobs", at("wasted_s")),
         Column("idle_s", FLOAT, "virtual s", "without work", at("idle_s")),
         Column("contribution", FLOAT, "share", "of all updates", at("contribution")),
         _count("partial", "of the updates, cut short (`devices.partial-work`)"),
@@ -179,10 +179,10 @@ DEVICE_TOTALS = Table(
 
 STALENESS = Table(
     "devices/staleness.csv",
-    "A row per staleness that an arrival has had; written at the end of a run on the virtual clock.",
+    "A row per staleness of arrivals; written at the end of a run on the virtual clock.",
     (
         Column("staleness", INT, "versions", "made between start and arrival", lambda row: row[0]),
-        Column("arrivals", INT, "jobs", "that had it", lambda row: row[1]),
+        Column("arrivals", INT, "jobs", "with it", lambda row: row[1]),
     ),
     always=False,
 )
@@ -190,18 +190,16 @@ STALENESS = Table(
 
 ARRIVALS = Table(
     "devices/arrivals.csv",
-    "A row per job that has ended, of a run on the real clock (`asynchrony.clock`), in the order in which "
-    "they were taken in; `asynchrony.replay` goes by it.",
+    "A row per ended job of a run on the real clock (`asynchrony.clock`), in order of use; the input "
+    "of `asynchrony.replay`.",
     (
         Column("job", INT, "", "its number in the run", at("job.number")),
         Column("device", INT, "", "partition id", at("job.device")),
         Column("leaf", INT, "", "number of its leaf", at("job.server")),
         Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
-        Column("version", INT, "", "of its leaf, from which it began", at("job.staleness_from")),
-        Column(
-            "began_us", INT, "", "microseconds since the run began, when it was given", at("job.began_us")
-        ),
-        Column("ended_us", INT, "", "the same, when its reply had come", at("job.end_us")),
+        Column("version", INT, "", "starting version of its leaf", at("job.staleness_from")),
+        Column("began_us", INT, "", "microseconds since the run began, start", at("job.began_us")),
+        Column("ended_us", INT, "", "arrival of its reply, likewise", at("job.end_us")),
         Column("outcome", TEXT, "", "`updates`: taken in; too `stale`; `failed`", _outcome),
     ),
     always=False,

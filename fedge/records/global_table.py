@@ -138,9 +138,7 @@ def _grouped() -> list[Column]:
             "cluster of each leaf, separated by spaces",
             lambda r: " ".join(map(str, r.result.labels)),
         ),
-        Column(
-            "gate_accepted", INT, "leaves", "took what they were offered", lambda r: r.decided("accepted")
-        ),
+        Column("gate_accepted", INT, "leaves", "took their offer", lambda r: r.decided("accepted")),
         Column("gate_rejected", INT, "leaves", "kept their own model", lambda r: r.decided("rejected")),
     ]
 
@@ -148,10 +146,8 @@ def _grouped() -> list[Column]:
 def _worked() -> list[Column]:
     """Clients that took part, their bytes, the time and the failures."""
     return [
-        Column("clients_ok", INT, "clients", "whose every exchange succeeded", at("result.clients_ok")),
-        Column(
-            "clients_failed", INT, "clients", "that failed at least once", lambda r: len(r.result.failures)
-        ),
+        Column("clients_ok", INT, "clients", "without a failed exchange", at("result.clients_ok")),
+        Column("clients_failed", INT, "clients", "failed at least once", lambda r: len(r.result.failures)),
         Column("uplink_bytes", INT, "bytes", "arrays from clients to leaves", at("result.uplink_bytes")),
         Column("downlink_bytes", INT, "bytes", "arrays from leaves to clients", at("result.downlink_bytes")),
         Column("seconds", FLOAT, "s", "wall time", at("seconds")),
@@ -159,7 +155,7 @@ def _worked() -> list[Column]:
             "failures",
             TEXT,
             "clients",
-            'kinds of failures and how many, as "exception 1; rejected 2"',
+            'kinds and numbers of failures, as "exception 1; rejected 2"',
             lambda r: "; ".join(f"{kind} {count}" for kind, count in r.result.failure_kinds.items()),
             always=False,
         ),
@@ -196,7 +192,7 @@ def _at_cloud() -> list[Column]:
             "churn",
             FLOAT,
             "share",
-            "pairs of leaves that a cloud step joined or parted; empty for the first and without one",
+            "leaf pairs joined or separated by a cloud step; empty for the first and without one",
             at("result.churn"),
         ),
     ]
@@ -228,7 +224,7 @@ def _private() -> Column:
         "epsilon_spent",
         FLOAT,
         "",
-        "ε that clients have spent so far at privacy.delta; empty without privacy or dp-accounting",
+        "ε spent by clients so far at privacy.delta; empty without privacy or dp-accounting",
         at("result.epsilon_spent"),
         always=False,
     )
@@ -249,7 +245,7 @@ def _timed() -> list[Column]:
             "joules",
             FLOAT,
             "J",
-            "joules that devices have spent so far; empty where their power is not known",
+            "joules spent by devices so far; empty without known power",
             at("result.joules"),
             always=False,
         ),
@@ -260,8 +256,7 @@ def global_table(w: ScoreWords) -> Table:
     """The table for the scores of a task."""
     return Table(
         "metrics/global_rounds.csv",
-        "A row per global round. Known clients are those that train; unseen clients hold users out of "
-        "training.",
+        "A row per global round. Known clients train; unseen clients hold users out of training.",
         (
             Column("global_round", INT, "", ROUND, at("result.global_round")),
             *_tested(w),

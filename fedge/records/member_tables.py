@@ -69,7 +69,7 @@ def _tested(w: ScoreWords) -> list[Column]:
             "kept_model",
             INT,
             "leaf rounds",
-            "in which too few replies counted, so it kept its model",
+            "without a new model because of too few accepted replies",
             at("leaf.kept_model"),
         ),
     ]
@@ -97,7 +97,7 @@ def _unseen(w: ScoreWords) -> list[Column]:
 def _served() -> list[Column]:
     """The served model, and the mixture of the offer."""
     return [
-        later("serves", TEXT, "", "role of the model that its known clients are served", at("leaf.serves")),
+        later("serves", TEXT, "", "role of its known clients' model", at("leaf.serves")),
         later(
             "blend",
             FLOAT,
@@ -115,21 +115,21 @@ def _evidence(w: ScoreWords) -> list[Column]:
             "val_windows",
             INT,
             "windows",
-            "validation windows on which both models were compared",
+            "validation windows for comparing both models",
             at("leaf.gate.pair.windows"),
         ),
         later(
             "val_only_own",
             INT,
             "windows",
-            "of these only its own model has right",
+            "of these right in its own model only",
             at("leaf.gate.pair.only_own"),
         ),
         later(
             "val_only_offered",
             INT,
             "windows",
-            "of these only the offered model has right",
+            "of these right in the offered model only",
             at("leaf.gate.pair.only_offered"),
         ),
         later(
@@ -143,7 +143,7 @@ def _evidence(w: ScoreWords) -> list[Column]:
             "val_p_value",
             FLOAT,
             "",
-            "one-sided, of the paired test that own is no better; McNemar's where windows are right or wrong",
+            "one-sided, of the paired test that own is no better; McNemar's for right and wrong windows",
             at("leaf.gate.pair.p_value"),
         ),
     ]
@@ -208,8 +208,8 @@ def client_table(w: ScoreWords) -> Table:
     """The table of clients for the scores of a task."""
     return Table(
         "metrics/clients.csv",
-        "A row per client per global round, unseen clients among them; a cell is empty where a client did "
-        "not take part or failed.",
+        "A row per client per global round, unseen clients among them; a cell is empty without "
+        "participation or after a failure.",
         (
             Column("global_round", INT, "", ROUND, at("global_round")),
             Column("client", INT, "", "its partition id, from 0", at("client.client")),
@@ -218,13 +218,13 @@ def client_table(w: ScoreWords) -> Table:
                 "train_samples",
                 INT,
                 "windows",
-                "that it trains on; 0 for an unseen client",
+                "training windows; 0 for an unseen client",
                 at("client.train_samples"),
             ),
             Column(
                 "train_loss", FLOAT, w.nat, "mean of its last leaf round's training", at("client.train_loss")
             ),
-            Column("test_samples", INT, "windows", "that it was tested on", at("client.test_samples")),
+            Column("test_samples", INT, "windows", "test windows", at("client.test_samples")),
             Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("client.test_score")),
             *(
                 Column(f.name, FLOAT, f.unit, of_test(f), further("client.further", f.name))
@@ -249,21 +249,21 @@ def client_table(w: ScoreWords) -> Table:
                 at("client.shared_score"),
             ),
             later(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
-            later("val_samples", INT, "windows", "that it was validated on", at("client.val_samples")),
+            later("val_samples", INT, "windows", "validation windows", at("client.val_samples")),
             later(f"val_{w.name}", FLOAT, w.unit, w.val, at("client.val_score")),
             later("val_loss", FLOAT, w.nat, VAL_LOSS, at("client.val_loss")),
             later(
                 "asked",
                 INT,
                 "leaf rounds",
-                "in which it was to train; empty for an unseen client, and on the virtual clock",
+                "with a request to train; empty for an unseen client, and on the virtual clock",
                 at("client.asked"),
             ),
             later(
                 "came_from",
                 INT,
                 "",
-                "leaf at which it was before this round; empty where it has not moved",
+                "leaf before this round; empty without a move",
                 at("client.came_from"),
             ),
         ),

@@ -19,14 +19,14 @@ class ModelRow:
 
 CLIENT_MODELS = Table(
     "metrics/client_models.csv",
-    "A row per client, model of its algorithm (`train.algorithm`) and global round, on the client's test "
-    "windows; only where the algorithm has such models. A client without a row failed.",
+    "A row per client, model of its algorithm (`train.algorithm`) and global round, on the client's "
+    "test windows; only for algorithms with such models. A client without a row failed.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("client", INT, "", "its partition id, from 0", at("one.client")),
         Column("leaf", INT, "", "number of its leaf", at("one.leaf")),
-        Column("model", TEXT, "", "as the algorithm calls it", at("one.model")),
-        Column("test_samples", INT, "windows", "that it was tested on", at("one.test_samples")),
+        Column("model", TEXT, "", "the algorithm's name", at("one.model")),
+        Column("test_samples", INT, "windows", "test windows", at("one.test_samples")),
         Column(
             "test_score",
             FLOAT,
@@ -92,13 +92,13 @@ class MembershipRow:
 
 MEMBERSHIPS = Table(
     "metrics/memberships.csv",
-    "A row per child of the cloud (a leaf, or in a deeper tree a region), model and cloud step, where a "
-    "method offers each leaf a mixture of several models; only in runs whose method may.",
+    "A row per child of the cloud (a leaf, or in a deeper tree a region), model and cloud step, for "
+    "methods with mixtures of several models only.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("leaf", INT, "", "number of the leaf, or of the cloud's child", at("leaf")),
         Column("model", INT, "", "number of the model in this step, from 0", at("model")),
-        Column("membership", FLOAT, "", "its share in what the leaf is offered, 0..1", at("membership")),
+        Column("membership", FLOAT, "", "its share in the leaf's offer, 0..1", at("membership")),
         Column("models", INT, "", "models in this step", at("models")),
         Column(
             "entropy", FLOAT, "nat", "of the leaf's memberships: 0 for one model", at("entropy"),

@@ -20,8 +20,8 @@ class ScoreWords:
         self.higher_is_better = first.higher_is_better
         self.test = f"test {first.said} of the served model"
         self.val = f"validation {first.said} of the served model"
-        self.shared = f"test {first.said} of the model that was fine-tuned, before it was"
-        self.tuned = f"test {first.said} of the fine-tuned model, whether it is served or not"
+        self.shared = f"test {first.said} before fine-tuning"
+        self.tuned = f"test {first.said} of the fine-tuned model, served or not"
         self.said = first.said
         if not first.higher_is_better:
             self.test += ", of which less is better"

@@ -31,7 +31,7 @@ _PHASE = {
     "gate": "the gates' arithmetic",
     "report": "printing, remarks, tracker",
     "record": "writing the tables",
-    "checkpoint": "waiting for the checkpoint, which is written while clients are at work",
+    "checkpoint": "waiting for the checkpoint, written during clients' work",
     "other": "everything else",
 }
 assert _PHASE.keys() == set(PHASES)
@@ -53,8 +53,8 @@ _LEG = {
 assert tuple(_LEG) == LEGS
 TIMING = Table(
     "timing.csv",
-    "A row per global round: phases that add up to `total`, what the workers did during `wait`, and how long "
-    "messages took. `record`, `report` and `checkpoint` are of the round before.",
+    "A row per global round: phases, which sum to `total`, workers' activities during `wait`, and "
+    "message times. `record`, `report` and `checkpoint` belong to the previous round.",
     (
         Column("global_round", INT, "", ROUND, lambda row: row["global_round"]),
         *(
@@ -92,8 +92,8 @@ TIMING = Table(
 
 
 _MACHINE = (
-    "where it is: on a cluster its address, in a deployment the first of its clients that answered, as "
-    "`client 3`; empty for the server's machine"
+    "on a cluster its address, in a deployment its first answering client, as `client 3`; empty for "
+    "the server's machine"
 )
 
 
@@ -120,10 +120,11 @@ WORKERS = Table(
             "id",
             INT,
             "",
-            "of its thread in process, of its process on Ray; in a deployment of what starts its ClientApps",
+            "of its thread in process, of its process on Ray; in a deployment of the process starting "
+            "its ClientApps",
             at("timeline.pid"),
         ),
-        Column("messages", INT, "messages", "that it answered", at("timeline.messages")),
+        Column("messages", INT, "messages", "answered", at("timeline.messages")),
         *(
             Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
             for number, part in enumerate(TIMELINE_PARTS)
@@ -162,13 +163,13 @@ def _part(place: int) -> Callable[[MessageRows], np.ndarray]:
 
 MESSAGES = Table(
     "timing/messages-*.csv",
-    "A row per message of one global round: of the first, the slowest and the newest one. Times are counted "
-    "from the beginning of the round.",
+    "A row per message of one global round: of the first, the slowest and the newest one. Times count "
+    "from the start of the round.",
     (
         Column("global_round", INT, "", ROUND, at("rounds")),
         Column("exchange", INT, "", "number of the exchange in the round, from 1", at("times.exchange")),
         Column("client", INT, "", "its partition id", at("times.client")),
-        Column("worker", INT, "", "number of the worker that took it", at("times.worker")),
+        Column("worker", INT, "", "number of its worker", at("times.worker")),
         Column("pushed", FLOAT, "s", "when the server handed it over", at("times.pushed")),
         Column("began", FLOAT, "s", "when the client's code began", lambda rows: rows.times.edges[:, 0]),
         *(
@@ -202,29 +203,29 @@ def _mib(name: str, meaning: str, always: bool = False) -> Column:
 
 MEMORY = Table(
     "memory.csv",
-    "A row per process per global round, measured when the round has ended; nodes of a deployment measure "
-    "themselves with their last reply.",
+    "A row per process per global round, measured at the end of the round; nodes of a deployment "
+    "measure themselves with their last reply.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column(
             "role",
             TEXT,
             "",
-            "`server`, `worker` (Ray's actors, a deployment's ClientApps), `trainer` (of `train.processes`), "
-            "`node` (programs of a SuperNode), `ray` (the rest of Ray), or `other` (whatever else the run "
-            "has started)",
+            "`server`, `worker` (Ray's actors, a deployment's ClientApps), `trainer` (of "
+            "`train.processes`), `node` (programs of a SuperNode), `ray` (the rest of Ray), or `other` "
+            "(all other processes of the run)",
             at("process.role"),
         ),
         Column("pid", INT, "", "process id", at("process.pid")),
-        _mib("rss_mib", "resident memory; pages that processes share count in each", always=True),
+        _mib("rss_mib", "resident memory, including shared pages", always=True),
         later("fds", INT, "files", "open file descriptors", at("process.fds")),
-        _mib("uss_mib", "what no other process has; empty in rounds in which it was not measured"),
+        _mib("uss_mib", "unshared memory; empty in rounds without a measurement"),
         later("threads", INT, "threads", "of the process", at("process.threads")),
         _mib(
             "cuda_allocated_mib",
-            "most that tensors took on its GPU since the round before; empty where it used none",
+            "peak of allocated tensor memory on its GPU since the previous round; empty without a GPU",
         ),
-        _mib("cuda_reserved_mib", "most that PyTorch held there for them"),
+        _mib("cuda_reserved_mib", "peak of reserved tensor memory there"),
         later("machine", TEXT, "", _MACHINE, at("process.machine")),
     ),
     optional=True,

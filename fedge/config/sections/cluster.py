@@ -18,29 +18,29 @@ class ClusterConfig(Section):
     enabled: bool = option(True, "false: the cloud averages all leaves into one model")
     tiers: str = option(
         "0",
-        'tiers whose servers group their children, from the cloud\'s 0, or by their names: "1" for regions '
-        'under the cloud, "0,1" for both',
+        'tiers with grouping, from the cloud\'s 0, or by name: "1" for regions under the cloud, '
+        '"0,1" for both',
     )
     start_round: int = option(1, "first global round with a cloud step", minimum=1)
     every: int = option(1, "global rounds from one cloud step to the next", minimum=1)
     regroup_every: int = option(
         1,
-        "cloud steps from one comparison of leaves to the next once five in a row have changed nothing; in "
-        "between, clusters stay as they are",
+        "cloud steps between comparisons of leaves after five without change; in between, clusters are "
+        "unchanged",
         minimum=1,
     )
     tau: float = option(
-        0.7, "leaves at least this similar are joined; above 1 every leaf stays alone", minimum=-1.0
+        0.7, "leaves with at least this similarity are joined; above 1 every leaf stays alone", minimum=-1.0
     )
     signal: str = option(
         "weights",
-        "what is compared: last layers, updates, or losses at each other's clients; see docs/clustering.md",
+        "compared quantity: last layers, updates, or losses at each other's clients; see docs/clustering.md",
         register=groupings.SIGNALS,
     )
-    signal_args: str = option("", "keyword arguments of a signal of one's own, as a table", table=True)
+    signal_args: str = option("", "keyword arguments of your own signal, as a table", table=True)
     method: str = option(
         "components",
-        "how similar leaves become clusters; see docs/clustering.md",
+        "method for clusters of leaves; see docs/clustering.md",
         register=groupings.GROUPINGS,
     )
     method_args: str = option(
@@ -57,43 +57,43 @@ class ClusterConfig(Section):
     )
     level: float | str = option(
         0.01,
-        'auto: largest p-value at which leaves are parted; "auto" is 0.01 where one leaf that differs from '
-        "all others can reach a quarter of that, else 0.05",
+        'auto: largest p-value for a split; "auto" is 0.01 if a lone leaf can reach a quarter of it, '
+        "else 0.05",
         above=0.0,
         maximum=0.5,
         words=("auto",),
     )
-    patience: int = option(1, "cloud steps in a row that must find the same new groups", minimum=1)
+    patience: int = option(1, "successive cloud steps with the same new groups before a change", minimum=1)
     min_gain: float = option(
         0.05,
-        "auto: by how much log loss must fall in a trial of new groups; 0.05 is about 5 % of the loss",
+        "auto: required decrease of log loss in a trial of new groups; 0.05 is about 5 % of the loss",
         minimum=0.0,
     )
     probe_every: int = option(
         0,
-        "comparisons from one probe to the next once leaves start from different models: a leaf round from "
-        "the mean of all, for comparison only; 0 = none",
+        "comparisons between probes if leaves start from different models: a leaf round from the mean "
+        "of all, for comparison only; 0 = none",
         minimum=0,
     )
     watch: float = option(
         0.2,
-        "auto: by how much the log of a leaf's training loss must rise from one round to "
-        "the next for its data to count as changed, and leaves to be compared anew at once; 0 = never",
+        "auto: rise of the log of a leaf's training loss from one round to the next that counts as "
+        "changed data and starts a new comparison; 0 = never",
         minimum=0.0,
     )
     losses_on: str = option(
         "val",
-        "ifca, clove: windows on which clients evaluate the cloud's models; authors take what is trained on",
+        "ifca, clove: windows for evaluating the cloud's models; the authors use training windows",
         choices=("val", "train"),
     )
     split_round: int = option(
         5,
-        "flhc, kmeans, flux: global round in which leaves are grouped, once; before it all are one",
+        "flhc, kmeans, flux: global round of the only grouping; one cluster before",
         minimum=1,
     )
     still_below: float | str = option(
         0.4,
-        "cfl: a cluster may be cut when the norm of its mean update is below this (eps1); see "
+        "cfl: a cluster may be split if the norm of its mean update is below this (eps1); see "
         "docs/baselines.md for auto",
         minimum=0.0,
         words=("auto",),

@@ -18,19 +18,19 @@ class DataConfig(Section):
     SECTION = "data"
     path: str = option(
         "auto",
-        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; "diabetes", numbers to '
-        'learn; "notes", several classes; "sonnets", characters; or "auto": data/hhar-windows.npz if it is '
-        "there, else synthetic",
+        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; "diabetes", '
+        'numbers to learn; "notes", several classes; "sonnets", characters; or "auto": '
+        "data/hhar-windows.npz if present, else synthetic",
     )
     path_args: str = option(
         "",
-        "keyword arguments of digits, diabetes, notes, sonnets or a data set of one's own, as a table",
+        "keyword arguments of digits, diabetes, notes, sonnets or your own data set, as a table",
         table=True,
     )
     split: str = option(
         "auto",
-        "by whole sessions, by time blocks per class, as given by the data (part), or auto: as given, else "
-        "sessions where they are known",
+        "by whole sessions, by time blocks per class, as given by the data (part), or auto: as given, "
+        "else sessions if known",
         choices=("auto", "session", "blocks", "given"),
     )
     val_fraction: float = option(
@@ -67,7 +67,7 @@ class PartitionConfig(Section):
     kind: str = option(
         "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
     )
-    kind_args: str = option("", "keyword arguments of a way to deal of one's own, as a table", table=True)
+    kind_args: str = option("", "keyword arguments of your own deal, as a table", table=True)
     split_users: bool = option(
         False, "user: with more clients than users, cut users by session instead of refusing"
     )
@@ -83,24 +83,26 @@ class PartitionConfig(Section):
         above=0.0,
         maximum=1e6,
     )
-    classes_per_client: int = option(2, "classes: of how many classes a client has windows", minimum=1)
+    classes_per_client: int = option(2, "classes: number of classes per client", minimum=1)
     sigma: float = option(
         1.0, "quantity: standard deviation of the logarithm of clients' windows", minimum=0.0, maximum=10.0
     )
     test_deal: str = option(
         "matched",
-        "dirichlet, two-level: test windows are dealt by the shares of training windows; or by others that "
-        "are drawn anew over leaves, as in public code: a leaf is judged by classes that it has not seen",
+        "dirichlet, two-level: test windows have the shares of training windows; or separately drawn "
+        "shares over leaves, as in public code, with classes unseen by the leaf",
         choices=("matched", "as-published"),
     )
     imbalance: float = option(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
     deal: str = option(
         "seed",
-        'which users (or devices) stand where: "seed" deals them anew for every seed, "sorted" as their '
-        'names are sorted, the same for every seed; or a seed of the deal alone, as "7"',
+        'deal of users (or devices): "seed" for a new deal per seed, "sorted" by name, the same '
+        'for every seed; or a seed of the deal alone, as "7"',
     )
     unseen_clients: int = option(
-        0, "last clients of each leaf that hold whole users out of training; evaluated every round", minimum=0
+        0,
+        "number of last clients per leaf with whole users held out of training; evaluated every round",
+        minimum=0,
     )
 
     def __post_init__(self) -> None:

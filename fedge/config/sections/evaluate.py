@@ -12,14 +12,14 @@ class EvaluateConfig(Section):
     SECTION = "evaluate"
     every: int = option(
         1,
-        "global rounds from one evaluation of served models to the next; the last round always has one, and "
-        "a round in which a gate decides or a model is fine-tuned",
+        "global rounds between evaluations of served models; also in the last round, and for gates and "
+        "fine-tuning",
         minimum=1,
     )
     common: str = option(
         "",
-        "common test set, on which the server's side evaluates the mean of all leaves, of every cluster, and "
-        "every leaf: test, all known clients' test windows; or a window file (of one with part, its test "
+        "common test set for the server's evaluation of the mean of all leaves, every cluster and "
+        "every leaf: test, all known clients' test windows; or a window file (with part: its test "
         "windows); empty: none",
     )
 

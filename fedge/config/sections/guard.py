@@ -15,19 +15,18 @@ class GuardConfig(Section):
     )
     start_clients: int = option(
         0,
-        "deployment: clients that must be there when guard.start-timeout is over, at a start and when a run "
-        "goes on; others may come later; 0 = all",
+        "deployment: clients required after guard.start-timeout, at a start or resume; others may come "
+        "later; 0 = all",
         minimum=0,
     )
     client_timeout: float = option(
         3600.0,
-        "seconds a client may work on one call; then it is given up and its worker replaced",
+        "seconds allowed for a client's call; then the client is given up and its worker replaced",
         above=0.0,
     )
     return_timeout: float = option(
         30.0,
-        "deployment: seconds for which an exchange waits for a SuperNode that went in it; then it goes on "
-        "without",
+        "deployment: seconds an exchange waits for a lost SuperNode",
         minimum=0.0,
     )
     stall_timeout: float = option(
@@ -38,11 +37,11 @@ class GuardConfig(Section):
     )
     retries: int = option(
         1,
-        "times a failed client is tried again in the same leaf round, with the same random stream",
+        "further attempts of a failed client in the same leaf round, with the same random stream",
         minimum=0,
     )
     min_clients: int = option(
-        1, "replies that a leaf needs in a leaf round; with fewer it keeps its model", minimum=1
+        1, "replies required in a leaf round; with fewer a leaf keeps its model", minimum=1
     )
     max_norm_factor: float = option(
         0.0, "largest update, in medians of the leaf's recent updates; 0 = off, else at least 1", minimum=0.0
@@ -62,19 +61,19 @@ _LARGE_BYTES = 50e6
 
 @dataclass(frozen=True)
 class TransferConfig(Section):
-    """How models travel between server and clients that are other processes, and where they lie in one."""
+    """Transfer of models between processes, and their place in one process."""
 
     SECTION = "transfer"
     share_above_mb: float = option(
         8.0,
-        "models larger than this (10^6 bytes) go through files that all processes map, not in messages",
+        "models larger than this (10^6 bytes) go through files mapped by all processes, not in messages",
         minimum=0.0,
     )
     spill_above_mb: float | str = option(
         "auto",
-        "in one process: models larger than this (10^6 bytes), and their control variates, lie in files of "
-        'the run folder while nobody works on them, not in memory; "auto" is 50, and no limit for a round '
-        "without control variates whose models fit into free memory 2.5 times",
+        "in one process: models larger than this (10^6 bytes), and their control variates, lie in "
+        "files of the run folder while idle, not in memory; \"auto\" is 50, and no limit for rounds "
+        "without control variates if models fit into free memory 2.5 times",
         minimum=0.0, words=("auto",), kind=float,
     )  # fmt: skip
 
@@ -95,15 +94,15 @@ _MOST_DIGITS = 10
 
 @dataclass(frozen=True)
 class CheckpointConfig(Section):
-    """How often the state of a run is kept, so that the run can be resumed after any stop."""
+    """Checkpoints for resuming a run after any stop."""
 
     SECTION = "checkpoint"
     every: int = option(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
-    keep: int = option(2, "newest checkpoints that stay; older ones are removed", minimum=1)
+    keep: int = option(2, "number of newest checkpoints to keep", minimum=1)
     models: str = option(
         "",
-        'models that stay beside the final ones, for predict and export: of rounds, "10,20"; and "best", by '
-        "the validation score",
+        'models kept beside the final ones, for predict and export: of rounds, "10,20"; and '
+        '"best", by the validation score',
     )
 
     def __post_init__(self) -> None:

@@ -25,37 +25,40 @@ class HierarchyConfig(Section):
     )
     leaf_rounds: int = option(1, "leaf rounds (client exchanges) per global round", minimum=1)
     fraction_train: float = option(
-        1.0, "share of each leaf's clients that train in a leaf round", above=0.0, maximum=1.0
+        1.0, "share of each leaf's clients for training in a leaf round", above=0.0, maximum=1.0
     )
     participation: str = option(
-        "auto", 'clients of each leaf that train in a leaf round: "auto" for fraction-train, "2", "3,2,2", '
-        '"0.5", "all", from some round on "1: all; 10: 2", or code; see docs/hierarchy.md'
+        "auto", "training clients per leaf and leaf round: \"auto\" for fraction-train, \"2\", "
+                "\"3,2,2\", \"0.5\", \"all\", from some round on \"1: all; 10: 2\", or code; see "
+                "docs/hierarchy.md"
     )  # fmt: skip
     participation_args: str = option(
-        "", "keyword arguments of a participation of one's own, as a table", table=True
+        "", "keyword arguments of your own participation, as a table", table=True
     )
     selection: str = option(
-        "uniform", "which clients train where not all do", register=parts.CLIENT_SELECTIONS
+        "uniform", "choice of the training clients if not all train", register=parts.CLIENT_SELECTIONS
     )
     selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
     association: str = option(
-        "none", "which client stands under which leaf, by what it was dealt; see docs/hierarchy.md",
+        "none", "assignment of clients to leaves by their data; see docs/hierarchy.md",
         register=parts.ASSOCIATIONS,
     )  # fmt: skip
     association_args: str = option("", "keyword arguments of the association, as a table", table=True)
     mobility: str = option(
-        "none", "clients that go from leaf to leaf between global rounds; see docs/hierarchy.md",
+        "none", "moves of clients between leaves from one global round to the next; see "
+                "docs/hierarchy.md",
         register=parts.MOBILITIES,
     )  # fmt: skip
     mobility_args: str = option("", "keyword arguments of the mobility, as a table", table=True)
     tree: str = option(
-        "", 'servers to any depth: "2x3x4" for 2 regions of 3 leaves of 4 clients each, "2x3x*" for clients '
-        'that are split evenly, or the clients of every leaf, as "((3,3),(2,2,2))"; empty: leaves and a cloud'
+        "", "servers to any depth: \"2x3x4\" for 2 regions of 3 leaves of 4 clients each, \"2x3x*\" "
+            "for evenly divided clients, or the clients of every leaf, as \"((3,3),(2,2,2))\"; empty: "
+            "leaves and a cloud"
     )  # fmt: skip
     names: str = option("", 'names of the tiers of servers in tables and pages, as "cloud,region,leaf"')
     region_rounds: str = option(
         "1",
-        "rounds that servers between cloud and leaves make in one of the server above: one number for all "
+        "rounds of servers between cloud and leaves per round of the server above: one number for all "
         'tiers, or one per tier from the cloud down, as "2,3"',
     )
 
@@ -152,20 +155,18 @@ class LeafConfig(Section):
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
-    strategy_args: str = option("", "keyword arguments of a strategy of one's own, as a table", table=True)
+    strategy_args: str = option("", "keyword arguments of your own strategy, as a table", table=True)
     trim_fraction: float = option(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
     num_malicious: int = option(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
-    num_selected: int = option(
-        0, "multikrum: clients that are averaged; 0 = all but the malicious and two", minimum=0
-    )
+    num_selected: int = option(0, "multikrum: averaged clients; 0 = all but the malicious and two", minimum=0)
     server_lr: float = option(
         0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0, maximum=1e6
     )
     server_momentum: float = option(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
     fairness: float = option(
         0.1,
-        "qfedavg: q; 0 = all clients count alike. Losses are means while clients train; in the paper of the "
-        "model that they were sent",
+        "qfedavg: q; 0 = equal weights. Losses are means during training; in the paper losses of the "
+        "received model",
         minimum=0.0,
     )
 
@@ -182,15 +183,13 @@ class CloudConfig(Section):
     SECTION = "cloud"
     rule: str = option(
         "fedavg",
-        "what the cloud makes of a group's models: the mean, or another Flower strategy; see docs/extend.md",
+        "combination of a group's models: the mean, or another Flower strategy; see docs/extend.md",
         register=parts.CLOUD,
     )
     rule_args: str = option(
         "", "keyword arguments of the rule, as a table: rule-args.server-momentum=0.9", table=True
     )
-    rule_tiers: str = option(
-        "0", "tiers whose servers combine by the rule, others by the mean; as cluster.tiers"
-    )
+    rule_tiers: str = option("0", "tiers with the rule, others take the mean; as cluster.tiers")
 
     @property
     def is_mean(self) -> bool:

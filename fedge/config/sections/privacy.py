@@ -12,7 +12,7 @@ class PrivacyConfig(Section):
 
     SECTION = "privacy"
     kind: str = option(
-        "off", "who clips, and how: the leaf, or each client (local: which adds the noise, too)",
+        "off", "clipping by the leaf, or by each client (local: with noise at the client)",
         choices=PRIVACY_KINDS,
     )  # fmt: skip
     clip_norm: float = option(1.0, "largest L2 norm of a client's update; adaptive: the first one", above=0.0)
@@ -20,7 +20,7 @@ class PrivacyConfig(Section):
         1.0, "noise of the leaf's mean: its std is this × clip-norm / clients asked; 0 = none", minimum=0.0
     )
     clip_quantile: float = option(
-        0.5, "adaptive: share of updates that are to stay unclipped", minimum=0.0, maximum=1.0
+        0.5, "adaptive: target share of unclipped updates", minimum=0.0, maximum=1.0
     )
     clip_lr: float = option(0.2, "adaptive: step size of the clipping norm", above=0.0)
     epsilon: float = option(1.0, "local: privacy budget of each leaf round", above=0.0)
@@ -29,7 +29,7 @@ class PrivacyConfig(Section):
         above=0.0, maximum=0.5,
     )  # fmt: skip
     noise_source: str = option(
-        "seed", "system: noise of the system's cryptographic generator, which no two runs have in common",
+        "seed", "system: noise of the system's cryptographic generator, different in every run",
         choices=NOISE_SOURCES,
     )  # fmt: skip
 

@@ -14,10 +14,10 @@ class GateConfig(Section):
     SECTION = "gate"
     enabled: bool = option(True, "false: every offer is taken")
     tiers: str = option(
-        "0", "tiers whose servers leave their children a choice; others are obeyed; as cluster.tiers"
+        "0", "tiers with a choice for their children; other offers are always taken; as cluster.tiers"
     )
     min_gain: float = option(
-        0.0, "validation score, in its unit, that an offer must add to be taken", minimum=-1.0, maximum=1.0
+        0.0, "required gain of an offer in validation score, in its unit", minimum=-1.0, maximum=1.0
     )
     rule: str = option(
         "published",
@@ -25,7 +25,7 @@ class GateConfig(Section):
         "not worse by more than one standard error; not worse by McNemar's test",
         register=groupings.GATES,
     )
-    rule_args: str = option("", "keyword arguments of a rule of one's own, as a table", table=True)
+    rule_args: str = option("", "keyword arguments of your own rule, as a table", table=True)
     level: float = option(
         0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5
     )
@@ -50,18 +50,16 @@ class PersonalConfig(Section):
 
     SECTION = "personal"
     layers: str = option(
-        "none", "what a leaf keeps as its own when it takes an offer: its last layer, its BatchNorm, both",
+        "none", "personal entries of a leaf when taking an offer: last layer, BatchNorm, both",
         choices=PERSONAL_LAYERS,
     )  # fmt: skip
-    leaf_rounds: int = option(
-        0, "leaf rounds that a leaf trains on before it serves the clients that it knows; 0 = none", minimum=0
-    )
+    leaf_rounds: int = option(0, "leaf rounds of fine-tuning for a leaf's known clients; 0 = none", minimum=0)
     every: int = option(
-        0, "global rounds from one such model to the next; the last round always has one; 0 = only that",
+        0, "global rounds between such models; also in the last round; 0 = only there",
         minimum=0,
     )  # fmt: skip
     unseen_clients: str = option(
-        "cluster", "what clients outside training are served: their cluster's model, or the same as others",
+        "cluster", "model of clients outside training: their cluster's, or the same as others",
         choices=("cluster", "same"),
     )  # fmt: skip
 

@@ -12,44 +12,41 @@ class TrainConfig(Section):
 
     SECTION = "train"
     model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
-    model_args: str = option("", "keyword arguments of a model of one's own, as a table", table=True)
-    task: str = option("classification", "what is learned; see docs/tasks.md", register=parts.TASKS)
+    model_args: str = option("", "keyword arguments of your own model, as a table", table=True)
+    task: str = option("classification", "learning task; see docs/tasks.md", register=parts.TASKS)
     task_args: str = option("", "keyword arguments of a task, as a table", table=True)
     loss: str = option(
-        parts.OF_THE_TASK, "auto: the task's; or code of one's own: (answers, y) to a loss per example",
+        parts.OF_THE_TASK, "auto: the task's; or your own code: (answers, y) to a loss per example",
         register=parts.LOSSES,
     )  # fmt: skip
-    loss_args: str = option("", "keyword arguments of a loss of one's own, as a table", table=True)
+    loss_args: str = option("", "keyword arguments of your own loss, as a table", table=True)
     metrics: str = option(
-        "", "scores of one's own, of what the task adds up, with commas between; they become columns",
+        "", "your own scores of the task's sums, separated by commas; each becomes a column",
         register=parts.METRICS, many=True,
     )  # fmt: skip
     augment: str = option(
-        "", "random changes of training inputs, with commas between: crop and flip for images; see "
-        "docs/extend.md", register=parts.AUGMENTATIONS, many=True,
+        "", "random changes of training inputs, separated by commas: crop and flip for images; see "
+            "docs/extend.md", register=parts.AUGMENTATIONS, many=True,
     )  # fmt: skip
-    augment_args: str = option(
-        "", "keyword arguments of augmentations, each for those that take it, as a table", table=True
-    )
+    augment_args: str = option("", "keyword arguments of augmentations, as a table", table=True)
     algorithm: str = option(
         "fedavg",
-        "what every client does; `fedge methods` lists them; see docs/own-method.md",
+        "clients' algorithm; `fedge methods` lists them; see docs/own-method.md",
         register=parts.ALGORITHMS,
     )
     algorithm_args: str = option("", "keyword arguments of a method, as a table", table=True)
     start: str = option(
         "",
-        "safetensors file whose entries are the model's first weights; what it lacks is drawn from the seed",
+        "safetensors file of initial weights; missing entries are drawn from the seed",
     )
     exchange: str = option(
         "all",
-        "entries of the model that are sent every round: all; or trainable: frozen parameters are sent once",
+        "model entries sent every round: all; or trainable: frozen parameters are sent once",
         choices=("all", "trainable"),
     )
     optimizer: str = option(
         "sgd",
-        "what moves the weights by a gradient; begins anew in every leaf round; any of PyTorch's as "
-        '"torch.optim:NAdam"',
+        'optimiser; starts afresh in every leaf round; any of PyTorch\'s as "torch.optim:NAdam"',
         register=parts.OPTIMIZERS,
     )
     optimizer_args: str = option(
@@ -84,23 +81,20 @@ class TrainConfig(Section):
     )
     processes: int = option(
         1,
-        "processes that train a client's model together, each on its share of every batch; see "
-        "docs/clusters.md",
+        "processes per client's training, each on a share of every batch; see docs/clusters.md",
         minimum=1,
         maximum=64,
     )
     kernel: str = option(
         "auto",
-        "what computes steps on a CPU: PyTorch, or the native step where it knows the model; auto: also only "
-        "where it is built; see docs/native.md",
+        "steps on a CPU: PyTorch, or the native step for supported models; auto: only if built; see "
+        "docs/native.md",
         choices=("torch", "auto", "native"),
     )
-    device: str = option(
-        "auto", "auto takes a GPU when the federation gives one", choices=("auto", "cpu", "cuda")
-    )
+    device: str = option("auto", "auto: a GPU if the federation gives one", choices=("auto", "cpu", "cuda"))
     precision: str = option(
         "float32",
-        "how training multiplies: in float32; tf32: on a GPU with factors of 10 bits, see docs/gpu.md; bf16: "
+        "products in training: float32; tf32: on a GPU with factors of 10 bits, see docs/gpu.md; bf16: "
         "in the native step with factors of 8 bits, see docs/native.md",
         choices=("float32", "tf32", "bf16"),
     )

@@ -12,14 +12,14 @@ class UplinkConfig(Section):
 
     SECTION = "uplink"
     clients: str = option(
-        parts.UNCOMPRESSED, "how clients compress the updates that they send to their leaf",
+        parts.UNCOMPRESSED, "compression of clients' updates to their leaf",
         register=parts.CLIENT_UPLINKS,
     )  # fmt: skip
     clients_args: str = option(
         "", "keyword arguments of the code, as a table: clients-args.share=0.1", table=True
     )
     servers: str = option(
-        parts.UNCOMPRESSED, "how leaves and regions compress the updates that they send to the server above",
+        parts.UNCOMPRESSED, "compression of leaves' and regions' updates to the server above",
         register=parts.SERVER_UPLINKS,
     )  # fmt: skip
     servers_args: str = option("", "keyword arguments of that code, as a table", table=True)
