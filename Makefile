@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -103,6 +103,20 @@ $(PEERS)/.installed: constraints.txt pyproject.toml $(wildcard fedge/native/src/
 	VENV=$(PEERS) $(PYTHON) tools/install.py ray
 	$(PEERS)/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --ignore-requires-python -r benchmarks/peers/requirements-alone.txt
+	touch $@
+
+# files under deploy/ as the linters of their kinds see them, in an environment of its own; needs the network once. DL3008: the
+# compiler of the image's own Debian release
+LINT := build/lint
+lint-deploy: $(LINT)/.installed
+	$(LINT)/bin/hadolint --ignore DL3008 deploy/Dockerfile
+	$(LINT)/bin/kubernetes-validate --strict deploy/kubernetes/leaf-servers.yml deploy/kubernetes/superlink.yml
+	$(LINT)/bin/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yml deploy/superlink.yml
+	$(LINT)/bin/shellcheck deploy/slurm/leaf-servers.sh
+
+$(LINT)/.installed: deploy/lint.txt
+	$(PYTHON) -m venv $(LINT)
+	$(LINT)/bin/python -m pip install --quiet -r deploy/lint.txt
 	touch $@
 
 # known holes in what constraints.txt names; needs the network, and an environment of its own (.audit), or

@@ -37,7 +37,7 @@ def test_the_image_copies_what_is_there_and_all_that_is_needed():
     needed |= set(re.findall(r'^"([^"]+)"', included[1], re.MULTILINE))
     assert needed <= copied
     users = [line for line in lines if line.startswith("USER")]
-    assert users == ["USER fedge"], "nothing of a run needs root"
+    assert users == ["USER 1000"], "nothing of a run needs root"
     assert (ROOT / ".dockerignore").is_file()
 
 

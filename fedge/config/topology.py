@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fedge.config.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
+from fedge.config.tree import dotted
 
 
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
@@ -54,6 +55,20 @@ def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
     [0, 0, 1]
     """
     return [leaf for leaf, size in enumerate(sizes) for _ in range(size)]
+
+
+def leaves_below(config: HierarchyConfig) -> dict[str, list[int]]:
+    """Path of each server between cloud and leaves, as "1.0" → numbers of the leaves below it.
+
+    >>> leaves_below(HierarchyConfig(tree="2x2x4"))
+    {'0': [0, 1], '1': [2, 3]}
+    """
+    leaves = config.shape.paths(config.tiers - 1) if config.tiers > 2 else []
+    found: dict[str, list[int]] = {}
+    for number, path in enumerate(leaves):
+        for tier in range(1, len(path)):
+            found.setdefault(dotted(path[:tier]), []).append(number)
+    return found
 
 
 def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:

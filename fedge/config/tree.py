@@ -23,6 +23,18 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+def refuse_no_path(text: str, said_by: str) -> None:
+    """Raise ConfigError unless a text is the path of a server below the root, as "1" or "1.0"."""
+    if (
+        not re.fullmatch(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4}))*", text)
+        or text.count(".") > _MOST_TIERS
+    ):
+        raise ConfigError(
+            f"{said_by} must be the path of a server below the cloud, from the cloud's child down as 1 or "
+            f"1.0, but is {shown(text)}"
+        )
+
+
 @dataclass(frozen=True)
 class Tree:
     """Servers under servers.

@@ -23,8 +23,9 @@ from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.controls import Controls
 from fedge.leaf.leaf import Leaf
 from fedge.link.dial import Note
+from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
-from fedge.link.gate import HELLO, OVER
+from fedge.link.gate import OVER
 from fedge.native.library import usable_kernels
 from fedge.process.escape import printable
 from fedge.process.versions import versions

@@ -10,7 +10,7 @@ from fedge.process.threads import available_cores
 
 
 def client_threads(
-    run_config: Mapping[str, Any], workers: int | None, clients: int
+    run_config: Mapping[str, Any], workers: int | None, clients: int, grids: int = 1
 ) -> tuple[int, Mapping[str, Any]]:
     """How many clients train at a time, and the options as they are told to.
 
@@ -21,7 +21,8 @@ def client_threads(
     Args:
         run_config: of the run.
         workers: as asked for; None for as many as there is room for.
-        clients: that this process has.
+        clients: that one engine of this process has.
+        grids: engines that this process has side by side, which share its threads; each has at least one.
 
     Raises:
         ConfigError: train.device is "cuda", but there is no GPU.
@@ -30,6 +31,6 @@ def client_threads(
     on_gpu = device.type == "cuda"
     places = torch.cuda.device_count() if on_gpu else available_cores()
     room = max(1, places // int(run_config.get("train.processes", 1)))
-    count = min(workers or room, clients)
-    share_one = on_gpu and count > places
+    count = min(max(1, (workers or room) // grids), clients)
+    share_one = on_gpu and count * grids > places
     return count, {**run_config, "train.cuda-graph": "off"} if share_one else run_config

@@ -14,7 +14,7 @@ from fedge.config.engines import LEAVES
 from fedge.config.flat import to_run_config
 from fedge.config.option import ConfigError
 from fedge.config.register import look_in
-from fedge.config.topology import clients_per_leaf
+from fedge.config.topology import clients_per_leaf, leaves_below
 from fedge.edge.engine import EdgeEngine
 from fedge.edge.host import LeafHost
 from fedge.engine.federation import Federation
@@ -64,7 +64,8 @@ def run_with_leaves(
         return terminal or sys.stdout or open(os.devnull, "w")
 
     try:
-        gate = LeafGate(address, certificates, len(sizes), Packet(WELCOME, {"versions": versions()}))
+        welcome, over = Packet(WELCOME, {"versions": versions()}), leaves_below(prepared.config.hierarchy)
+        gate = LeafGate(address, certificates, len(sizes), welcome, over)
     except LinkError as error:
         raise ConfigError(f"--leaves must be an address of this machine that is free, but {error}") from error
     with gate:

@@ -6,12 +6,17 @@ from typing import Any
 
 from fedge.config.engines import engine_kind
 from fedge.config.option import ConfigError
+from fedge.config.tree import refuse_no_path
 
 
 def add_leaf(commands: Any) -> None:
     """Add ``leaf`` to the parsers of `fedge`."""
     parser = commands.add_parser("leaf", help="be a leaf server: a process of its own, which dials the cloud")
-    parser.add_argument("leaf", type=int, help="which leaf server this is: 0, 1, …")
+    parser.add_argument("leaf", type=int, nargs="?", help="which leaf server this is: 0, 1, …")
+    parser.add_argument(
+        "--at", metavar="PATH",
+        help="in a deeper tree: be all leaf servers below the server of this path (1, 1.0, …) in one process",
+    )  # fmt: skip
     parser.add_argument(
         "--cloud", required=True, metavar="HOST:PORT", help="where `fedge run --leaves` listens"
     )
@@ -28,7 +33,7 @@ def add_leaf(commands: Any) -> None:
         "--data", default="", metavar="FILE",
         help="window file to read where the cloud's data.path names one (default: none is read)",
     )  # fmt: skip
-    parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N)")
+    parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N, server-PATH)")
     parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores, or GPUs)")
     parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
     parser.add_argument(
@@ -80,7 +85,19 @@ def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: s
 
 def _serve(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf``."""
-    if options.leaf < 0:
+    if (options.leaf is None) == (options.at is None):
+        raise ConfigError(
+            "fedge leaf must be told which leaf server this is, as fedge leaf 0, or below which server "
+            "it is all of them, as fedge leaf --at 1"
+        )
+    if options.at is not None:
+        refuse_no_path(options.at, "--at")
+        if options.nodes:
+            raise ConfigError(
+                "--at is for clients that are threads, because a SuperLink has the nodes of one leaf server; "
+                "with --nodes start one fedge leaf for each"
+            )
+    elif options.leaf < 0:
         raise ConfigError(f"the number of a leaf server must be 0 or more, but is {options.leaf}")
     if options.workers is not None and options.workers < 1:
         raise ConfigError(
@@ -97,6 +114,10 @@ def _serve(options: argparse.Namespace) -> int:
         from fedge.launch.leaf_nodes import serve_leaf_of_nodes
 
         return serve_leaf_of_nodes(options)
-    from fedge.launch.leaf import serve_leaf  # loads torch
+    if options.at is not None:
+        from fedge.launch.subtree import serve_subtree  # loads torch
+
+        return serve_subtree(options)
+    from fedge.launch.leaf import serve_leaf  # as above
 
     return serve_leaf(options)

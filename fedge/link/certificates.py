@@ -4,6 +4,7 @@
     superlink.crt, .key         of a SuperLink: a server, by its own hosts
     cloud.crt, .key             of the cloud: a server, by its own hosts; leaf servers know it as "cloud"
     leaf-0.crt, .key, …         of leaf servers as the cloud's clients; it knows each by the common name
+    server-1.crt, .key, …       of servers over leaves, by path: each with all leaves below it is one client
     leaf-0-server.crt, .key, …  of leaf servers as servers of SuperNodes, by their own hosts
     node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them, for Flower to register
     revoked.pem                 the authority's list of certificates that count no more, once there is one
@@ -50,17 +51,28 @@ class CertificateRequest:
         leaves: leaf servers.
         nodes: SuperNodes.
         days: for which a certificate is valid.
+        paths: of servers over leaves, as "1.0", that are one process with all leaves below.
     """
 
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     leaves: int = 0
     nodes: int = 0
     days: int = 30
+    paths: Sequence[str] = ()
 
 
 def leaf_name(leaf: int) -> str:
     """Common name of a leaf server's certificate as the cloud's client, which is that of its files, too."""
     return f"leaf-{leaf}"
+
+
+def path_name(path: str) -> str:
+    """Common name of the certificate of a server over leaves as the cloud's client, and of its files.
+
+    >>> path_name("1.0")
+    'server-1.0'
+    """
+    return f"server-{path}"
 
 
 def server_name(leaf: int) -> str:
@@ -114,7 +126,8 @@ def _roles(wanted: CertificateRequest) -> list[_Role]:
                 f"the host {CLOUD} must be the cloud's, by which leaves know it, but is {role}'s"
             )
     made = [_Role(name, tuple(wanted.hosts.get(role, ())), True) for role, name in servers.items()]
-    return [*made, *(_Role(leaf_name(leaf), (), False) for leaf in range(wanted.leaves))]
+    clients = [*map(leaf_name, range(wanted.leaves)), *map(path_name, wanted.paths)]
+    return [*made, *(_Role(name, (), False) for name in clients)]
 
 
 def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:

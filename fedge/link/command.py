@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.option import ConfigError, shown
+from fedge.config.tree import refuse_no_path
 
 _MOST = 10_000  # leaves or nodes; files are made one by one
 
@@ -24,6 +25,10 @@ def add_commands(commands: Any) -> None:
         "reaches each by localhost and 127.0.0.1 anyway)",
     )
     certs.add_argument("--leaves", type=int, default=0, metavar="N", help="leaf servers (default: 0)")
+    certs.add_argument(
+        "--at", default="", metavar="PATH,…",
+        help="servers over leaves that are one process with all leaves below (fedge leaf --at), as 0,1.0",
+    )  # fmt: skip
     certs.add_argument("--nodes", type=int, default=0, metavar="N", help="SuperNodes (default: 0)")
     certs.add_argument("--days", type=int, default=30, help="for which they are valid (default: 30)")
     certs.add_argument(
@@ -49,9 +54,13 @@ def _make(options: argparse.Namespace) -> int:
             print(f"{name} counts no more; new files, and revoked.pem, go to the machines that have the old")
         return 0
     hosts = _hosts(options.hosts)
-    written = make_certificates(
-        options.folder, CertificateRequest(hosts, options.leaves, options.nodes, options.days)
-    )
+    paths = [path.strip() for path in options.at.split(",")] if options.at else []
+    if len(paths) > _MOST:
+        raise ConfigError(f"--at must name at most {_MOST} servers, but names {len(paths)}")
+    for path in paths:
+        refuse_no_path(path, "--at")
+    wanted = CertificateRequest(hosts, options.leaves, options.nodes, options.days, paths)
+    written = make_certificates(options.folder, wanted)
     for file in written:
         print(file)
     if not written:

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 import grpc  # type: ignore[import-untyped]
 
 from fedge.config.option import ConfigError
-from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, refuse_unusable
+from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name, refuse_unusable
+from fedge.link.entrance import LEAF, PROCESS
 from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
-from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, PROCESS, SERVICE, WELCOME
+from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, SERVICE, WELCOME
 from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
@@ -88,19 +89,22 @@ class _Lost:
 class Link:
     """A leaf server's link to the cloud."""
 
-    def __init__(self, address: str, certificates: Path, leaf: int) -> None:
+    def __init__(self, address: str, certificates: Path, leaf: int | None, path: str = "") -> None:
         """Get ready to dial.
 
         Args:
             address: host and port of the cloud.
             certificates: folder with ca.crt, leaf-N.crt and leaf-N.key, as `fedge certs` names them.
-            leaf: whose certificate is shown.
+            leaf: for which it speaks; None to ask which there are below `path`.
+            path: of a server over leaves, whose certificate is shown; empty for the leaf's own.
 
         Raises:
             ConfigError: a file of TLS is not usable.
         """
         self.address = address
-        self._files = _files(certificates, leaf)
+        assert path or leaf is not None
+        self._files = _files(certificates, path_name(path) if path else leaf_name(leaf or 0))
+        self._said = {LEAF: leaf} if path and leaf is not None else {}
         refuse_unusable(*self._files)
         self._process = uuid.uuid4().hex
         self._stopped = threading.Event()
@@ -185,7 +189,7 @@ class Link:
             if not self._call.add_callback(done.set):  # it has ended already
                 done.set()
             hello = answering.hello()
-            put(replace(hello, facts={**hello.facts, PROCESS: self._process}))
+            put(replace(hello, facts={**hello.facts, **self._said, PROCESS: self._process}))
             incoming = self._received(self._call)
             while not self._is_over and (packet := packet_of(incoming, *self._most())) is not None:
                 if packet.kind == WELCOME:
@@ -288,9 +292,8 @@ class Link:
         self._told = code
 
 
-def _files(folder: Path, leaf: int) -> tuple[Path, Path, Path]:
+def _files(folder: Path, name: str) -> tuple[Path, Path, Path]:
     """Certificate and key of a leaf server, and the authority of the cloud's."""
-    name = leaf_name(leaf)
     return folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt"
 
 

@@ -2,7 +2,9 @@
 
 A leaf server needs no open port: it dials (`fedge.link.dial`) and holds one stream as long as both live. Both
 sides show certificates of one authority (mutual TLS), and the cloud knows a leaf by the common name of its
-certificate: no other can take its place. Certificates, the authority and its list of those that count no more
+certificate: no other can take its place. A server of a deeper tree that is one process with all leaves below
+it shows a certificate of its path, has a stream per leaf, and says in each hello which; in one without a leaf
+it asks which there are. Certificates, the authority and its list of those that count no more
 are read again when their files change, so they are exchanged while a run goes on. Of streams with one
 certificate that have not said hello only the newest few stay, for some seconds.
 
@@ -18,29 +20,23 @@ import queue
 import threading
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 import grpc  # type: ignore[import-untyped]
-from cryptography import x509
 
-from fedge.config.option import ConfigError
-from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, read_certificate, refuse_unusable
+from fedge.link.entrance import PROCESS, Entrance
 from fedge.link.frames import HalfwayError, LinkError, Packet, chunks_of, packet_of
-from fedge.link.revoked import Revoked
-from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
 
 SERVICE, METHOD = "fedge.Leaves", "Attach"
-HELLO, WELCOME, NOTE = "hello", "welcome", "note"
+WELCOME, NOTE = "welcome", "note"
 OVER = "over"  # the last question of a run
-PROCESS = "process"  # among the facts of a hello: which process of a leaf server it is
+BELOW = "below"  # among the facts of a welcome: leaves of a server that has not said which
 NUMBER = "number"  # of a question, among the facts of it, of its notes and its answer
 OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),  # a peer that is gone without a word is noticed within half a minute
@@ -51,12 +47,8 @@ OPTIONS = (
 )
 _LOOK_S = 0.1  # how often a waiting thread sees whether its stream still lives
 _LEAVE_S = 2.0
-_HELLO_S = 10.0  # within which a leaf server that has attached says hello; it does at once
 _ABSENT_S = 1.0  # given to a leaf server that has been waited for in vain: it is taken back once it attaches
-_MOST_SILENT = 2  # streams of one certificate that have not said hello
-_MOST_HELLO_BYTES = 2**24
 _MOST_TOLD = 5  # breaks of the link that the log has of one question
-_LONGEST = 200  # characters of a stranger's name of itself
 
 
 class LeafGone(RuntimeError):
@@ -159,7 +151,14 @@ class LeafGate:
         address: host and port that it listens on.
     """
 
-    def __init__(self, address: str, certificates: Path, leaves: int, welcome: Packet) -> None:
+    def __init__(
+        self,
+        address: str,
+        certificates: Path,
+        leaves: int,
+        welcome: Packet,
+        over: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
         """Listen.
 
         Args:
@@ -167,12 +166,13 @@ class LeafGate:
             certificates: folder with ca.crt, cloud.crt and cloud.key, as `fedge certs` names them.
             leaves: how many there are, numbered from 0.
             welcome: the packet that every leaf server gets when it attaches.
+            over: path of a server over leaves, as "1.0" → the leaves below, for which it may speak.
 
         Raises:
             ConfigError: a file of TLS is not usable.
             LinkError: the address cannot be listened on.
         """
-        self._leaf_of = {leaf_name(leaf): leaf for leaf in range(leaves)}
+        self._entrance = Entrance(certificates, leaves, over or {})
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
@@ -181,17 +181,14 @@ class LeafGate:
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
-        self._silent = _Silent()
         # a stream holds a thread: one that serves, one that takes its place, those that have not said hello
-        self._pool = ThreadPoolExecutor((4 + _MOST_SILENT) * leaves + 2, "leaf-link")
+        self._pool = ThreadPoolExecutor(4 * leaves + self._entrance.most_streams + 2, "leaf-link")
         self._server = grpc.server(self._pool, options=(*OPTIONS, ("grpc.so_reuseport", 0)))
         handler = grpc.stream_stream_rpc_method_handler(self._attach)
         handlers = grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})
         self._server.add_generic_rpc_handlers((handlers,))
-        files = _Files(certificates)
-        self._revoked = files.revoked
         try:
-            port = self._server.add_secure_port(address, files.credentials())
+            port = self._server.add_secure_port(address, self._entrance.credentials())
         except RuntimeError as error:
             raise LinkError(f"{address} cannot be listened on: {error}") from error
         self.address = f"{address.rpartition(':')[0]}:{port}"
@@ -302,12 +299,12 @@ class LeafGate:
 
     def _attach(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Serve a leaf server as long as its stream lives."""
-        leaf = self._who(context)
-        with self._silent.one_more(leaf, context):
-            hello = _hello(chunks)
-        if hello is None:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a leaf server says hello first")
-            raise AssertionError
+        name, hello = self._entrance.admitted(chunks, context)
+        leaf = self._entrance.leaf_said(name, hello, context)
+        if leaf is None:
+            facts = {**self._welcome.facts, BELOW: self._entrance.below(name)}
+            yield from chunks_of(replace(self._welcome, facts=facts))
+            return
         stream = _Stream(leaf, context)
         self._take_place(stream, hello, context)
         logger.info("leaf server %d is there: %s", leaf, context.peer())
@@ -342,106 +339,3 @@ class LeafGate:
                 "leaf server %d has attached once more; its new stream takes the old one's place", leaf
             )
             before.cut()
-
-    def _who(self, context: grpc.ServicerContext) -> int:
-        """The leaf whose certificate the other side has shown; end the stream of anybody else."""
-        shown = context.auth_context()
-        names = [name.decode(errors="replace") for name in shown.get("x509_common_name", [])]
-        why = f"no leaf server of this run: {', '.join(names)}"
-        if len(names) == 1 and names[0] in self._leaf_of:
-            if not self._is_revoked(shown.get("x509_pem_cert", [])):
-                return self._leaf_of[names[0]]
-            why = f"the certificate of {names[0]} was revoked"
-        logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
-        context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        raise AssertionError
-
-    def _is_revoked(self, pems: Sequence[bytes]) -> bool:
-        """Whether a certificate counts no more; one that cannot be read does not."""
-        try:
-            return any(
-                x509.load_pem_x509_certificate(pem).serial_number in self._revoked.serials() for pem in pems
-            )
-        except ValueError:
-            return True
-
-
-class _Silent:
-    """Streams that have not said hello, by leaf: the newest few stay, for some seconds."""
-
-    def __init__(self) -> None:
-        self._of: defaultdict[int, list[grpc.ServicerContext]] = defaultdict(list)
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def one_more(self, leaf: int, context: grpc.ServicerContext) -> Iterator[None]:
-        """Take a stream in as long as it says nothing; the oldest of too many ends, and each in time."""
-        with self._lock:
-            self._of[leaf].append(context)
-            oldest = self._of[leaf][0] if len(self._of[leaf]) > _MOST_SILENT else None
-            if oldest is not None:
-                self._of[leaf].remove(oldest)
-        if oldest is not None:
-            oldest.cancel()
-        late = threading.Timer(_HELLO_S, context.cancel)
-        late.daemon = True
-        late.start()
-        try:
-            yield
-        finally:
-            late.cancel()
-            with self._lock, suppress(ValueError):  # it was the oldest of too many
-                self._of[leaf].remove(context)
-
-
-def _hello(chunks: Iterator[bytes]) -> Packet | None:
-    """Hello of a leaf server, or None where it is none."""
-    try:
-        found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
-    except LinkError:
-        return None
-    if found is None or found.kind != HELLO or len(str(found.facts.get(PROCESS))) > _LONGEST:
-        return None
-    return found
-
-
-class _Files:
-    """Certificate of the cloud and its authority for others, as the files have them by now."""
-
-    def __init__(self, folder: Path) -> None:
-        """Read them.
-
-        Raises:
-            ConfigError: one of them is not usable.
-        """
-        self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
-        refuse_unusable(*self._names)
-        self.revoked = Revoked(folder, read_certificate(self._names[-1]))
-        self._seen = self._stamps()
-        self._now = self._configuration()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Credentials that follow the files."""
-        return grpc.dynamic_ssl_server_credentials(self._now, self._changed, True)
-
-    def _stamps(self) -> list[int]:
-        return [path.stat().st_mtime_ns for path in self._names]
-
-    def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        certificate, key, authority = (path.read_bytes() for path in self._names)
-        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
-
-    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """New certificate to show; None for the old. Files that do not fit are looked at again."""
-        try:
-            stamps = self._stamps()
-            if stamps == self._seen:
-                return None
-            refuse_unusable(*self._names)
-            found = self._configuration()
-        except (ConfigError, OSError) as error:
-            logger.warning("certificates have changed, and are not taken: %s", error)
-            return None
-        self._seen = stamps
-        logger.info("certificates have changed, and are taken from now on")
-        return found

@@ -4,9 +4,10 @@ It deals the data as the cloud does, from its own copy of the data set, and take
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
 from fedge.edge.host import Site
 from fedge.edge.store import KeptStates
+from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.leaf.leaf import Leaf
@@ -57,6 +59,49 @@ MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextMa
 """(run configuration, clients of the run, those of this leaf) → what drives these."""
 
 
+@dataclass(frozen=True)
+class Dealt:
+    """Windows of a run's clients, dealt and written for those of this machine.
+
+    Attributes:
+        partition: of all clients.
+        clients_per_leaf: in order.
+        shape: of windows.
+        form: of the algorithm's messages.
+        folder: in which they lie.
+    """
+
+    partition: Partition
+    clients_per_leaf: Sequence[int]
+    shape: DataShape
+    form: ReplyForm | None
+    folder: Path
+
+
+class Dealing:
+    """One deal of the data for all leaves of a process, which goes when the last of them lets it go."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[str, tuple[Dealt, int]] = {}  # run → its deal, and how many hold it
+
+    def take(self, run: str, make: Callable[[], Dealt]) -> Dealt:
+        """The deal of a run, made by the first who asks; others wait for it."""
+        with self._lock:
+            dealt, holders = self._made[run] if run in self._made else (make(), 0)
+            self._made[run] = dealt, holders + 1
+            return dealt
+
+    def let_go(self, run: str) -> None:
+        """Remove the windows of a run where nobody else holds them."""
+        with self._lock:
+            dealt, holders = self._made.pop(run)
+            if holders > 1:
+                self._made[run] = dealt, holders - 1
+            else:
+                remove_client_data(dealt.folder)
+
+
 def open_site(
     folder: Path,
     leaf: int,
@@ -65,6 +110,7 @@ def open_site(
     *,
     trust_code: bool = False,
     data: str = "",
+    dealing: Dealing | None = None,
 ) -> Site:
     """Site of a leaf server for a run.
 
@@ -75,13 +121,13 @@ def open_site(
         facts: of the run, as the cloud tells them.
         trust_code: say yes to code of others that its options name.
         data: window file that is read where options name one; empty to read none.
+        dealing: shared by the leaves of a process; by default this leaf has its own.
 
     Raises:
         ConfigError: the run cannot be here: other data, another number of leaves, code or a file without a
             yes.
     """
-    config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
-    total = int(facts["clients"])
+    config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code)
     if "delays" in config.hierarchy.arguments("association"):
@@ -91,29 +137,48 @@ def open_site(
         )
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
-    deal = deal_data(with_own_files(config, data), seed, total, None)
+    plan, dealing = plan_of(folder, facts), dealing or Dealing()
+    dealt = dealing.take(run, lambda: _dealt(plan, config, facts, data))
+    try:
+        mine = clients_of_leaf(dealt.clients_per_leaf, leaf)
+        entered = make_engine(to_run_config(config), int(facts["clients"]), mine)
+        engine = entered.__enter__()
+    except BaseException:
+        dealing.let_go(run)
+        raise
+    # its clients are threads of this process: large models lie in files, as in a run of one process
+    shared = SharedStates(plan.folder, in_one_process=True)
+    plan = replace(plan, form=dealt.form, data_folder=dealt.folder, shared=shared)
+
+    held = [run]
+
+    def close() -> None:
+        entered.__exit__(None, None, None)
+        plan.shared.close()
+        while held:
+            dealing.let_go(held.pop())
+
+    clients = Clients(engine, engine.node_of, engine.node_of.values())
+    return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)
+
+
+def _dealt(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> Dealt:
+    """Deal the data as the cloud does, and write the windows of all clients.
+
+    Raises:
+        ConfigError: they are not the cloud's.
+    """
+    deal = deal_data(with_own_files(config, data), int(facts["seed"]), int(facts["clients"]), None)
     if deal.source.fingerprint != facts["fingerprint"]:
         raise ConfigError(
             f"data.path must be the data that the cloud has, but here ({deal.source.name}) are others, by "
             f"their fingerprint; copy the cloud's file to this machine, and name it with fedge leaf --data"
         )
-    plan = replace(plan_of(folder, facts), form=deal.form)
+    plan = replace(plan, form=deal.form)
     shape = write_client_data(plan.data_folder, deal.windows, deal.partition, config.data.normalize)
     write_frozen(plan.data_folder, frozen_of(plan, shape))
     forget_source(deal.windows)
-    mine = clients_of_leaf(deal.clients_per_leaf, leaf)
-    entered = make_engine(to_run_config(config), total, mine)
-    engine = entered.__enter__()
-    # its clients are threads of this process: large models lie in files, as in a run of one process
-    plan = replace(plan, shared=SharedStates(plan.folder, in_one_process=True))
-
-    def close() -> None:
-        entered.__exit__(None, None, None)
-        plan.shared.close()
-        remove_client_data(plan.data_folder)
-
-    clients = Clients(engine, engine.node_of, engine.node_of.values())
-    return site_of(plan, leaf, deal.partition, shape, clients, close)
+    return Dealt(deal.partition, deal.clients_per_leaf, shape, deal.form, plan.data_folder)
 
 
 def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:

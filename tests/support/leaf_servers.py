@@ -19,8 +19,8 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.leaf import run_with_leaves
 from fedge.launch.preflight import check
 from fedge.link.dial import Link
+from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
-from fedge.link.gate import HELLO
 from fedge.run.node_site import NodeSites
 from fedge.run.site import open_site
 
@@ -116,10 +116,11 @@ def in_threads(address, certificates, folder, leaves=LEAVES, make_host=host_of):
         assert not stuck, stuck
 
 
-def start(leaf, address, certificates, folder, mark, data):
-    """Start a leaf server as a process; `data` is its user's window file."""
-    words = [FEDGE, "leaf", leaf, "--cloud", address, "--certs", certificates, "--workers", 1, "--data", data]
-    with (folder / f"leaf-{leaf}.out").open("ab") as out:
+def start(leaf, address, certificates, folder, mark, data, at=None):
+    """Start a leaf server, or all below the server at a path, as a process; `data` is its user's file."""
+    who, name = ([leaf], f"leaf-{leaf}") if at is None else (["--at", at], f"server-{at}")
+    words = [FEDGE, "leaf", *who, "--cloud", address, "--certs", certificates, "--workers", 1, "--data", data]
+    with (folder / f"{name}.out").open("ab") as out:
         return subprocess.Popen(
             list(map(str, words)), cwd=folder, stdout=out, stderr=out,
             env={**os.environ, MARK: str(mark)}, start_new_session=True,

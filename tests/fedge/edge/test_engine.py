@@ -7,8 +7,9 @@ from fedge.edge.engine import EdgeEngine, kernels_told
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
-from fedge.link.gate import HELLO, OVER, LeafGate
+from fedge.link.gate import OVER, LeafGate
 
 
 class Silent(Quiet):

@@ -27,9 +27,20 @@ def test_certs_are_written_and_named(tmp_path, capsys):
     assert "has all of them already" in capsys.readouterr().out
 
 
+def test_servers_over_leaves_have_certificates_by_path_and_lose_them_by_name(tmp_path, capsys):
+    folder = tmp_path / "tls"
+    assert main(["certs", str(folder), "--at", "0, 1.0"]) == 0
+    assert {p.stem for p in folder.glob("server-*.crt")} == {"server-0", "server-1.0"}
+    assert main(["certs", str(folder), "--revoke", "server-1.0"]) == 0
+    assert not (folder / "server-1.0.crt").exists()
+    assert "server-1.0 counts no more" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "telling"),
     [
+        (["--at", "1/0"], "--at must be the path of a server below the cloud"),
+        (["--at", ","], "--at must be the path of a server below the cloud"),
         (["--leaves", "-1"], "--leaves must be 0 to 10000, but is -1"),
         (["--days", "0"], "--days must be 1 to 3650, but is 0"),
         (["--hosts", "cloud=bücher"], "--hosts must be names or addresses"),

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from fedge.config.option import ConfigError
-from fedge.link import gate as gate_module
+from fedge.link import entrance
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link, Refused
+from fedge.link.entrance import HELLO
 from fedge.link.frames import LinkError, Packet
-from fedge.link.gate import HELLO, LeafGate, LeafGone, LeafRefused
+from fedge.link.gate import LeafGate, LeafGone, LeafRefused
 
 WELCOME = Packet("welcome", {"seed": 7})
 
@@ -248,7 +249,7 @@ def test_silent_streams_of_one_certificate_keep_no_leaf_out(certificates, attach
         knocking += [knock(gate, certificates) for _ in range(15)]
         for leaf in (1, 0):
             assert gate.ask(leaf, Packet("train"), 60.0).kind == "answer"
-        assert time.monotonic() - began < gate_module._HELLO_S
+        assert time.monotonic() - began < entrance._HELLO_S
         for call, channel, go_on in knocking:
             go_on.set()
             call.cancel()
@@ -256,7 +257,7 @@ def test_silent_streams_of_one_certificate_keep_no_leaf_out(certificates, attach
 
 
 def test_who_says_no_hello_is_let_go(certificates, monkeypatch):
-    monkeypatch.setattr(gate_module, "_HELLO_S", 0.3)
+    monkeypatch.setattr(entrance, "_HELLO_S", 0.3)
     with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
         call, channel, go_on = knock(gate, certificates)
         with pytest.raises(grpc.RpcError, match="CANCELLED"):

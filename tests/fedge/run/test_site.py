@@ -7,10 +7,11 @@ from small_runs import small_config
 
 from fedge.client_app import app
 from fedge.config.flat import from_run_config, to_run_config
+from fedge.config.option import ConfigError
 from fedge.data.prepared import load_source
 from fedge.engine.inprocess import InProcessGrid
 from fedge.run.prepare import deal_data
-from fedge.run.site import open_site
+from fedge.run.site import Dealing, open_site
 
 
 @pytest.fixture
@@ -59,3 +60,40 @@ def test_windows_go_when_the_run_is_over_and_control_variates_stay(site):
     assert list(folder.glob("run-*/data")) == []
     assert list(folder.glob("run-*/controls/1.safetensors"))
     assert entered[-1] == "left"
+
+
+def test_leaves_of_one_process_share_a_deal_until_the_last_lets_it_go(tmp_path):
+    config = from_run_config(small_config(tmp_path))
+    fingerprint, dealing, made = load_source(config, 9)[1].fingerprint, Dealing(), []
+
+    def engine(run_config, total, mine):
+        return InProcessGrid(app, total, run_config, 1, mine)
+
+    for leaf in (0, 2):
+        facts = {
+            "run": "a run", "leaf": leaf, "clients": 9, "seed": 3, "config": to_run_config(config),
+            "fingerprint": fingerprint,
+        }  # fmt: skip
+        where = tmp_path / f"leaf-{leaf}", leaf, engine, facts
+        made.append(open_site(*where, data=config.data.path, dealing=dealing))
+    (folder,) = tmp_path.glob("leaf-*/run-*/data")
+    first, last = made
+    first.close()
+    first.close()
+    assert folder.is_dir()
+    assert last.make_leaf(last.model).clients == (6, 7, 8)
+    last.close()
+    assert not folder.exists()
+
+
+def test_a_deal_that_fails_is_tried_again_by_the_next(tmp_path):
+    dealing, tried = Dealing(), []
+
+    def failing():
+        tried.append(1)
+        raise ConfigError("no data")
+
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no data"):
+            dealing.take("a run", failing)
+    assert len(tried) == 2

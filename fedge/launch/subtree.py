@@ -1,0 +1,154 @@
+"""All leaves below a server of a tree as one process: ``fedge leaf --at 1``.
+
+Each leaf has a link of its own under the one certificate, a host of its own and clients of its own; they
+share the process, its threads, and one deal of the data. A leaf is asked as if it were a process of its own,
+so models have the same bits, and what a leaf server survives, each of them does.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedge.client_app import app as client_app
+from fedge.config.register import look_in
+from fedge.edge.host import LeafHost
+from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.client_threads import client_threads
+from fedge.link.below import Below
+from fedge.link.certificates import path_name
+from fedge.link.dial import Link, Refused
+from fedge.process import exits
+from fedge.process.logs import log_to, stop_logging_to
+from fedge.run.site import Dealing, open_site
+
+logger = logging.getLogger(__name__)
+
+_FOR_EVER_S = 1e9
+_LOOK_S = 0.2
+_END_S = 20.0  # for a link that is stopped
+
+
+class Subtree:
+    """Leaf servers of one process, from their links' first call to the end of a run.
+
+    Attributes:
+        leave_s: seconds for the last to hear that a run is over, from when the first has.
+    """
+
+    leave_s = 20.0
+
+    def __init__(self, links: Sequence[Link], hosts: Sequence[LeafHost]) -> None:
+        """Stand ready: one link and one host a leaf."""
+        self._links, self._hosts = links, hosts
+        self._errors: list[Exception] = []
+
+    def serve(self, lost_s: float) -> None:
+        """Answer the cloud until it says to all that it is over.
+
+        Args:
+            lost_s: seconds without the cloud after which it is given up.
+
+        Raises:
+            Refused: the cloud does not want one of them, or was away for so long.
+        """
+        pairs = zip(self._links, self._hosts, strict=True)
+        threads = [threading.Thread(target=self._serve, args=(*pair, lost_s)) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        try:
+            self._wait(threads)
+        finally:
+            for link in self._links:
+                link.stop()
+            for thread in threads:
+                thread.join(_END_S)
+            for host in self._hosts:
+                host.close()
+        if self._errors:
+            raise self._errors[0]
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait until all have ended, one has failed, or some have been told for a while that it is over.
+
+        A link that broke just then is told nothing any more; the next run's leaves are asked for anew.
+        """
+        ends: float | None = None
+        while (at_work := [t for t in threads if t.is_alive()]) and not self._errors:
+            at_work[0].join(_LOOK_S)
+            if len(at_work) < len(threads) and ends is None:
+                ends = time.monotonic() + self.leave_s
+            if ends is not None and time.monotonic() > ends:
+                logger.warning("%d leaf servers were not told that the run is over", len(at_work))
+                return
+
+    def _serve(self, link: Link, host: LeafHost, lost_s: float) -> None:
+        """Serve one leaf; an error ends all."""
+        try:
+            link.serve(host, lost_s, host.most_bytes)
+        except Exception as error:
+            self._errors.append(error)
+
+
+def serve_subtree(options: argparse.Namespace) -> int:
+    """Carry out ``fedge leaf --at``; returns the exit code."""
+    path, lost_s = str(options.at), options.wait or _FOR_EVER_S
+    folder = options.folder or Path(path_name(path))
+    below = Below(options.cloud, options.certs, path)
+    folder.mkdir(parents=True, exist_ok=True)
+    look_in(os.getcwd())  # for parts of the user's own that a run may name
+    handler = log_to(folder / "leaf.log")
+    print(f"server {path} dials {options.cloud}; its folder is {folder}", flush=True)
+    try:
+        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+            while True:
+                leaves = below.leaves(lost_s)
+                print(f"server {path} is the leaf servers {', '.join(map(str, leaves))}", flush=True)
+                subtree_of(folder, leaves, options).serve(lost_s)
+                print("the run is over", flush=True)
+                if options.once:
+                    return 0
+                below = Below(options.cloud, options.certs, path)
+    except Refused as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    finally:
+        below.stop()
+        stop_logging_to(handler)
+
+
+def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace) -> Subtree:
+    """Parts of a process that is several leaf servers.
+
+    Args:
+        folder: of the process; each leaf has one in it.
+        leaves: their numbers.
+        options: of the command.
+
+    Raises:
+        ConfigError: a file of TLS is not usable.
+    """
+    dealing = Dealing()
+
+    def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
+        count, told = client_threads(run_config, options.workers, len(mine), len(leaves))
+        return InProcessGrid(client_app, total, told, count, mine)
+
+    links = [Link(options.cloud, options.certs, leaf, str(options.at)) for leaf in leaves]
+    hosts = [
+        LeafHost(
+            partial(
+                open_site, folder / f"leaf-{leaf}", leaf, make_engine,
+                trust_code=options.trust_code, data=options.data, dealing=dealing,
+            )
+        )
+        for leaf in leaves
+    ]  # fmt: skip
+    return Subtree(links, hosts)

@@ -1,0 +1,203 @@
+"""Who gets in at a gate: names in certificates, streams that have said nothing, files that are exchanged.
+
+A leaf server shows its own certificate. A server over leaves that is one process with all leaves below it
+shows that of its path, and says in each stream's hello for which of them; in one without a leaf it asks
+which there are.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import grpc  # type: ignore[import-untyped]
+from cryptography import x509
+
+from fedge.config.option import ConfigError, shown
+from fedge.link.certificates import (
+    AUTHORITY,
+    CLOUD,
+    leaf_name,
+    path_name,
+    read_certificate,
+    refuse_unusable,
+)
+from fedge.link.frames import LinkError, Packet, packet_of
+from fedge.link.revoked import Revoked
+from fedge.process.escape import printable
+
+logger = logging.getLogger(__name__)
+
+HELLO = "hello"
+PROCESS = "process"  # among the facts of a hello: which process of a leaf server it is
+LEAF = "leaf"  # among them, too: for which leaf a server over several speaks
+MOST_SILENT = 2  # streams of one certificate, and for each leaf below its path, that have not said hello
+_HELLO_S = 10.0  # within which a leaf server that has attached says hello; it does at once
+_MOST_HELLO_BYTES = 2**24
+_LONGEST = 200  # characters of a stranger's name of itself
+
+
+class Entrance:
+    """Lets leaf servers in by their certificates."""
+
+    def __init__(self, folder: Path, leaves: int, over: Mapping[str, Sequence[int]]) -> None:
+        """Read the files.
+
+        Args:
+            folder: with ca.crt, cloud.crt and cloud.key.
+            leaves: how many there are, numbered from 0.
+            over: path of a server over leaves → the leaves below, for which it may speak.
+
+        Raises:
+            ConfigError: a file of TLS is not usable.
+        """
+        self._leaf_of = {leaf_name(leaf): leaf for leaf in range(leaves)}
+        self._over = {path_name(path): tuple(below) for path, below in over.items()}
+        self._silent = _Silent()
+        self._files = _Files(folder)
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials that follow the files."""
+        return self._files.credentials()
+
+    @property
+    def most_streams(self) -> int:
+        """Streams that may be there without having said hello."""
+        return sum(map(self._most_silent, (*self._leaf_of, *self._over)))
+
+    def _most_silent(self, name: str) -> int:
+        return MOST_SILENT * max(1, len(self._over.get(name, ())))
+
+    def admitted(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> tuple[str, Packet]:
+        """Name in the certificate of a new stream, and its hello; others are ended."""
+        name = self._who(context)
+        with self._silent.one_more(name, context, self._most_silent(name)):
+            hello = _hello(chunks)
+        if hello is None:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a leaf server says hello first")
+            raise AssertionError
+        return name, hello
+
+    def below(self, name: str) -> list[int]:
+        """Leaves for which a certificate may speak."""
+        return [self._leaf_of[name]] if name in self._leaf_of else list(self._over[name])
+
+    def leaf_said(self, name: str, hello: Packet, context: grpc.ServicerContext) -> int | None:
+        """The leaf that a stream is for; None where a server over several asks which there are."""
+        if name in self._leaf_of:
+            return self._leaf_of[name]
+        leaf = hello.facts.get(LEAF)
+        if leaf is None:
+            return None
+        if type(leaf) is not int or leaf not in self._over[name]:
+            why = f"{shown(leaf)} is no leaf below {name} in this run's tree"
+            logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, printable(why[:_LONGEST]))
+        assert type(leaf) is int
+        return leaf
+
+    def _who(self, context: grpc.ServicerContext) -> str:
+        """The name in the certificate that the other side has shown; end the stream of anybody else."""
+        known = context.auth_context()
+        names = [name.decode(errors="replace") for name in known.get("x509_common_name", [])]
+        why = f"no leaf server of this run: {', '.join(names)}"
+        if len(names) == 1 and (names[0] in self._leaf_of or names[0] in self._over):
+            if not self._is_revoked(known.get("x509_pem_cert", [])):
+                return names[0]
+            why = f"the certificate of {names[0]} was revoked"
+        logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+        raise AssertionError
+
+    def _is_revoked(self, pems: Sequence[bytes]) -> bool:
+        """Whether a certificate counts no more; one that cannot be read does not."""
+        try:
+            return any(
+                x509.load_pem_x509_certificate(pem).serial_number in self._files.revoked.serials()
+                for pem in pems
+            )
+        except ValueError:
+            return True
+
+
+class _Silent:
+    """Streams that have not said hello, by certificate: the newest few stay, for some seconds."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, list[grpc.ServicerContext]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one_more(self, name: str, context: grpc.ServicerContext, most: int) -> Iterator[None]:
+        """Take a stream in as long as it says nothing; the oldest of too many ends, and each in time."""
+        with self._lock:
+            self._of[name].append(context)
+            oldest = self._of[name][0] if len(self._of[name]) > most else None
+            if oldest is not None:
+                self._of[name].remove(oldest)
+        if oldest is not None:
+            oldest.cancel()
+        late = threading.Timer(_HELLO_S, context.cancel)
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            with self._lock, suppress(ValueError):  # it was the oldest of too many
+                self._of[name].remove(context)
+
+
+def _hello(chunks: Iterator[bytes]) -> Packet | None:
+    """Hello of a leaf server, or None where it is none."""
+    try:
+        found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
+    except LinkError:
+        return None
+    if found is None or found.kind != HELLO or len(str(found.facts.get(PROCESS))) > _LONGEST:
+        return None
+    return found
+
+
+class _Files:
+    """Certificate of the cloud and its authority for others, as the files have them by now."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read them.
+
+        Raises:
+            ConfigError: one of them is not usable.
+        """
+        self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
+        refuse_unusable(*self._names)
+        self.revoked = Revoked(folder, read_certificate(self._names[-1]))
+        self._seen = self._stamps()
+        self._now = self._configuration()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Credentials that follow the files."""
+        return grpc.dynamic_ssl_server_credentials(self._now, self._changed, True)
+
+    def _stamps(self) -> list[int]:
+        return [path.stat().st_mtime_ns for path in self._names]
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        certificate, key, authority = (path.read_bytes() for path in self._names)
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """New certificate to show; None for the old. Files that do not fit are looked at again."""
+        try:
+            stamps = self._stamps()
+            if stamps == self._seen:
+                return None
+            refuse_unusable(*self._names)
+            found = self._configuration()
+        except (ConfigError, OSError) as error:
+            logger.warning("certificates have changed, and are not taken: %s", error)
+            return None
+        self._seen = stamps
+        logger.info("certificates have changed, and are taken from now on")
+        return found
