@@ -1,4 +1,4 @@
-"""Who gets in at a gate: names in certificates, streams that have said nothing, files that are exchanged.
+"""Entrance of a gate: names in certificates, streams that have said nothing, files that are exchanged.
 
 A leaf server shows its own certificate. A server over leaves that is one process with all leaves below it
 shows that of its path, and says in each stream's hello for which of them; in one without a leaf it asks

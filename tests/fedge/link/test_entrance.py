@@ -1,4 +1,4 @@
-"""Who gets in: a certificate by path speaks for the leaves below it, and for no others."""
+"""Entrance of a gate: a certificate by path speaks for the leaves below it, and for no others."""
 
 import threading
 
