@@ -108,7 +108,7 @@ look_when_pushed()
 Opened = tuple[RoundContext, Config, ClientData, int]
 """Round, configuration, windows and partition id of a message's client."""
 
-_workspace = threading.local()  # one network per worker thread, reused by every client that it serves
+_workspace = threading.local()  # one network per worker thread, reused by all its clients
 
 
 @app.query("hello")
@@ -418,7 +418,7 @@ def _draws(config: TrainConfig, round_context: RoundContext, client: int) -> tor
     return torch_stream(round_context.seed, Purpose.DROPOUT, *round_context.stream_of(client))
 
 
-_threads = count()  # that train on GPUs in this process
+_threads = count()  # training on GPUs in this process
 
 
 def device_of_thread(wanted: str) -> torch.device:
@@ -435,7 +435,7 @@ def device_of_thread(wanted: str) -> torch.device:
         return device
     if not hasattr(_workspace, "gpu"):
         _workspace.gpu = next(_threads) % there
-    torch.cuda.set_device(_workspace.gpu)  # of this thread: its streams and peaks of memory are that GPU's
+    torch.cuda.set_device(_workspace.gpu)  # of this thread: its streams and peaks of memory belong to the GPU
     return torch.device("cuda", _workspace.gpu)
 
 

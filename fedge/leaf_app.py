@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     told = context.run_config
     folder, leaf, lost_s = Path(str(told[FOLDER])), int(told[LEAF]), float(told[WAIT])
     handler = log_to(folder / "leaf.log")
-    look_in(os.getcwd())  # for parts of the user's own that a run may name
+    look_in(os.getcwd())  # for a run's parts from the user's own code
     sites = NodeSites(folder, leaf, FlowerEngine(grid, nodes_come_back=True), bool(told.get(TRUST_CODE)))
     host = LeafHost(sites.open, sites.tell)
     try:

@@ -28,7 +28,7 @@ class Purpose(IntEnum):
     SCENARIO = 6
     GROUPS = 7
     CLUSTERING = 8
-    PERSONAL = 9  # stands behind the other numbers of a stream that a personal model draws from
+    PERSONAL = 9  # last number of a personal model's stream
     DROPOUT = 10
     DEAL = 11
     DEVICES = 12  # how fast each device is
@@ -40,8 +40,8 @@ class Purpose(IntEnum):
     DURATION = 18  # draws of a user's duration, attempt by attempt
     MOBILITY = 19  # which clients go to which leaf before a global round
     ASSOCIATION = 20  # which client stands under which leaf
-    CLIENT_UPLINK = 21  # rounding at random of what clients send
-    SERVER_UPLINK = 22  # and of what servers send
+    CLIENT_UPLINK = 21  # stochastic rounding of clients' uploads
+    SERVER_UPLINK = 22  # and of servers' uploads
 
 
 def numpy_stream(seed: int, purpose: Purpose, *where: int) -> np.random.Generator:

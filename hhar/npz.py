@@ -20,7 +20,7 @@ from hhar.overlap import overlapping
 
 _AS_NUMPY_WRITES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 SMALL_BYTES = 256 << 20  # arrays of zeros up to here harm nobody
-MAX_RATIO = 50  # beyond that; sensor noise and images compress 1 to 10 times, a column of names more
+MAX_RATIO = 50  # beyond; sensor noise and images compress 1 to 10 times, a column of names more
 
 
 class NpzError(ValueError):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FRAMES_PER_S = 4
-_WIDE = 100  # columns; with fewer, bars take all that is left
+_WIDE = 100  # columns; with fewer, bars take the rest
 BYTES = "bytes"
 
 

@@ -145,7 +145,7 @@ class Callbacks(Hooks):
     def _when(self) -> str:
         return f" of global round {self._global_round}" if self._global_round else ""
 
-    # --- state that survives the process ------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """State of all callbacks, as JSON.

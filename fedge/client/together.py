@@ -14,8 +14,8 @@ from fedge.parallel.team import Team, TeamKind
 from fedge.training.local import TrainResult
 from fedge.training.settings import LocalTraining
 
-_mine = threading.local()  # the team of this worker's thread, for every client that it serves
-_teams = count()  # threads of this process that have had a team
+_mine = threading.local()  # the team of this worker's thread, for all its clients
+_teams = count()  # threads of this process with a former team
 
 
 def train_together(

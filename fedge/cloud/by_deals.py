@@ -116,7 +116,7 @@ class GroupsByDeals:
         """Child → the models with which its folds are to train until the next step."""
         return self.dealt.fold_starts(models, weights)
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """No arrays of its own: the server remembers the updates."""

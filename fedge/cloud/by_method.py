@@ -127,7 +127,7 @@ class GroupsByMethod:
         """No folds."""
         return {}
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """Arrays needed by the next step, by name."""

@@ -31,7 +31,7 @@ from fedge.leaf.server import Server
 from fedge.states.averaging import State, batches, part_of
 from fedge.training.scaffold import family_corrections, leaf_control, leaf_corrections
 
-_NOBODY = -1  # the group of a leaf that stands alone
+_NOBODY = -1  # the group of a lone leaf
 
 
 def arrive(leaves: Sequence[Server]) -> None:

@@ -338,7 +338,7 @@ class DealtGroups:
         facts: dict[str, Any] = {"tests": [test.to_json() for test in self.tests]}
         return facts | {"tested_round": self.likeness.global_round}
 
-    # --- state that survives the process ------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """Everything but the likeness as JSON, for `restore`."""

@@ -72,7 +72,7 @@ class CloudMemory:
         every = self.config.probe_every
         return self.groups.has_jumped or (every > 0 and not common_start and self.since_probe + 1 >= every)
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """The arrays needed by the next cloud step, by name."""

@@ -21,7 +21,7 @@ from fedge.exchange.evaluate import OFFERED
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.distinct import Once
 
-GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ that are tried for cluster.blend = "auto"
+GRID = (0.0, 0.25, 0.5, 0.75, 1.0)  # λ tried for cluster.blend = "auto"
 
 
 @dataclass(frozen=True)

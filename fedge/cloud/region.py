@@ -260,7 +260,7 @@ class Region:
         for server in self.below:
             server.keep_states(keep)
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """States kept from one global round to the next."""

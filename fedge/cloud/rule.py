@@ -163,7 +163,7 @@ class CloudRule:
         every = [*self.offered, *(group.model for group in self._groups.values())]
         return list({id(model): model for model in every}.values())
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """Arrays needed by the next cloud step, by name."""

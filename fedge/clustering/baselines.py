@@ -19,8 +19,8 @@ from fedge.clustering.similarity import number_by_first_appearance
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
 
-_GROUPED = "grouped"  # in what is kept: whether a grouping that was put off has been made
-AUTO = "auto"  # a limit that is set by a rule
+_GROUPED = "grouped"  # in the kept facts: whether a postponed grouping has been made
+AUTO = "auto"  # a limit set by a rule
 _STILL, _PULL, _APART = 0.1, 6.0, 0.1  # of CFL: eps1 / largest norm, eps2 / eps1, the angle between the parts
 
 

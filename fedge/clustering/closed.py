@@ -61,7 +61,7 @@ Leaves = tuple[int, ...]
 Partition = tuple[Leaves, ...]
 
 MOST_GROUPS, MOST_GROUPS_OF_MANY = 7, 4  # of which all coarser partitions are tested; of more than 12 leaves
-_SAME = 1e-12  # by which two numbers that are to be equal may differ
+_SAME = 1e-12  # tolerance for equal numbers
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ from fedge.clustering.reach import FEWEST_CLIENTS, FEWEST_LEAVES
 from fedge.clustering.similarity import number_by_first_appearance
 
 DRAWS = 1999
-_AT_ONCE = 250  # deals that are worked out together at most
+_AT_ONCE = 250  # largest number of deals computed together
 _MOST_NUMBERS = 2**22  # in one array while they are: 32 MB
 
 
@@ -151,7 +151,7 @@ def deal_test(
     apart = np.array([mean_apart(similarity) for similarity in similarities])
     deals, exact = deals_of(leaf_of, strata, rng, draws)
     found, cuts = _best_cuts(pairs, apart, deals, sizes)
-    first = 1 if exact else 0  # of the deals that are the null
+    first = 1 if exact else 0  # of the null deals
     middle, spread = _middle_and_spread(found.separation[first:])
     if cut is not None:  # the null is that of any cut
         found.separation[0], found.explained[0] = _only(pairs, apart, leaf_of, cut)
@@ -160,7 +160,7 @@ def deal_test(
     unlikely, share = _statistic(standing, found.explained, first)
     reached = unlikely[first:] < unlikely[0]
     reached |= (unlikely[first:] == unlikely[0]) & (share[first:] >= share[0] - ROUNDING)
-    reached[: 1 - first] = True  # the deal that was made is one of those that were drawn
+    reached[: 1 - first] = True  # the actual deal is one of the drawn ones
     labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
     statistic = float(f"{standing[0, kind, leaves]:.9g}")
     return labels, statistic, float(reached.mean()), len(deals) - first, exact

@@ -18,8 +18,8 @@ from fedge.clustering.membership import events_between
 from fedge.clustering.similarity import number_by_first_appearance
 
 Leaves = tuple[int, ...]
-MOST_DOUBLINGS = 6  # of the patience with a change that keeps failing its trial
-_PROMPT_TRIALS = 3  # that follow each other, of forks that train on
+MOST_DOUBLINGS = 6  # of the patience with a repeatedly failing change
+_PROMPT_TRIALS = 3  # successive, of continued forks
 
 
 @dataclass(frozen=True)

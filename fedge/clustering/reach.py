@@ -11,11 +11,11 @@ from math import comb, prod, sqrt
 FEWEST_LEAVES = 2
 MOST_DEALS_TO_ENUMERATE = 6000
 STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
-_ROOM = 4  # sets of clients, the leaf's own among them, that may look as odd as a leaf found at 0.01
+_ROOM = 4  # sets of clients, the leaf's own included, allowed to look as odd as a leaf found at 0.01
 FEWEST_CLIENTS = 5  # of fewer, a client's part in common with all others explains nearly everything
 
 
-_DRAWS = (1999, 19_999, 49_999)  # deals that are drawn where there are too many to be worked out
+_DRAWS = (1999, 19_999, 49_999)  # drawn deals if there are too many for all
 _SURE = 3.1  # standard deviations by which a perfect leaf's p must lie below the level: it is lost in .1 %
 
 Count = int | tuple[int, ...]
@@ -74,7 +74,7 @@ def smallest_p_of_any_cut(sizes: Sequence[Count]) -> float:
         return 1.0
     apart = Counter(
         {(0,) * len(counts[0]): 1}
-    )  # clients of each stratum → ways to choose leaves that have so many
+    )  # clients of each stratum → ways to choose leaves with so many
     for count in counts:
         further: Counter[tuple[int, ...]] = Counter()
         for have, ways in apart.items():

@@ -98,7 +98,7 @@ class _Changes(Sequence[np.ndarray]):
     """Change of each leaf's trainable entries, float64 (P,), made on request: none is kept."""
 
     def __init__(self, evidence: Evidence, names: Sequence[str]) -> None:
-        if not evidence.common_start:  # from different starts it says nothing
+        if not evidence.common_start:  # meaningless from different starts
             raise NotComparable("leaves did not start from one model, so their updates cannot be compared")
         assert evidence.starts is not None
         self._pairs = list(zip(evidence.models, evidence.starts, strict=True))

@@ -31,7 +31,7 @@ from fedge.clustering.proposals import Change
 from fedge.states.averaging import State, weighted_mean
 
 PROPOSED, PRESENT, NEIGHBOUR = "trial-proposed", "trial-present", "trial-neighbour"  # roles
-MOST_MODELS = 16  # that a client is asked about in one exchange
+MOST_MODELS = 16  # models per client and exchange
 _CLEARLY = 4  # times min_gain, by which a leaf must do better on the other side of a cut
 _SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
 

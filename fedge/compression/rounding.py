@@ -7,7 +7,7 @@ import numpy as np
 from fedge.compression.compressor import Compressor
 
 _LARGEST = float(np.finfo(np.float16).max)
-FLOAT_BITS = 32  # of a scale, and of an entry that is sent as it is
+FLOAT_BITS = 32  # of a scale, and of an entry sent unchanged
 
 
 class Float16(Compressor):

@@ -37,7 +37,7 @@ class Config(Section):
         "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
         register=parts.SCENARIOS,
     )  # fmt: skip
-    scenario_args: str = option("", "keyword arguments of your own scenario, as a table", table=True)
+    scenario_args: str = option("", "keyword arguments of your own scenario", table=True)
     scenario_groups: int = option(2, "number of groups of leaves; group 0 is unchanged", minimum=2)
     scenario_sizes: str = option(
         "", 'leaves of each group, as "1,5"; empty: scenario-groups groups, as equal as possible'
@@ -55,7 +55,7 @@ class Config(Section):
         "experiment tracker for the numbers of every round; each is an extra, as pip install 'fedge[mlflow]'",
         register=parts.TRACKERS,
     )
-    tracker_args: str = option("", "keyword arguments of your own tracker, as a table", table=True)
+    tracker_args: str = option("", "keyword arguments of your own tracker", table=True)
     callbacks: str = option(
         "",
         "callbacks, separated by commas; arguments in callbacks-args; see docs/extend.md",

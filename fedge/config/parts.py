@@ -479,7 +479,7 @@ def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
     )
     try:
         signature = inspect.signature(method)  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # there is none, or it cannot be looked at
+    except (TypeError, ValueError):  # missing or unreadable
         return
     try:
         signature.bind(*[None] * (2 if is_unbound else 1))

@@ -25,7 +25,7 @@ from typing import Any
 from fedge.config.option import ConfigError, nearest, shown
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
-_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects that no other process can import
+_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects without an import in other processes
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Register:
         self.group = group
         self._entries = {entry.name: entry for entry in entries}
         assert len(self._entries) == len(entries), f"two parts of {option} have one name"
-        self._given: dict[str, Any] = {}  # objects of this process, by the names that were made for them
+        self._given: dict[str, Any] = {}  # objects of this process, by their made names
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield every part that comes with Fedge."""

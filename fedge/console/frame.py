@@ -29,8 +29,8 @@ from fedge.rounds.results import LeafResult, RoundResult
 _WIDEST = 120  # a longer bar is not easier to read
 _TREND = 12  # rounds of the trend; more where there is room
 _LONGEST_TREND = 40
-_FEW = 3  # leaves that are shown also where they leave little room for the lines above the frame
-_MOST_DOTS = 12  # clients of a leaf that get a dot each; more are counted
+_FEW = 3  # leaves shown even with little room for the lines above the frame
+_MOST_DOTS = 12  # clients of a leaf with a dot each; more are counted
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _bar(board: Board, width: int, marks: Marks) -> Text:
 # --- the table ------------------------------------------------------------------------------------------
 
 _Row = dict[str, Text]
-# Columns from the richest to the poorest table; the first that fits is shown.
+# Columns from the richest to the poorest table; the first fitting one is shown.
 _LAYOUTS = (
     ("leaf", "cluster", "score", "trend", "worst", "decision", "clients"),
     ("leaf", "cluster", "score", "trend", "worst", "gate", "clients"),

@@ -78,7 +78,7 @@ class Console:
 
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler: past all buffers and locks, which may be held right now."""
-        self._has_ended = True  # a round that ends meanwhile stands in its tables
+        self._has_ended = True  # a round ending meanwhile is in its tables
         text = "".join(f"{line}\n" for line in lines)
         with suppress(OSError, ValueError):  # no terminal any more, or a stream without a descriptor
             os.write(self._stream.fileno(), text.encode("utf-8", "replace"))

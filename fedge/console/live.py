@@ -26,8 +26,8 @@ from fedge.rounds.results import RoundResult
 logger = logging.getLogger(__name__)
 
 _LEAST_S = 0.25  # from one frame to the next
-_SHARE = 0.01  # of the time that may go into drawing
-_LOCK_S = 1.0  # a terminal that takes nothing (Ctrl-S) must not hold up the end of a run
+_SHARE = 0.01  # of the time allowed for drawing
+_LOCK_S = 1.0  # a stopped terminal (Ctrl-S) must not delay the end of a run
 _CLEAR_BELOW = "\x1b[J"
 
 
@@ -44,7 +44,7 @@ class LiveConsole(Console):
         self._standing: Callable[[], Standing] | None = None
         self._words: Callable[[], str] | None = None  # how far the virtual clock is
         self._marks = marks_for(stream.encoding or "ascii")
-        self._above: list[str] = []  # lines that are to be written above the frame
+        self._above: list[str] = []  # lines to be written above the frame
         self._widths: list[int] = []  # of the frame's lines on the screen
         self._is_open = False
         self._next_draw = 0.0

@@ -29,7 +29,7 @@ def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
         if not stream.isatty():
             return False
         width, height = size(stream)
-    except (OSError, ValueError, AttributeError):  # no descriptor, or one that is gone
+    except (OSError, ValueError, AttributeError):  # no descriptor, or a closed one
         return False
     return width >= LEAST_WIDTH and height >= LEAST_HEIGHT
 

@@ -26,8 +26,8 @@ from hhar.windows.window_file import Windows
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 _KEY = "hierarchy.association"
-_LEAST = 1e-12  # gain of a swap that is worth one
-_MOST = 2 * 10**8  # pairs of clients that are looked at
+_LEAST = 1e-12  # smallest useful gain of a swap
+_MOST = 2 * 10**8  # examined pairs of clients
 _MOST_SWEEPS = 20
 
 
@@ -188,7 +188,7 @@ def _swapped(
         has_changed = False
         for one in everybody:
             mine, theirs = leaf[one], leaf
-            change = counts - counts[one]  # that leaf `mine` gains by a swap with each
+            change = counts - counts[one]  # gain of leaf `mine` by a swap with each
             now = (
                 of_leaves(sums[mine]) + of_leaves(sums)[theirs] + costs[one, mine] + costs[everybody, theirs]
             )

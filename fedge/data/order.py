@@ -12,7 +12,7 @@ import numpy as np
 
 from hhar.windows.window_file import Windows
 
-_MOST = 20_000  # windows that are looked at
+_MOST = 20_000  # examined windows
 _LEAST = 300  # pairs of neighbours of one class, with fewer of which nothing is said
 _DRAWS = 20  # random orders to compare with
 _SIGMAS = 4.0  # by which neighbours must be more alike than in random order

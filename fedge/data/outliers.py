@@ -40,8 +40,8 @@ _FACTOR = 30.0
 _LARGEST_FACTOR = 100.0
 _DEVIATIONS = 6.0  # of log d
 _MAD = 1.4826  # MAD of a normal distribution → its standard deviation
-_LARGEST = 1e18  # mean or deviation of a channel that can be
-_FEWEST = 3  # clients in which a channel varies that can be compared
+_LARGEST = 1e18  # largest possible mean or deviation of a channel
+_FEWEST = 3  # clients with a varying channel for a comparison
 
 
 def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:

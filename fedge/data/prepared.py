@@ -99,7 +99,7 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
         windows = made(path, config.data.arguments("path"))
         return windows, DataSource(_said(path), fingerprint_windows(windows), False)
     if _NAME.fullmatch(path) and not os.path.isfile(path):
-        path = str(PREPARED.parent / f"{path}.npz")  # where `fedge datasets prepare` puts it
+        path = str(PREPARED.parent / f"{path}.npz")  # the output of `fedge datasets prepare`
     try:
         return load_windows(path), DataSource(path, fingerprint(path), False)
     except WindowFileError as error:

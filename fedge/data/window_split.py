@@ -70,7 +70,7 @@ def split_rows(
         return _given(windows, rows, config, group, rng)
     if kind == "session":
         return split_by_session(group, session_codes(windows)[rows], y, config.data, rng)
-    # a user that is cut over several clients is a stream of its own at each
+    # a user cut over several clients is a separate stream at each
     return split_by_blocks(pair_codes(group, stream_codes(windows)[rows]), y, config.data)
 
 

@@ -153,7 +153,7 @@ def _write(
         raise HharError(f"{str(path)[:200]!r} leads through a link out of {folder}; choose an empty folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
-    partial.unlink(missing_ok=True)  # it may be a link, through which nothing is to be written
+    partial.unlink(missing_ok=True)  # possibly a link: do not write through it
     reader = opened.extractfile(member)
     assert reader is not None
     try:
@@ -163,6 +163,6 @@ def _write(
                 report(f"unpacking {path.name}", stream.tell(), member.size)
         os.replace(partial, target)
     finally:
-        with suppress(OSError):  # a disk that takes nothing says so above
+        with suppress(OSError):  # a full disk raises above
             partial.unlink(missing_ok=True)
     return target

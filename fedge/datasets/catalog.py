@@ -29,7 +29,7 @@ _MODULES = {
 NAMES = tuple(_MODULES)
 STANDARD_GRAVITY = 9.80665  # m/s², by definition
 _IN_G, _IN_SI = "gravity in g", "gravity in m/s²"
-_CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options that say how windows are cut
+_CUT = ("rate_hz", "window_s", "stride_s", "sensors")  # options for cutting windows
 
 
 def card(name: str) -> DataCard:

@@ -67,6 +67,6 @@ def _with_other(card: DataCard, url: str, sha256: str) -> tuple[RemoteFile, ...]
             f"{card.name}: must be one file for --url and --sha256, is {len(card.files)}; fetch them by hand "
             "and give their folder to prepare"
         )
-    # another address is another file, unless its checksum says that it is the same
+    # another address is another file, unless the checksum is equal
     file = card.files[0]
     return (replace(file, url=url or file.url, sha256=sha256 or file.sha256),)

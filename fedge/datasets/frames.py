@@ -20,8 +20,8 @@ from hhar.windows.recordings import Recording
 from hhar.windows.window_file import Windows, check_windows
 
 _SENSOR = "own"
-MOST_UPSAMPLING = 2.0  # times the rows' rate that windows may have
-MOST_NAMED = 5  # users that a line names
+MOST_UPSAMPLING = 2.0  # largest rate of windows in units of the rows' rate
+MOST_NAMED = 5  # users named in a line
 
 
 @dataclass(frozen=True)

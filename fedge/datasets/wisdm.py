@@ -27,7 +27,7 @@ CLASSES = ("Walking", "Jogging", "Upstairs", "Downstairs", "Sitting", "Standing"
 NAMES = ("walk", "jog", "upstairs", "downstairs", "sit", "stand")
 CHANNELS = ("acc_x", "acc_y", "acc_z")
 RATE_HZ = 20.0
-MOST_BROKEN = 0.01  # share of records that may be left out; published, it is one in ten thousand
+MOST_BROKEN = 0.01  # largest share of omitted records; one in ten thousand as published
 _BACKWARDS_S = 1.0
 
 CARD = DataCard(

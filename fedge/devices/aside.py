@@ -25,7 +25,7 @@ class Aside:
     def __init__(self, shared: SharedStates) -> None:
         """Put into these files, which `SharedStates.prepare` has said are wanted or not."""
         self._shared = shared
-        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # each lives as long as a view of it
+        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # each lives as long as its views
 
     def vector(self, vector: np.ndarray) -> np.ndarray:
         """A vector (P,), read-only, with the same numbers; mapped from a file if large."""

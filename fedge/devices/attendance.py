@@ -62,7 +62,7 @@ def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffl
         if begins[place] > at:
             return False, before + int(begins[place])
         until_us = int(ends[place])
-        if until_us == period_us and begins[0] == 0:  # it stays over the end of the file
+        if until_us == period_us and begins[0] == 0:  # present over the end of the file
             until_us += int(ends[0])
         return True, before + until_us
 

@@ -25,7 +25,7 @@ class Kind(IntEnum):
     ARRIVE = 0  # a device's job ends
     AT_CLOUD = 1  # a leaf's model reaches the cloud
     AT_LEAF = 2  # the cloud's model reaches a leaf
-    ROUND_END = 3  # a server that works in rounds combines its arrivals
+    ROUND_END = 3  # a server with rounds combines its arrivals
     EVALUATE = 4
     START = 5  # a server gives work to an idle device, or to those of a round
 

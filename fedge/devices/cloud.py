@@ -87,7 +87,7 @@ class Cloud:
         self.links = [CloudLink(server.version) for _ in weights]
         self.waiting: list[list[int]] = [[] for _ in self.servers]
         self.lines: list[Line[int]] = [Line() for _ in self.servers]
-        self.dissolved_us = 0  # virtual time for which rules of groups that are no more occupied the cloud
+        self.dissolved_us = 0  # virtual time of the cloud occupied by former groups' rules
         self._weights = list(weights)
         self._every = config.cloud_every
         self._in_rounds = parts.CLOUD_RULES.has(config.cloud_rule, traits.ROUNDS)

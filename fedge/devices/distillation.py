@@ -40,7 +40,7 @@ from fedge.devices.model_facts import ModelFacts
 from fedge.seeding import Purpose, torch_stream
 from fedge.training.own_models import BATCH_NORMS
 
-_MADE = 64  # windows that are made at a time
+_MADE = 64  # windows generated at a time
 _STEPS = 2
 _GENERATOR_LR, _LATENT_LR, _BETAS = 3e-3, 1e-3, (0.5, 0.999)
 _FEATURES, _ADVERSARY, _EMBEDDED = 0.003, 0.1, 0.2

@@ -12,7 +12,7 @@ import numpy as np
 from fedge.seeding import Purpose, numpy_stream
 
 _BLOCK = 16  # attempts
-_MOST_BLOCKS = 2**18  # that are kept, of half a kilobyte each
+_MOST_BLOCKS = 2**18  # kept, of half a kilobyte each
 _ROW = struct.Struct("4d")
 
 

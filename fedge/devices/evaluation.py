@@ -14,7 +14,7 @@ from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_l
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 
-_AT_ONCE = -2  # before all that trains
+_AT_ONCE = -2  # before all training
 
 
 class ClockEvaluation:

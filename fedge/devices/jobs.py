@@ -6,7 +6,7 @@ from typing import Any, Literal
 from fedge.devices.vectors import Version
 
 Fate = Literal["trains", "dropped", "away", "late", "failed"]
-_FACTS = 11  # of a job that is not cut short
+_FACTS = 11  # of a full job
 
 
 @dataclass(frozen=True)

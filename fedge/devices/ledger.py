@@ -169,7 +169,7 @@ class Ledger:
 
     def restore(self, facts: Mapping[str, Any], counts: Mapping[str, np.ndarray]) -> None:
         """Restore the result of `facts` and `counts`, (N,) int64 each."""
-        nothing = np.zeros_like(counts["jobs"])  # of checkpoints that knew no job cut short
+        nothing = np.zeros_like(counts["jobs"])  # of checkpoints without shortened jobs
         self.counts = {name: np.array(counts.get(name, nothing)) for name in _COUNTS}
         self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})
         cloud = facts.get("cloud_staleness", [])  # absent from checkpoints of earlier versions

@@ -25,7 +25,7 @@ from fedge.states.records import fill
 from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 
-_LOOK_S = 0.5  # how often a client that takes long is looked after
+_LOOK_S = 0.5  # interval of looks after a slow client
 _MARGIN_S = 10.0  # for the engine to end a client whose time is over
 
 RoundContexts = Callable[[int, int], RoundContext]
@@ -123,9 +123,9 @@ class LookAhead:
         self._variances = tuple(variances)
         self._waiting = waiting
         self._clock = clock
-        self._ahead: dict[int, tuple[Message, str]] = {}  # number of a job → its message and that one's id
+        self._ahead: dict[int, tuple[Message, str]] = {}  # number of a job → its message and the message's id
         self._unwanted: set[str] = set()  # ids of messages whose replies nobody will ask for
-        self._told: set[int] = set()  # jobs of `_ahead` of which it was said that their replies are there
+        self._told: set[int] = set()  # jobs of `_ahead` already reported as replied
 
     def begin(self, job: Job) -> None:
         """Give a training job to the workers."""

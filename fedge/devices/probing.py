@@ -25,7 +25,7 @@ from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TRAIN
 from fedge.tasks.chosen import task_of
 
-_AT_ONCE = -2  # before all that trains
+_AT_ONCE = -2  # before all training
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedge.config.traits import ROUNDS
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
 
 LOG = "devices/arrivals.csv"
-_LOOK_S = 0.5  # how often it is looked whether something else is due
+_LOOK_S = 0.5  # interval of looks for other due events
 _MOST_US = 10**18  # thirty thousand years
 
 

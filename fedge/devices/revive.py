@@ -11,7 +11,7 @@ from fedge.config.option import ConfigError, shown
 from fedge.devices.rules import Arrival, Memory, moved, refuse_no_count, refuse_outside
 from fedge.devices.staleness import weight
 
-_PROBED = 2  # models of a child that are probed for its class shares
+_PROBED = 2  # models of a child probed for its class shares
 SHARES = ("told", "probed")
 
 logger = logging.getLogger(__name__)

@@ -75,7 +75,7 @@ class Memory:
 
 
 Rule = Callable[..., "np.ndarray | None"]
-_BLOCK = 2**18  # numbers of a vector that are summed at a time
+_BLOCK = 2**18  # numbers of a vector summed at a time
 
 
 def moved(

@@ -32,7 +32,7 @@ def fair_rates(caps: np.ndarray, whole: int) -> np.ndarray:
     array([20, 10])
     """
     ordered = np.sort(caps)
-    taken = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first that waits
+    taken = np.concatenate([[0], np.cumsum(ordered)[:-1]])  # exact up to the first waiting one
     share = (whole - taken) // np.arange(len(caps), 0, -1)
     waiting = ordered > share
     if not waiting.any():

@@ -26,7 +26,7 @@ _ARRIVALS = 64  # until one makes a model, as the last of a buffer does
 def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
     """Raise ConfigError for a rule failing on arrivals, up to its first model, with these arguments."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
-    model.flags.writeable = False  # as in a run, where devices at work have started from it
+    model.flags.writeable = False  # as in a run, with devices at work started from it
     arrivals: list[Arrival | None] = [Arrival(0, 0, model, model), None]
     if not register.has(name, ROUNDS):
         arrivals = [Arrival(number % _DEVICES, number, model, model) for number in range(_ARRIVALS)]

@@ -20,7 +20,7 @@ from fedge.config.option import ConfigError
 from fedge.engine.federation import Federation
 
 _MIB = 2**20
-_CONTEXT_MIB = 500.0  # of CUDA, in every process that uses a GPU
+_CONTEXT_MIB = 500.0  # of CUDA, in every process with a GPU
 _LIMIT_S = 600.0
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LEAVE_FREE = 0.8  # of memory that is available: the rest is for the server and other processes
+_LEAVE_FREE = 0.8  # of available memory: the rest is for the server and other processes
 _LEAVE_FREE_GPU = 0.9
 _PARTS = 10_000  # Ray counts shares in so many parts of one
 

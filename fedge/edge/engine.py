@@ -70,7 +70,7 @@ class EdgeEngine:
         self._port: EdgeLeaves | None = None
         self._owners = owners
         self._asked: dict[int, Future[Packet]] = {}  # leaf → its clients' descriptions of their windows
-        self._waiting: dict[str, Message] = {}  # first calls that wait for it
+        self._waiting: dict[str, Message] = {}  # first calls waiting for it
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:

@@ -24,8 +24,8 @@ from fedge.timing.timeline import ExchangeTimes
 TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
 MODEL = "model"
-KERNELS = "kernels"  # of the native step, among facts that a leaf server tells
-HERE, SENT = "here", "sent"  # where a leaf server finds a model that it is to let evaluate
+KERNELS = "kernels"  # of the native step, among a leaf server's facts
+HERE, SENT = "here", "sent"  # place of a model for evaluation at a leaf server
 STRATEGY, SUMMARY = "strategy.", "summary."  # begin names of states
 EVALUATED = 8  # values of a row of evaluations
 _PROCESS, _MOMENTS = 3, (1, 2, 5)  # columns of `fedge.timing.timeline.ExchangeTimes`: pushed, received, began

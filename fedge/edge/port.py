@@ -39,12 +39,12 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
-_MOST_TURNS = 5  # times that a leaf server may have begun an order anew
+_MOST_TURNS = 5  # largest number of restarts of an order
 _OF_STALL = 0.9  # of the time after which a run counts as stalled: a leaf server has failed before
 LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
 LEAF_FAILED = "leaf server failed"
 _LOOK_S = 0.25
-_SMALL = (0, 2**20)  # bytes of the arrays, and of the head, of an answer that says little
+_SMALL = (0, 2**20)  # bytes of the arrays, and of the head, of a short answer
 
 _Read = TypeVar("_Read")
 
@@ -68,7 +68,7 @@ class EdgeLeaves:
         self._schema = Schema(around.task.config, self._held_out, self._learned, self._outputs, steps)
         guard = around.task.config.guard
         self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
-        self._at_work: set[int] = set()  # leaf servers that have carried out an order of this process's
+        self._at_work: set[int] = set()  # leaf servers with an executed order of this process
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
@@ -346,7 +346,7 @@ class EdgeLeaves:
             raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
         raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
 
-    # --- state that survives ------------------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """State of the run for a checkpoint, as JSON."""

@@ -38,7 +38,7 @@ from fedge.link.bound_nodes import BoundNodes
 from fedge.process.logs import first_engine_error
 
 _POLL_S = 0.01
-_AFTER_FAILURE_S = 0.1  # a worker that starts again fails all its messages: it is asked no more often
+_AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages: ask no more often
 _DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange takes less than seconds
 _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
@@ -83,8 +83,8 @@ class FlowerEngine:
         self.nodes_come_back = nodes_come_back
         self._bound = BoundNodes()
         self._unsent: dict[str, Message] = {}  # id → the error in place of its reply
-        self._unusable: dict[str, Message] = {}  # id → the error in place of a reply that cannot be read
-        self._given: dict[str, tuple[float, float]] = {}  # id → when it was sent, seconds that it may take
+        self._unusable: dict[str, Message] = {}  # id → the error in place of an unreadable reply
+        self._given: dict[str, tuple[float, float]] = {}  # id → time of sending, allowed seconds
         self._grid = grid
         self._stopped = stopped or threading.Event()
         self._failed_at = -_AFTER_FAILURE_S  # when a client last failed

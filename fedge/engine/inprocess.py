@@ -62,7 +62,7 @@ class InProcessGrid(Grid):
         self._replies: dict[str, Message] = {}
         self._at_work = 0  # messages without a reply
         self._failed = False  # whether one has failed since the last wait
-        self._wanted = ""  # the one message that `wait_for` waits for
+        self._wanted = ""  # the message of `wait_for`
         self._wants_any = False  # whether `there_of` waits
         self._put_aside: Callable[[Message], Message] = lambda reply: reply
         self._arrived = threading.Condition()
@@ -127,7 +127,7 @@ class InProcessGrid(Grid):
             return self._put_aside(reply)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)
-        except BaseException as error:  # nothing that is a client's ends a worker
+        except BaseException as error:  # no error of a client ends a worker
             return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:

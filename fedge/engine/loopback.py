@@ -25,7 +25,7 @@ from fedge.process.reaper import has_reaper, remove_at_end
 LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # set to anything: Ray's session folder stays
 START_S = 900.0  # longer than Ray waits for its own processes, or for a cluster
-_OWN = ("", "local")  # addresses that stand for a Ray of the run's own
+_OWN = ("", "local")  # addresses for a Ray of the run's own
 _TABLE = "options.backend.init-args"
 _SIMULATION = "flwr-simulation"  # the program whose process starts Ray, where there is one
 _ENGINE = "flwr.server.superlink.fleet.vce.backend.raybackend"
@@ -90,7 +90,7 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
     """
     refuse_listening_elsewhere(init_args)
     address = init_args.get("_node_ip_address") or LOOPBACK
-    # "local": Ray by itself would attach to any cluster that somebody has started on this machine
+    # "local": by default, Ray would attach to any cluster on this machine
     return {**init_args, "address": "local", "_node_ip_address": address, "include_dashboard": False}
 
 

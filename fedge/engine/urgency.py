@@ -12,7 +12,7 @@ from typing import Protocol
 
 from flwr.app import Message
 
-_AHEAD = 2  # messages given out per worker: the one that it works on, and one that waits for it
+_AHEAD = 2  # messages given out per worker: one at work, and one waiting
 
 
 class Polled(Protocol):

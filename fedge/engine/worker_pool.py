@@ -67,8 +67,8 @@ class PatientPool:
         super().__init__(*arguments, **named)
         self._changed = threading.Condition()
         self._aside: list[tuple[Any, Any]] = []  # actors, and their pending answers
-        self._failed: set[Any] = set()  # futures of actors that have died
-        # future → when it was given out, seconds that it may take
+        self._failed: set[Any] = set()  # futures of dead actors
+        # future → time of assignment, allowed seconds
         self._limits: dict[Any, tuple[float, float]] = {}
         self._looked = 0.0
         global _newest

@@ -17,7 +17,7 @@ from fedge.process.awake import awake
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
-_LAST = 2**63  # when the jobs of a queue that is closed would be due
+_LAST = 2**63  # due time of a closed queue's jobs
 
 
 class Workers(Generic[_Job, _Result]):

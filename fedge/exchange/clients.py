@@ -71,11 +71,11 @@ class Standing:
     failed: frozenset[int]
 
 
-# Called again and again while an exchange goes on, by the thread that waits, with a function that tells how
-# it stands: the same function throughout an exchange.
+# Called repeatedly during an exchange, by the waiting thread, with a function giving its
+# progress: the same function throughout an exchange.
 Observer = Callable[[Callable[[], Standing]], None]
 
-# Partition id of a client whose worker has died → where it stood, see `Clients.exchange`.
+# Partition id of a client with a dead worker → its position, see `Clients.exchange`.
 LastWords = Callable[[int], str | None]
 
 
@@ -262,7 +262,7 @@ class _Ongoing:
     def take(self, partition: int, answer: Answer) -> Message | None:
         """Take in an answer; return the message to send instead if the client failed and may try again."""
         question, reply = answer
-        # the answer counts for the client asked, not for the one that it names
+        # the answer counts for the asked client, not for the named one
         reply.metadata.__dict__["_src_node_id"] = question.metadata.dst_node_id
         if not reply.has_error():
             if is_of_version(reply, question):

@@ -32,7 +32,7 @@ CONTROL = "control"  # SCAFFOLD's c − c_i, or c where c_i is zero or follows i
 OWN_CONTROL = "own-control"  # c_i, where both go in files: nobody then writes their difference
 MEMORY = "memory"  # of a client, in a question and its reply, where both go through the server
 WORK = "work"  # among the metrics: the client's times, as `fedge.timing.calls` has them
-HELD = "held"  # among the metrics: memory of the node's processes, as `fedge.process.client_app` has it
+HELD = "held"  # among the metrics: memory of the node's processes, as in `fedge.process.client_app`
 LEAVING = {WORK: MACHINES, HELD: MACHINES}
 
 

@@ -13,7 +13,7 @@ from fedge.process.watchdog import note_progress, refuse_stalled
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
 
-_SWEEP_S = 0.15  # in which Flower's engine has picked up pushed messages: it looks every 0.1 s
+_SWEEP_S = 0.15  # until Flower's engine has picked up pushed messages, every 0.1 s
 _ENGINE_CHECK_S = 0.5
 RESTART_S = 60.0  # for a worker to end a client whose time is over and to start again, on a busy machine
 
@@ -107,7 +107,7 @@ def _pull(
     collected: list[Answer] = []
     deadline = awake() + timeout_s + (RESTART_S if again else 0.0)
     next_check = awake() + _ENGINE_CHECK_S
-    is_awaited = False  # a client that has gone and may come back
+    is_awaited = False  # an absent client that may return
     while pending or is_awaited:
         got = _matched(pending, engine.pull_messages(set(pending)))
         if beside is not None:

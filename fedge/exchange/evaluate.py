@@ -32,7 +32,7 @@ LEAVING: Leaving = {
     VERSION: PLACES, "loss": LOSSES, "windows": WINDOWS, "sums/*": ACCURACIES, "differences": ACCURACIES,
     "moments": DESCRIPTIONS,
 }  # fmt: skip
-_EVALUATED = "model/"  # before the role of a model that is to be evaluated
+_EVALUATED = "model/"  # before the role of a model for evaluation
 
 # Roles of models that are evaluated: those of a leaf's leaf rounds, those that the cloud offers it (see
 # `fedge.cloud.offers` for several offers) and its cluster's model; its own line beside a tentative offer and

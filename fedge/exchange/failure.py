@@ -27,9 +27,9 @@ _WORDS = {
     NODE_FAILED: "{kind}: {detail}",
 }
 LEAVING: Leaving = {"error": WHO_FAILED}
-LOST = 201  # code of an error in place of a reply that will not come
+LOST = 201  # code of an error in place of a missing reply
 _LONGEST = 300  # characters of a detail
-_LONGEST_REASON = 20_000  # of an error reply that are looked at, half of them its last
+_LONGEST_REASON = 20_000  # of an error reply to read, half of them its last
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fedge.states.records import entries
 
 _EVALUATED = "evaluated"  # a question's round context of the evaluation, a reply's metrics of it
 JOINT = "joint"  # an exchange of such questions
-_TRAINED_ROLE = "trained-role"  # beside the splits: the role of the model that is trained, which goes once
+_TRAINED_ROLE = "trained-role"  # beside the splits: the role of the trained model, sent once
 
 
 def joint_question(train: Message, evaluate: Message, trained_role: str | None = None) -> Message:

@@ -21,7 +21,7 @@ from fedge.exchange.roll import Roll
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0  # between two looks at the nodes
-_PATIENCE_S = 20.0  # before a silent node is asked again, and three times as long as it took last
+_PATIENCE_S = 20.0  # before a silent node is asked again, and three times its last duration
 _FIRST_PATIENCE_S = 60.0  # the same where nothing is known of its time
 _FACTOR = 3.0
 
@@ -41,7 +41,7 @@ class Returning:
         self._roll = roll
         self._next_look = 0.0
         self._since: dict[str, float] = {}  # id of a question → when it was first seen
-        self._silent: dict[int, str] = {}  # node that was asked again → the question that it has not answered
+        self._silent: dict[int, str] = {}  # node asked again → its unanswered question
         self._suspected: set[str] = set()
         self._took_s: dict[tuple[int, str], float] = {}  # (partition, kind of message) → seconds
 

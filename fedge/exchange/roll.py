@@ -24,10 +24,10 @@ from fedge.process.escape import printable
 logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of an answer's fault
-_MOST_NAMED = 10  # missing partitions that an error names
-_MOST_REASONS = 3  # nodes that stay out of which it says why
+_MOST_NAMED = 10  # missing partitions named in an error
+_MOST_REASONS = 3  # refused nodes with a reported reason
 _BEGUN_WITHOUT = "the run has begun without its windows (guard.start-clients); start a new run with them"
-_AWAY = 1 << 62  # ids of nodes that nobody has seen yet start here; Flower draws its own from 64 bits
+_AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 bits
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class Roll:
         self._question = question
         self._asked: set[int] = set()
         self._pending: dict[str, int] = {}  # id of a hello → the node
-        self._partition_of: dict[int, int] = {}  # of all nodes that ever held one
-        self._waiting: dict[int, list[int]] = {}  # partition id → nodes that claim another one's
-        self._out: dict[int, str] = {}  # node that stays out → why
+        self._partition_of: dict[int, int] = {}  # of all former and present holders
+        self._waiting: dict[int, list[int]] = {}  # partition id → nodes claiming another one's
+        self._out: dict[int, str] = {}  # refused node → reason
 
     def partition(self, node: int) -> int:
         """The partition of a node, or of a replaced node."""
@@ -344,6 +344,6 @@ def _whose(reply: Message) -> str:
     """Owner of a first answer, by its own account."""
     try:
         partition = config_of(reply)["partition_id"]
-    except Exception:  # a client can put anything into it
+    except Exception:  # a client can send anything here
         return "a client"
     return f"partition {partition}" if type(partition) is int and 0 <= partition < 10**6 else "a client"

@@ -19,8 +19,8 @@ PERSONAL: Final = "personal"
 PROBE: Final = "probe"
 
 _NUMBERS = ("mean", "std")
-_SELDOM = ("most_windows", "kernel")  # that a message names where they are not empty
-VERSION = "version"  # among the metrics of a reply: that of the model it started from
+_SELDOM = ("most_windows", "kernel")  # named in a message if not empty
+VERSION = "version"  # among the metrics of a reply: of its starting model
 
 
 @dataclass(frozen=True)

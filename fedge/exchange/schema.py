@@ -30,7 +30,7 @@ from fedge.tasks.task import Task
 from fedge.training.passes import windows_seen
 
 _LARGEST_LOSS = 1e39  # no mean loss of float32 numbers is larger
-LATE_S = 30.0  # that a client may have worked beyond its time until somebody noticed
+LATE_S = 30.0  # tolerance for a client's work beyond its time
 _SUMMABLE = 2**20
 MOST_STEPS = 2**31
 

@@ -56,7 +56,7 @@ from fedge.training.local import TrainResult
 logger = logging.getLogger(__name__)
 
 TRAIN = "train"
-WEIGHT = "weight"  # among the metrics: in the leaf's means, where it is not the number of windows
+WEIGHT = "weight"  # among the metrics: weight in the leaf's means, if not the number of windows
 KEY_CLIPPING_NORM, KEY_NORM_BIT = "clipping_norm", "norm_bit"  # as Flower's own wrappers call them
 STEPS, LOSS, SECONDS = "steps", "train-loss", "train-seconds"
 LEAVING: Leaving = {

@@ -111,7 +111,7 @@ def _write(
             f"with other operations"
         ) from error
     finally:
-        with suppress(OSError):  # a disk that takes nothing says so above
+        with suppress(OSError):  # a full disk raises above
             part.unlink(missing_ok=True)
     return off
 

@@ -13,7 +13,7 @@ from fedge.config.flat import options
 from fedge.config.option import ConfigError, nearest, shown
 from fedge.launch.packaged import is_packaged
 
-UNREADABLE = 2  # exit code of a command line that cannot be read, as of most commands
+UNREADABLE = 2  # exit code of an invalid command line, as of most commands
 
 _USED = "options for -c that most runs set, with their defaults; --help-all shows all of them:"
 _ALL = "options for -c, with their defaults:"

@@ -95,7 +95,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     """
     looked_at, here = dict(run_config), is_here(address)
     if not here:
-        looked_at["resume"] = ""  # that run's folder is where the SuperLink is
+        looked_at["resume"] = ""  # the run's folder is on the SuperLink's machine
     prepared = check(looked_at, Federation())
     _refuse_unreachable(project, federation, address)
     config = prepared.config

@@ -114,7 +114,7 @@ class SuperLinkPlace:
             raise ConfigError(
                 f"--folder must be writable, but {error.filename}: {error.strerror}; choose another"
             ) from error
-        with suppress(OSError):  # it may be another's, as a volume of a container is
+        with suppress(OSError):  # possibly another account's, as with a container's volume
             self.folder.chmod(0o700)
 
 

@@ -92,7 +92,7 @@ def serve_leaf(options: argparse.Namespace) -> int:
     folder = options.folder or Path(f"leaf-{options.leaf}")
     link = Link(options.cloud, options.certs, options.leaf)
     folder.mkdir(parents=True, exist_ok=True)
-    look_in(os.getcwd())  # for parts of the user's own that a run may name
+    look_in(os.getcwd())  # for a run's parts from the user's own code
 
     def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
         count, told = client_threads(run_config, options.workers, len(mine))

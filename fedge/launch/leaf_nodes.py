@@ -36,7 +36,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
         ConfigError: certificates, keys or the address cannot be used.
     """
     place = place_of(options)
-    Link(options.cloud, options.certs, options.leaf)  # refuses certificates that are none
+    Link(options.cloud, options.certs, options.leaf)  # refuses invalid certificates
     place.prepare()
     keys = keys_of(options.certs, options.keys)
     start_reaper()  # nothing of a SuperLink ends with its starter

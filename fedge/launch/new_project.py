@@ -11,7 +11,7 @@ from fedge.config.option import ConfigError, shown
 from fedge.launch.packaged import packaged_folder
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*")  # of a project, and of a module made from it
-_TABLES = ("[tool.flwr.app.config", '[tool."flwr".federations')  # that a new project has as its own
+_TABLES = ("[tool.flwr.app.config", '[tool."flwr".federations')  # of a new project
 
 _PROJECT = """\
 [project]

@@ -217,7 +217,7 @@ def _be_client_app(program: Any, words: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     end_with_parent()
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # a process that is started draws its own
+        sys.modules["numpy"].random.seed()  # a started process draws its own
     sys.argv = [_CLIENT_APP, *words]
     try:
         program()

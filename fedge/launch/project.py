@@ -24,12 +24,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# TOMLDecodeError is a ValueError; bytes that are no text and numbers of thousands of digits are others
+# TOMLDecodeError is a ValueError; so are errors of undecodable bytes and of numbers of thousands of digits
 _NOT_TOML = (ValueError, RecursionError)
 
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
-# Shells take quotes away; a word that could be a number, true or false stays as it is.
+# Shells remove quotes; possible numbers, true and false stay unchanged.
 _WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{},]*")
 
 

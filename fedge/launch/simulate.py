@@ -135,7 +135,7 @@ def simulate(
             CALLBACKS.forget(name)
     if outcome.folder is None:
         raise ConfigError(outcome.reason)
-    from fedge.records.reader import load_run  # Polars: a command that only runs need not load it
+    from fedge.records.reader import load_run  # Polars: not loaded by commands that only run
 
     return load_run(outcome.folder)
 

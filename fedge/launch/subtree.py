@@ -103,7 +103,7 @@ def serve_subtree(options: argparse.Namespace) -> int:
     folder = options.folder or Path(path_name(path))
     below = Below(options.cloud, options.certs, path)
     folder.mkdir(parents=True, exist_ok=True)
-    look_in(os.getcwd())  # for parts of the user's own that a run may name
+    look_in(os.getcwd())  # for a run's parts from the user's own code
     handler = log_to(folder / "leaf.log")
     print(f"server {path} dials {options.cloud}; its folder is {folder}", flush=True)
     try:

@@ -14,7 +14,7 @@ from fedge.exchange.schema import ReplyRejected
 from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, batches
 
-_HISTORY_ROUNDS = 10  # leaf rounds that the running median looks back on
+_HISTORY_ROUNDS = 10  # leaf rounds in the running median
 
 
 def first_not_finite(state: State) -> str | None:

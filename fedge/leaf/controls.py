@@ -24,7 +24,7 @@ from fedge.states.records import DueArray, fill
 from fedge.training.scaffold import control_delta, updated_client_control, zero_control
 from fedge.training.settings import LocalTraining
 
-CONTROL_PART = 2**17  # numbers of a control variate that are worked on at a time
+CONTROL_PART = 2**17  # numbers of a control variate per step
 
 Controls = dict[int, State]
 """Partition id → c_i, float64, trainable entries only; of who has none c_i is zero."""

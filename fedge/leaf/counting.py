@@ -105,7 +105,7 @@ def checked_reply(
     except ReplyRejected as rejected:
         return rejected
     uplink = uplink_of_clients(config.uplink, leaf.parameter_names)
-    if uplink is not None:  # by the form of what came, whatever the client says
+    if uplink is not None:  # by the form of the reply, whatever the client says
         sent = uplink.sent_bytes(reply.state) + state_bytes(reply.extra)
         reply = replace(reply, uplink_bytes=sent)
     if len(reply.state) < len(model):  # missing entries are the leaf's

@@ -141,7 +141,7 @@ class LeafModels:
         else:
             self._held[slot] = model
 
-    # --- state that survives ------------------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def keep(self, keep: Callable[[State], State]) -> None:
         """Let `keep` decide where each model lies; shared objects remain shared."""

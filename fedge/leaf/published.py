@@ -18,7 +18,7 @@ from fedge.states.records import from_record, to_record
 
 _LATE = (
     2**40
-)  # round from which Adam's correction of its bias is exactly 1, for any β that is no 1 in float64
+)  # round from which Adam's correction of its bias is exactly 1, for any β other than 1 in float64
 Made = tuple[ArrayRecord | None, MetricRecord | None]
 
 

@@ -203,7 +203,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
         messages = list(
             strategy.configure_train(1, ArrayRecord(), ConfigRecord(), LeafGrid(cast(Any, None), [1]))
         )
-    except Exception:  # one of the user's may need more than that; its trial tells
+    except Exception:  # a user's may need more; its trial decides
         return
     found = messages[0].content.get(CONFIG) if messages else None
     keys = set(found) if isinstance(found, ConfigRecord) else set()
@@ -270,7 +270,7 @@ def combine(
             f"MetricRecord or None, but returned {shown(made)}"
         )
     combined, _ = made
-    if combined is None:  # a strategy that will not combine these replies
+    if combined is None:  # a strategy refusing to combine these replies
         return model
     seen = from_record(combined)
     if lost := sorted(set(seen) - set(mean)):

@@ -150,7 +150,7 @@ def _are_arrays(values: list[Any]) -> bool:
 
 def _set(strategy: Any, name: str, value: Any) -> None:
     """Set an existing attribute, of an inner strategy if the name has dots."""
-    _kept(strategy, name)  # never one of a class, or of anything that is no strategy
+    _kept(strategy, name)  # never one of a class, or of another object than a strategy
     *outer, last = name.split(".")
     for inner in outer:
         strategy = vars(strategy)[inner]

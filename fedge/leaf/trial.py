@@ -27,7 +27,7 @@ from fedge.training.frozen import frozen_names, parted, whole
 from fedge.training.module_state import get_state, tensor_of
 from fedge.training.schedule import local_training
 
-WINDOWS = 10  # that are tried: 6 of one client, 4 of the other
+WINDOWS = 10  # of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
 
 

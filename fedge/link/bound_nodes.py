@@ -16,7 +16,7 @@ from fedge.process.durable import write_bytes
 _VARIABLE = "FEDGE_BOUND_NODES"  # names the file
 _NAME = "partitions-of-nodes"
 _NUMBERED = re.compile(r"node-(\d{1,6})")
-_REGISTERED = re.compile(r"SuperNode (\d{1,20}) registered")  # as `flwr supernode register` says it
+_REGISTERED = re.compile(r"SuperNode (\d{1,20}) registered")  # as in `flwr supernode register`
 
 
 def nodes_registered(said: str) -> list[int]:

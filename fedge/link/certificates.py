@@ -290,7 +290,7 @@ def _write_secret(path: Path, content: bytes, written: list[Path]) -> None:
     def private(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_EXCL, 0o600)
 
-    path.unlink(missing_ok=True)  # of an attempt that ended half way, or of a certificate that is made anew
+    path.unlink(missing_ok=True)  # of an interrupted attempt, or of a renewed certificate
     _write(path, content, written, private)
 
 

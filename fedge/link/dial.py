@@ -112,7 +112,7 @@ class Link:
         self._is_silent = False
         self._lost = _Lost(0.0)
         self._most: Callable[[], tuple[int, int]] = lambda: _MOST
-        self._told: Any = None  # why the cloud was not there, as it was logged last
+        self._told: Any = None  # last logged reason of the cloud's absence
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
 
@@ -265,7 +265,7 @@ class Link:
                 outgoing.put_nowait(None)
                 break
             except queue.Full:
-                with suppress(queue.Empty):  # the thread that sends may have taken the last
+                with suppress(queue.Empty):  # the sending thread may have taken the last
                     outgoing.get_nowait()
         self._call.cancel()
 

@@ -57,7 +57,7 @@ class FleetFilter:
             raise ConfigError(
                 f"{name} must be an address of this machine that is free, but {address}: {error.strerror}"
             ) from error
-        # each connection's thread shakes hands: one that does not keeps nobody else waiting
+        # each connection's thread shakes hands: a silent one delays nobody else
         self._server.socket = shown.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 PULL, PUSH = "/flwr.proto.Fleet/PullMessages", "/flwr.proto.Fleet/PushMessages"
-_MOST = 10_000  # questions of a node that are remembered
+_MOST = 10_000  # remembered questions of a node
 
 
 @dataclass
@@ -60,7 +60,7 @@ class FleetGuard:
                 return "a node answers what it was asked, in its own name"
             if said.run_id != question.run:
                 return "a reply is of its question's run"
-            if question.reply not in ("", said.message_id):  # the same may come again, as it may be lost
+            if question.reply not in ("", said.message_id):  # the same may come again after a loss
                 return "a question is answered once"
             question.reply = said.message_id
         return ""
@@ -77,7 +77,7 @@ class FleetGuard:
 
     def _pulling(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def pull(request: Any, context: Any) -> Any:
-            response = behaviour(request, context)  # which fails for a key that is not the node's
+            response = behaviour(request, context)  # which fails for another node's key
             self.handed(request.node.node_id, response)
             return response
 
@@ -91,7 +91,7 @@ class FleetGuard:
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
             try:
                 return behaviour(request, context)
-            except BaseException:  # gRPC's own way to refuse, as for a key that is not the node's
+            except BaseException:  # gRPC's own refusal, as for another node's key
                 self.release(request)
                 raise
 

@@ -39,7 +39,7 @@ OVER = "over"  # the last question of a run
 BELOW = "below"  # among the facts of a welcome: leaves of a server that has not said which
 NUMBER = "number"  # of a question, among the facts of it, of its notes and its answer
 OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),  # a peer that is gone without a word is noticed within half a minute
+    ("grpc.keepalive_time_ms", 20_000),  # a vanished peer is noticed within half a minute
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
@@ -47,8 +47,8 @@ OPTIONS = (
 )
 _LOOK_S = 0.1  # how often a waiting thread sees whether its stream still lives
 _LEAVE_S = 2.0
-_ABSENT_S = 1.0  # given to a leaf server that has been waited for in vain: it is taken back once it attaches
-_MOST_TOLD = 5  # breaks of the link that the log has of one question
+_ABSENT_S = 1.0  # given to an absent leaf server: taken back once it attaches
+_MOST_TOLD = 5  # logged breaks of the link per question
 
 
 class LeafGone(RuntimeError):
@@ -177,11 +177,11 @@ class LeafGate:
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
         self._outdated: set[tuple[int, str]] = set()  # leaf and process, where another has taken its place
-        self._absent_since: dict[int, float] = {}  # monotonic; leaves that were waited for in vain
+        self._absent_since: dict[int, float] = {}  # monotonic; absent leaves after a wait
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
-        # a stream holds a thread: one that serves, one that takes its place, those that have not said hello
+        # a stream holds a thread: the serving one, its replacement, those without a hello
         self._pool = ThreadPoolExecutor(4 * leaves + self._entrance.most_streams + 2, "leaf-link")
         self._server = grpc.server(self._pool, options=(*OPTIONS, ("grpc.so_reuseport", 0)))
         handler = grpc.stream_stream_rpc_method_handler(self._attach)

@@ -63,7 +63,7 @@ class Revoked:
         """Read the file again if it has changed."""
         try:
             found = self._file.stat()
-        except OSError:  # nothing was ever revoked; a list that has gone goes on holding
+        except OSError:  # nothing was ever revoked; a vanished list stays valid
             return
         if (found.st_mtime_ns, found.st_size) == self._seen:
             return

@@ -25,7 +25,7 @@ from fedge.algorithm.leaf_part import LeafPart, LeafRound
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory
 
-_LEAST = 1e-4  # share of a cluster model that no window of a client fits best
+_LEAST = 1e-4  # share of a cluster model without a best-fitting window of a client
 
 
 class FedSoftLeaf(LeafPart):

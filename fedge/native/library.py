@@ -24,8 +24,8 @@ import numpy as np
 from fedge.native.build import LIBRARY, SOURCES, digest_of, sources_digest, written_digest
 
 KERNEL = "FEDGE_KERNEL"
-PYTORCH = "torch"  # that it names where PyTorch is to compute all steps
-BF16 = "_bf16"  # at the end of the name of a kernel that rounds factors
+PYTORCH = "torch"  # its value for PyTorch in all steps
+BF16 = "_bf16"  # at the end of the name of a kernel with rounded factors
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ROOM = 256
 

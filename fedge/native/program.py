@@ -30,8 +30,8 @@ _TAKE_RELU = (
     "fixed_norm",
     "image_conv",
     "group_norm",
-)  # layers that ReLU after them is joined to
-_TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # that ReLU before them is joined to
+)  # layers joined with a following ReLU
+_TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # joined with a preceding ReLU
 
 
 @dataclass(frozen=True)

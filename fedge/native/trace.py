@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 _BATCHES = (2, 3)
-_FACTS = frozenset(  # questions to a tensor that do not depend on its numbers
+_FACTS = frozenset(  # questions to a tensor, independent of its values
     {
         "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "stride", "len", "names", "dtype",
         "device", "layout", "requires_grad", "is_contiguous", "is_floating_point", "is_complex", "is_cuda",
@@ -33,7 +33,7 @@ _FACTS = frozenset(  # questions to a tensor that do not depend on its numbers
 )  # fmt: skip
 _DRAWING = ("dropout", "dropout1d", "dropout2d")
 RECURRENT = ("gru", "lstm")
-DROPPED = 5  # number of the argument of a recurrent layer that says what it drops between its layers
+DROPPED = 5  # number of a recurrent layer's argument for dropout between its layers
 _USUAL = {2: ("N", "C"), 3: ("N", "C", "T"), 4: ("N", "C", "H", "W")}  # axes of a tensor, by rank
 
 
@@ -57,7 +57,7 @@ class Node:
     lines: tuple[int, ...] = ()  # of an image: how many; size, stride and padding of taps over them
     flag: bool = False
     numbers: tuple[float, ...] = ()
-    state: tuple[str, str] = ("", "")  # weight and bias of what a recurrent layer's step hands on
+    state: tuple[str, str] = ("", "")  # weight and bias of a recurrent layer's state
     order: str = "NCT"  # of a dropout: the axes in which PyTorch draws
 
 
@@ -97,9 +97,9 @@ class OperationRecorder:
     nodes: list[Node] = field(default_factory=list)
     counters: list[str] = field(default_factory=list)
     _numbers: dict[int, int] = field(default_factory=dict)  # id of a tensor → its value
-    _kept: list[Tensor] = field(default_factory=list)  # so that no id is used twice
+    _kept: list[Tensor] = field(default_factory=list)  # keeps ids unique
     _axes: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of tensors in another order
-    _zeros: set[int] = field(default_factory=set)  # ids of tensors that hold zeros
+    _zeros: set[int] = field(default_factory=set)  # ids of zero tensors
     _states: dict[int, list[tuple[int, int] | None]] = field(default_factory=dict)
 
     def number(self, tensor: Any) -> int:

@@ -19,7 +19,7 @@ from fedge.native.library import Session
 from fedge.native.plan import Plan, flat_array
 from fedge.native.program import Drop, Entries
 
-_MASK_BYTES = 16 * 2**20  # of masks that are drawn at a time
+_MASK_BYTES = 16 * 2**20  # of masks drawn at a time
 _EVALUATED = 64  # windows of a batch without gradients; results do not depend on it
 
 

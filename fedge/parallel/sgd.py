@@ -134,7 +134,7 @@ class SharedSgd(Sgd):
     def gradients(self, x: Tensor, y: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """This process's weighted loss of x (B, …) and y (B,), the whole batch's gradient per parameter."""
         for parameter in self.parameters:
-            if parameter.grad is not None:  # memory that gradients of all processes arrive in: kept
+            if parameter.grad is not None:  # memory for the gradients of all processes: kept
                 parameter.grad.zero_()
         loss = self.loss(x, y) * self._weight
         loss.backward()

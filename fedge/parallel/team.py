@@ -38,9 +38,9 @@ from fedge.training.settings import LocalTraining, check_data
 
 logger = logging.getLogger(__name__)
 
-_OTHERS_S = 2.0  # for the others to say that they failed, too
+_OTHERS_S = 2.0  # for the others to report failure, too
 _LAST_WORDS = 2000  # characters of a process's output before it died
-_MOST_PRINTED = 2**20  # bytes of it that are kept from job to job
+_MOST_PRINTED = 2**20  # bytes of it kept from job to job
 _LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
 _ERRORS = {"FloatingPointError": FloatingPointError, "ConfigError": ConfigError, "ValueError": ValueError,
            "MemoryError": MemoryError}  # fmt: skip

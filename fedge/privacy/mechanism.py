@@ -152,7 +152,7 @@ def gaussian_log_delta(epsilon: float, multiplier: float) -> float:
         epsilon: ε ≥ 0.
         multiplier: z > 0, noise over sensitivity.
     """
-    from scipy.special import log_ndtr  # a client that adds no noise of its own need not load SciPy
+    from scipy.special import log_ndtr  # SciPy is not needed by clients without noise
 
     within = float(log_ndtr(0.5 / multiplier - epsilon * multiplier))
     beyond = epsilon + float(log_ndtr(-0.5 / multiplier - epsilon * multiplier))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STOPPED_S = 2.5  # a clock that is looked at every second and was not for so long: nothing ran meanwhile
+STOPPED_S = 2.5  # a clock read every second, but not for so long: nothing ran meanwhile
 
 _lock = threading.Lock()
 _keepers = 0

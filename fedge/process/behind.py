@@ -27,7 +27,7 @@ class Behind:
     def begin(self, job: Callable[[], object]) -> None:
         """Begin a job, after the one before it; raises that one's exception."""
         self.finish()
-        # a daemon: a disk that does not answer must not hold up the end of the process
+        # a daemon: a hanging disk must not delay the end of the process
         self._thread = threading.Thread(target=self._carry_out, args=(job,), name="behind", daemon=True)
         self._thread.start()
 

@@ -21,7 +21,7 @@ from fedge.process.memory import ProcessMemory, measure_these
 _CLIENT_APP = "flwr-clientapp"
 _PROGRAMS = ("flower-superexec", "flower-supernode")
 _ROLES = ("worker", "trainer", "node")
-_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # that carries Flower's programs out
+_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # running Flower's programs
 _WIDTH = 5  # numbers of a process: role, pid, MiB, files, threads
 _MOST = 256  # processes of a node
 _LARGEST = 2.0**53

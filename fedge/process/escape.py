@@ -10,7 +10,7 @@ from typing import Any
 from unicodedata import bidirectional, category
 
 _TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-_FORMULA = "=+-@"  # begins a cell that a spreadsheet works out instead of showing (OWASP, CSV injection)
+_FORMULA = "=+-@"  # starts a formula in a spreadsheet's cell (OWASP, CSV injection)
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 COMPLETED, RUNNING, PARTIAL, FAILED, STALLED = 0, 1, 3, 4, 5
 UNREAD = 141  # 128 + SIGPIPE: nobody reads a command's output
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
-LEAVE_S = 15.0  # for a run that is over to put its house in order
+LEAVE_S = 15.0  # for the clean-up of a finished run
 LEAVE_STALLED_S = 3.0  # the same where waiting has been in vain already
 REPORT_S = 600.0  # for a report: seconds of CPU, but minutes on a busy machine
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedge.process.memory import ProcessMemory
 
-WINDOW = 100  # rounds that are looked at
-FIRST_ROUNDS = 20  # rounds of a process that are not: caches fill
+WINDOW = 100  # examined rounds
+FIRST_ROUNDS = 20  # first rounds of a process, not examined: caches fill
 KIB_PER_ROUND = 50.0
 SHARE_PER_ROUND = 1e-4  # of the process's memory: large processes fluctuate more
 FDS_PER_ROUND = 0.5
@@ -42,7 +42,7 @@ class GrowthWatch:
 
     def __init__(self) -> None:
         """Start with nothing seen."""
-        self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the processes that are there
+        self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the present processes
         self._seen: dict[int, int] = {}
         self._said: set[tuple[int, str]] = set()
 

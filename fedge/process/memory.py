@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import psutil
 
 _MIB = 2**20
-USS_SHARE = 0.001  # of the run's time that reading USS may take: the kernel walks all pages of all processes
+USS_SHARE = 0.001  # share of the run's time for reading USS: the kernel walks all pages of all processes
 
 
 @dataclass(frozen=True)

@@ -84,9 +84,9 @@ class _Share:
 _CONTROL = re.compile(r"([\n\r\t])")
 _lock = threading.Lock()
 _shares: dict[int, _Share] = {}
-_mine = threading.local()  # .share: of the client that this thread works for
-_everybodys: _Share | None = None  # of the one client that this process works for
-_at_work = 0  # calls that go on
+_mine = threading.local()  # .share: of this thread's client
+_everybodys: _Share | None = None  # of this process's client
+_at_work = 0  # calls in progress
 _streams: dict[str, "_Bounded"] = {}  # those in place of sys.stdout and sys.stderr meanwhile
 
 

@@ -21,7 +21,7 @@ THREAD_MIB = 80  # of a further one: a stack and a buffer, in NumPy's copy and i
 _BLAS_MIB = 40  # for a thread of SciPy's copy alone
 _MIB = 2**20
 _OF_FILES = (errno.EMFILE, errno.ENFILE)
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # that OpenBLAS obeys, the first before the second
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # obeyed by OpenBLAS, the first before the second
 
 
 def limit_mib() -> float:

@@ -10,7 +10,7 @@ def open_missing_streams() -> None:
     """Open descriptors 0, 1 and 2 where they are closed: else a file gets theirs, and the output."""
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
-            os.open(os.devnull, os.O_RDWR)  # gets the smallest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the smallest free number: this one
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115

@@ -19,8 +19,8 @@ from fedge.process.awake import awake, keeping
 
 logger = logging.getLogger(__name__)
 
-LEAST_S = 600.0  # of the limit that is worked out: phases without clients (loading data) take their time
-GRACE_S = 5.0  # from the limit on, for a run that notices by itself
+LEAST_S = 600.0  # of the computed limit: phases without clients (loading data) take their time
+GRACE_S = 5.0  # from the limit on, for a run noticing by itself
 
 
 class StallError(RuntimeError):

@@ -35,7 +35,7 @@ from fedge.records.timing_tables import MESSAGES
 
 ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tgz": "gztar"}
 _PATH = re.compile(r"(?<![\w./\\])(?:/|[A-Za-z]:\\|\\\\)(?:[^\s/\\:;,'\"]+[/\\])+")
-_SHORTEST = 2  # letters of a name that is looked for in text
+_SHORTEST = 2  # letters of a name to search in text
 
 
 def export_run(folder: Path, target: Path) -> Path:

@@ -17,7 +17,7 @@ from fedge.process.durable import make_folder, sync, write_bytes
 logger = logging.getLogger(__name__)
 
 LATEST = "latest"  # the link to the newest run
-MANIFEST = "manifest.json"  # in the folder of every run that began
+MANIFEST = "manifest.json"  # in the folder of every started run
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
@@ -103,7 +103,7 @@ def point_latest(folder: Path) -> None:
         link.replace(parent / LATEST)
     except OSError as error:
         logger.warning("cannot point %s at %s: %s", parent / LATEST, folder.name, error)
-        with suppress(OSError):  # a disk that is read-only by now
+        with suppress(OSError):  # a disk now read-only
             link.unlink(missing_ok=True)
 
 

@@ -38,7 +38,7 @@ def refuse_odd_files(folder: Path) -> None:
     for entry in _entries(folder):
         try:
             found = entry.stat()
-        except OSError:  # a link that leads nowhere, or a file just removed
+        except OSError:  # a dangling link, or a file just removed
             continue
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise OddFileError(

@@ -46,8 +46,8 @@ class GlobalRow:
 
 
 _STATISTICS = {
-    "mean": "mean", "std": "population standard deviation", "worst": "smallest", "p10": "10th percentile",
-    "jain": "Jain's fairness index (Σx)² / (n Σx²)",
+    "mean": "mean", "std": "std", "worst": "smallest", "p10": "10th percentile",
+    "jain": "Jain's index",
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ class MessageLog:
             seconds: of the rounds so far; files of other rounds are removed.
         """
         self._folder = folder / FOLDER
-        self._seconds: dict[int, float] = {}  # of the rounds that have a file
+        self._seconds: dict[int, float] = {}  # of the rounds with a file
         for path in message_files(folder):
             global_round = round_of(path)
             if global_round in seconds:
@@ -66,7 +66,7 @@ class MessageLog:
             temporary.write_text(_table(global_round, messages), encoding="utf-8")
             temporary.replace(path)
         finally:
-            with suppress(OSError):  # a disk that takes nothing says so above
+            with suppress(OSError):  # a full disk raises above
                 temporary.unlink(missing_ok=True)
         self._written = time.monotonic()
         self._seconds[global_round] = seconds

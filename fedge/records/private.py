@@ -16,7 +16,7 @@ from fedge.records.folder import write_whole
 
 PRIVATE = "private.json"
 _ABOUT = "of this machine; what goes on with the run needs it, what is shared should not have it"
-_PLACES = ("data.path", "runs-dir", "train.start")  # options that may say where something lies here
+_PLACES = ("data.path", "runs-dir", "train.start")  # options with possible local paths
 
 
 def write_private(folder: Path, config: Mapping[str, Any]) -> None:

@@ -99,7 +99,7 @@ class Recorder:
         with suppress(OSError):
             self._messages.flush()
         for file in self._files.values():
-            with suppress(OSError):  # on a full disk, writes that failed before fail now
+            with suppress(OSError):  # on a full disk, earlier failed writes fail now
                 file.close()
 
     @property

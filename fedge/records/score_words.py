@@ -6,8 +6,8 @@ from typing import Any
 from fedge.records.columns import at
 from fedge.tasks.task import Score
 
-TEST_LOSS = "mean test loss of the served model"
-VAL_LOSS = "mean validation loss of the served model"
+TEST_LOSS = "mean test loss"
+VAL_LOSS = "mean validation loss"
 
 
 class ScoreWords:
@@ -18,10 +18,10 @@ class ScoreWords:
         first, *self.further = scores
         self.name, self.unit, self.nat = first.name, first.unit, loss_unit
         self.higher_is_better = first.higher_is_better
-        self.test = f"test {first.said} of the served model"
-        self.val = f"validation {first.said} of the served model"
+        self.test = f"test {first.said}"
+        self.val = f"validation {first.said}"
         self.shared = f"test {first.said} before fine-tuning"
-        self.tuned = f"test {first.said} of the fine-tuned model, served or not"
+        self.tuned = f"test {first.said} after fine-tuning, served or not"
         self.said = first.said
         if not first.higher_is_better:
             self.test += ", of which less is better"
@@ -29,7 +29,7 @@ class ScoreWords:
 
 def of_test(score: Score) -> str:
     """Meaning of a further score, in words."""
-    return f"{score.said} of the served model on test windows"
+    return f"{score.said} on test windows"
 
 
 def further(path: str, name: str) -> Callable[[Any], Any]:

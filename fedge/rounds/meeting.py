@@ -36,7 +36,7 @@ from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
 
-_CLOUD = "cloud/"  # before the name of a state that a server keeps of its meetings
+_CLOUD = "cloud/"  # before the name of a server's state from its meetings
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ class Meetings:
             for child, mine in zip(self._children, offers, strict=True)
         ]
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def states(self) -> dict[str, State]:
         """Earlier states needed by its next round."""

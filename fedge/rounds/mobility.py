@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _KEY = "hierarchy.mobility"
 _MOST_TRIED_ROUNDS = 1000
 _HOME = "home"
-_NEAR = 1e-9  # of 1, for shares that add up to it
+_NEAR = 1e-9  # tolerance for shares with sum 1
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class HierarchicalStrategy:
         self.summary()
         self._transport.timeout_s = timeout_s
         keep = self._transport.shared.keep
-        initial = keep(dict(initial))  # the cloud's own is another, as it is after a resume
+        initial = keep(dict(initial))  # the cloud's own is another, as after a resume
         for cloud in self._clouds.values():
             cloud.know_first(initial)
         for branch in self.branches:
@@ -181,7 +181,7 @@ class HierarchicalStrategy:
         sent = deepcopy(self._transport.book.traffic)
         self._root.hold_if_due(global_round * self._config.hierarchy.leaf_rounds_per_global)
         self._transport.lap("cluster")
-        evaluates = (  # served models: it is due, or a decision needs it
+        evaluates = (  # served models: when due, or needed by a decision
             self._config.evaluate.is_due(global_round, num_rounds)
             or personal.is_due(self._config.personal, global_round, num_rounds)
             or not self._root.gates.is_foreseen(self._root.minutes)
@@ -340,7 +340,7 @@ class HierarchicalStrategy:
         self._transport.book.note_models(leaves, found)
         self._transport.lap("gate")
 
-    # --- state that survives the process --------------------------------------------------------------------
+    # --- state beyond the process ---------------------------------------------------------------------
 
     def unseen_models(self) -> dict[int, State]:
         """Leaf → model for unseen clients, where known clients get another one."""

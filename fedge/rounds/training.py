@@ -55,7 +55,7 @@ class LeafRounds:
         self._seed = seed
         self._leaves = leaves
         self._transport = transport
-        self._asked: dict[tuple[Line, int], list[int]] = {}  # line, leaf → clients that are to train
+        self._asked: dict[tuple[Line, int], list[int]] = {}  # line, leaf → clients to train
 
     def messages(
         self, training: TrainingLine, leaf_round: int, grid: Grid, global_round: int | None = None

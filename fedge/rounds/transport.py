@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 3600.0  # as long as nobody says otherwise: Flower's default
 _LARGE_BYTES = 32e6  # of a model: below, nobody feels one more of them
-_SOON_S = 30.0  # nobody waits longer than about that for a round's row
+_SOON_S = 30.0  # approximate longest wait for a round's row
 _NO_TIME = 1e-9  # seconds per window while nothing is known: the order of clients, and no waiting for it
 
 
@@ -177,7 +177,7 @@ class Transport:
             self._last_words, costs_s,
         )  # fmt: skip
         self.lap(phase or "check")
-        self._facilities.behind.finish()  # the tables and files that it reads are about to change
+        self._facilities.behind.finish()  # the job's tables and files are about to change
         self.lap("checkpoint")
         if not phase:  # the timelines are those of the phase "wait"
             self.book.exchanges.append(exchange.times)

@@ -78,7 +78,7 @@ class AsynchronousSteps(Steps):
     _running: tuple[Procedure, Population]
     _owners: np.ndarray
     _shares: np.ndarray
-    _expected: int | None = None  # jobs, if that can be told
+    _expected: int | None = None  # jobs, if known
 
     def _take_told(
         self, told: Mapping[int, WindowsReport], num_clients: int

@@ -53,7 +53,7 @@ from fedge.tasks.chosen import task_of
 from fedge.training.kernels import TORCH
 from fedge.training.schedule import local_steps
 
-_MOST_NAMED = 10  # clients that a line names
+_MOST_NAMED = 10  # clients named in a line
 
 
 class Steps:
@@ -93,11 +93,11 @@ class Steps:
         self._callbacks: Callbacks | None = None
         self._fingerprint = ""  # of the data
         self._card: Card | None = None  # the models' description of themselves
-        self._frozen: Mapping[str, np.ndarray] = {}  # entries of all models that never travel
+        self._frozen: Mapping[str, np.ndarray] = {}  # frozen entries of all models
         self._told: Mapping[int, WindowsReport] | None = (
-            None  # descriptions by clients that own their windows
+            None  # descriptions by clients with their own windows
         )
-        self._global_round = 0  # the last one that is done
+        self._global_round = 0  # the last finished one
 
     def carry_out(self) -> None:
         """Clients → data → leaves → global rounds → final models; the copy of the client windows stays."""

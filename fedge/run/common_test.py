@@ -17,7 +17,7 @@ from fedge.tasks.chosen import task_of
 if TYPE_CHECKING:
     from fedge.rounds.common_test import Examples
 
-_PART = 4096  # windows that are taken into memory at a time, at least
+_PART = 4096  # least number of windows in memory at a time
 _TEST = "test"
 
 

@@ -46,7 +46,7 @@ class NodeSites:
         self._folder = folder
         self._leaf = leaf
         self._engine = engine
-        self._found: tuple[Question, Clients] | None = None  # of the run that is about to begin
+        self._found: tuple[Question, Clients] | None = None  # of the run about to begin
 
     def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
         """Partition id → the client's description of its windows, as text; kernels that all clients can use.

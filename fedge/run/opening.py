@@ -62,7 +62,7 @@ def open_folder(prepared: Prepared) -> Opened:
     lock = RunLock(folder)
     try:
         found = prepared.resumption.take() if prepared.resumption else None
-        if found is None or not is_as_found(found):  # it may have gone on before it was locked
+        if found is None or not is_as_found(found):  # the run may have continued before the lock
             found = find_resumption(config, prepared.seed)
     except BaseException:
         lock.close()

@@ -445,7 +445,7 @@ def described_parts(config: Config) -> dict[str, Any]:
 def _described(register: Register, name: str) -> dict[str, Any]:
     """Name, package, version and sha256 of the code that a name stands for now."""
     code, origin = register.load(name), register.entry(name).origin
-    code = getattr(code, "part", code)  # an object that was given
+    code = getattr(code, "part", code)  # a given object
     version = importlib.metadata.version(origin) if origin else ""
     return {"name": name, "package": origin, "version": version, "sha256": source_sha256(code)}
 

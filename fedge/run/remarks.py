@@ -11,7 +11,7 @@ from fedge.config.option import shown
 from fedge.records.server_table import path_text
 from fedge.rounds.results import RoundResult
 
-_MOST_CHANGES = 6  # of clusters that are told
+_MOST_CHANGES = 6  # of reported clusters
 _WHOLE, _NUMBER, _LINE = (int,), (int, float), (str,)
 _FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # kept: itself, its keys, its values
     "_cluster_counts": (list, (), _NUMBER), "_similarities": (list, (), _NUMBER),
@@ -44,7 +44,7 @@ class Remarks:
         self._skipped: dict[str, int] = {}  # why a cloud step found nothing new → how often
         self._lowest_p: list[float] = []  # of all tests for groups
         self._failed_trials = 0
-        self._best_failed: list[float] = []  # the largest gain of a trial that failed
+        self._best_failed: list[float] = []  # the largest gain of a failed trial
         self.on_privacy = ""
 
     def observe(self, result: RoundResult) -> None:

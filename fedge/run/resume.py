@@ -27,7 +27,7 @@ from fedge.run.starts import described_start
 from fedge.run.traces import described_traces
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good, odd_content
 
-# Options that may differ between a run and its continuation, because no result depends on them:
+# Options allowed to differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
 # by the seed in force, the clients of each leaf, the fingerprints of data and first weights
 _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path", "train.start"})
@@ -39,7 +39,7 @@ _TUNING = frozenset(
         "checkpoint.models",
     }
 )  # fmt: skip
-# entries of a run's manifest without which it cannot go on
+# entries of a run's manifest required for resuming
 _NEEDED = ("config", "seed", "versions", "clients_per_leaf", "data")
 CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
 

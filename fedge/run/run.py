@@ -182,7 +182,7 @@ def _carry_out(
         ending = Ending(recorder, around.console, around.clean_up, owns_process, cluster)
         try:
             recorder.begin(to_run_config(config))
-        except RecordError as error:  # the manifest may be there, and would say that the run goes on
+        except RecordError as error:  # the manifest may exist, and would report a run in progress
             return ending.fail(exits.FAILED, str(error))
         with (
             exits.ending_on_signal(ending.interrupt),

@@ -9,7 +9,7 @@ from fedge.config.option import ConfigError
 from hhar.windows.window_file import fingerprint
 
 _OF_DEVICES = ("preset", "availability", "selection", "duration")
-_LOG = "devices/arrivals.csv"  # of a run that is replayed; fedge.devices.real, which loads more
+_LOG = "devices/arrivals.csv"  # of a replayed run; fedge.devices.real, which loads more
 
 
 def described_traces(config: Config) -> dict[str, str]:

@@ -71,7 +71,7 @@ def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str,
         scores = pooled([j[role, "val"] for j in evaluated])
         if scores is None:
             return 0.0, 0.0, offer.blend
-        # the loss of a model that has diverged may be no number at all, which nothing compares with
+        # the loss of a diverged model may be NaN, which does not compare
         return scores.merit, -scores.loss if math.isfinite(scores.loss) else -math.inf, offer.blend
 
     return max(offers.items(), key=merit)

@@ -11,8 +11,8 @@ from fedge.process.threads import in_threads
 
 State = Mapping[str, np.ndarray]  # name → array, of any shape and dtype, in the order of torch's `state_dict`
 
-_LOOKUP = 2**20  # numbers of an entry that are worked on from one lookup to the next
-_STEP = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
+_LOOKUP = 2**20  # numbers of an entry per lookup
+_STEP = 2**16  # numbers per step, within the processor's cache
 
 
 def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> State:

@@ -23,7 +23,7 @@ import numpy as np
 from fedge.process.durable import commit
 from fedge.states.due import kinds_of
 
-REPLY = "reply-"  # begins the name of a file that a client writes
+REPLY = "reply-"  # start of the name of a client's file
 _BLOCK_BYTES = 2**20  # copied, summed and written at a time: stays in the processor's cache
 _ROW_WORDS = 512  # of 8 bytes; a block is 256 such rows
 _GIVE_BACK_BYTES = 2**24
@@ -245,7 +245,7 @@ def write_state(
     except OSError as error:
         raise StateFileError(f"cannot write state {path}: {error.strerror}") from error
     finally:
-        with suppress(OSError):  # a disk that takes nothing says so above
+        with suppress(OSError):  # a full disk raises above
             temporary.unlink(missing_ok=True)
     return Ticket(str(path), digest.hexdigest(), state_bytes(state))
 

@@ -17,7 +17,7 @@ from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
 
 FOLDER = "memory"  # in the run folder
-MOST_BYTES = 2**53  # of a version, wherever somebody says how many it has
+MOST_BYTES = 2**53  # of a version, in every report of its size
 
 
 @dataclass(frozen=True)

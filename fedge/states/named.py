@@ -16,7 +16,7 @@ Memory = dict[str, Any]
 """Name → array, number, or state (name → array)."""
 
 _SEPARATOR = "/"
-_KINDS = "fiub"  # of dtypes that a file holds
+_KINDS = "fiub"  # of dtypes in a file
 
 
 def packed(values: Mapping[str, Value], what: str) -> State:

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedge.states.averaging import State, batches
 
-_BLOCK = 2**16  # numbers that are worked on at a time: they stay in the processor's cache
+_BLOCK = 2**16  # numbers per step, within the processor's cache
 
 
 def update_norm(state: State, model: State) -> float:

@@ -34,7 +34,7 @@ from fedge.sweep.standing import RunStanding
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-END_S = exits.LEAVE_S + 2.0  # for a run that was told to end
+END_S = exits.LEAVE_S + 2.0  # for a run with an order to end
 
 
 @dataclass(frozen=True)

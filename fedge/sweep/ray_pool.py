@@ -26,8 +26,8 @@ from fedge.sweep.standing import RunStanding
 
 _TRIES_AGAIN = 3  # of a task whose machine or worker has died
 _LOOK_S = 1.0
-_END_S = 20.0  # for runs that were told to end
-_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # a worker's environment that is no run's
+_END_S = 20.0  # for runs with an order to end
+_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of a worker's environment, not of a run's
 
 
 def room_for(address: str, workers: int) -> int:

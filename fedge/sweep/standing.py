@@ -165,6 +165,6 @@ def _check(standing: RunStanding, sources: _Sources) -> None:
     """Raise ConfigError when a run to carry out cannot work."""
     if standing.action == "skip":
         return
-    # the folder of a run that starts anew goes first, and that of a new one was looked for
+    # the folder of a restarted run is removed first, and a new one's was checked
     run_config = {**standing.run_config, "run-name": ""}
     check(run_config, Federation(standing.run.supernodes), load=sources.load, is_sized=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CLASSIFICATION = Classification()
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN = ("loss",)  # names of columns that every run has
+_TAKEN = ("loss",)  # names of columns in every run
 _DEFAULT = str(TrainConfig.__dataclass_fields__["task"].default)
 
 

@@ -13,7 +13,7 @@ from fedge.tasks.task import Score, Sums, Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-NOWHERE = -1  # in y: a position that does not count, as padding
+NOWHERE = -1  # in y: an ignored position, as padding
 _LARGEST = 700.0  # of a mean entropy whose exponential is a number
 
 

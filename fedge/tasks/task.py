@@ -84,7 +84,7 @@ def _sum(arrays: Sequence[np.ndarray]) -> np.ndarray:
     stacked = np.stack(arrays).reshape(len(arrays), -1)
     try:
         exact = [math.fsum(column) for column in stacked.T.tolist()]
-    except (OverflowError, ValueError):  # infinite, or beyond: of a model that has diverged
+    except (OverflowError, ValueError):  # infinite, or beyond: of a diverged model
         exact = np.sum(stacked, axis=0).tolist()
     return np.array(exact, dtype=np.float64).reshape(np.shape(arrays[0]))
 

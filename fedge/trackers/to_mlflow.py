@@ -23,7 +23,7 @@ logging.getLogger("alembic").setLevel(logging.WARNING)  # which makes the databa
 
 FOLDER = "mlflow"
 _ID_TAG = "fedge.run"
-_MOST_PARAMS, _MOST_METRICS = 100, 1000  # that MLflow takes at a time
+_MOST_PARAMS, _MOST_METRICS = 100, 1000  # accepted by MLflow at a time
 _STATUS = {"completed": "FINISHED", "partial": "FINISHED", "failed": "FAILED"}
 
 

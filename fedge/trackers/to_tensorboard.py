@@ -21,7 +21,7 @@ class _TensorBoard:
         self._writer = SummaryWriter(str(run.folder / FOLDER))
         experiment, session, self._session_end = hparams(
             dict(run.params), {run.result: None}
-        )  # what its page lists runs by
+        )  # key of runs on its page
         if not run.resumed:
             self._add_summary(experiment)
             self._add_summary(session)

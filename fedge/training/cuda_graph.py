@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 Step = Callable[[Tensor, Tensor], Tensor]
 _WARMUP = 3  # steps before recording, in which libraries choose their kernels and take their memory
-_TOLERANCE = 1e-4  # of the largest weight; kernels that add in any order differ by less
+_TOLERANCE = 1e-4  # of the largest weight; kernels without a fixed order differ by less
 
 
 class GraphedStep:

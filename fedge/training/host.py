@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-LARGEST_KEPT = 32 * 2**20  # bytes of the largest block that is kept, the most that glibc allows
+LARGEST_KEPT = 32 * 2**20  # bytes of the largest kept block, the maximum of glibc
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 TORCH, AUTO, NATIVE = "torch", "auto", "native"
 NAMED = f"{NATIVE} "  # before the name of one kernel, as manifests have it
 ROUNDED = "bf16"  # train.precision: factors of products are rounded, weights and sums are not
-PLAIN = "plain"  # the kernel that any processor runs; half as fast as PyTorch
+PLAIN = "plain"  # the kernel for any processor; half as fast as PyTorch
 
 
 @dataclass(frozen=True)

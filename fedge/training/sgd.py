@@ -75,7 +75,7 @@ class Sgd:
         """The mean loss, a scalar, of a batch x (B, …), y (B,), and its gradient for every parameter."""
         loss = self.loss(x, y)
         # Convolution hands back its weight gradient in its own memory order; the kernels of `step` go by
-        # address. A parameter that has no part in the loss gets zeros.
+        # address. A parameter without a part in the loss gets zeros.
         found = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
         return loss.detach(), tuple(g.contiguous() for g in found)
 
@@ -119,7 +119,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 def refuse_what_is_not_finite(names: Sequence[str], weights: Sequence[Tensor], steps: int) -> None:
     """Raise FloatingPointError naming the first weight array, of any shape, with non-finite values."""
     if all(map(math.isfinite, torch.stack([w.detach().sum() for w in weights]).tolist())):
-        return  # a sum with a number that is not finite is none either, and takes a tenth of the time
+        return  # a sum with a non-finite number is not finite, and takes a tenth of the time
     finite = torch.stack([torch.isfinite(w).all() for w in weights]).tolist()
     if not all(finite):
         name = names[finite.index(False)]

@@ -56,7 +56,7 @@ def _own(module: nn.Module) -> dict[str, Any]:
 def _copies(attributes: dict[str, Any], memo: dict[int, Any]) -> Iterator[tuple[str, Any]]:
     """Yield name and copy of each copyable attribute (not open files, nor a step's result)."""
     for name, value in attributes.items():
-        with contextlib.suppress(Exception):  # of a class that anybody may have written
+        with contextlib.suppress(Exception):  # of any user's class
             yield name, copy.deepcopy(value, memo)
 
 

@@ -32,7 +32,7 @@ if sys.platform != "win32":
 
 UCI_URL = "https://archive.ics.uci.edu/static/public/344/heterogeneity+activity+recognition.zip"
 BLOCK_BYTES = 1 << 20
-LOCK = ".downloading"  # file in a folder that something is downloaded into
+LOCK = ".downloading"  # file in a download folder
 _LONGEST_LENGTH = 18  # digits
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EISDIR, errno.EFBIG)
 

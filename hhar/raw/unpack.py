@@ -207,12 +207,12 @@ def _write_member(
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.part")
     try:
-        partial.unlink(missing_ok=True)  # it may be a link, through which nothing is to be written
+        partial.unlink(missing_ok=True)  # possibly a link: do not write through it
         with partial.open("xb") as stream:
             _copy_member(opened, member, stream, budget)
         os.replace(partial, target)
     finally:
-        with suppress(OSError):  # a disk that takes nothing says so above
+        with suppress(OSError):  # a full disk raises above
             partial.unlink(missing_ok=True)
 
 

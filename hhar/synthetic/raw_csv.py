@@ -68,7 +68,7 @@ def write_raw(
             path.replace(target / name)
     finally:
         for path in partial.values():
-            with suppress(OSError):  # a disk that takes nothing says so above
+            with suppress(OSError):  # a full disk raises above
                 path.unlink(missing_ok=True)
     report("writing", num_users, num_users, "users")
     return rows

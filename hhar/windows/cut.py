@@ -163,7 +163,7 @@ class WindowBuilder:
         for block in blocks:
             x[position : position + len(block.x)] = block.x
             position += len(block.x)
-            block.x = block.x[:0]  # frees the block, so that memory holds the windows once and not twice
+            block.x = block.x[:0]  # frees the block, so memory holds the windows once
             user.append(block.user)
             device.append(block.device)
             session.append(names[block.key])

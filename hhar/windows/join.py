@@ -12,7 +12,7 @@ import numpy as np
 
 from hhar.windows.window_file import WindowFileError, Windows
 
-_SAME = (  # names that data sets give one activity, compared without case, spaces, - and _
+_SAME = (  # data sets' names of one activity, compared without case, spaces, - and _
     ("walk", "walking", "wlk"),
     ("stairsup", "upstairs", "ups", "walkingupstairs", "walkupstairs"),
     ("stairsdown", "downstairs", "dws", "walkingdownstairs", "walkdownstairs"),

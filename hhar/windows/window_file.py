@@ -32,7 +32,7 @@ REBUILD_HINT = "mend the arrays and save them again; docs/data.md has the format
 LABEL_HINT = (
     "y are positions in classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
 )
-MAX_ABOUT = 20_000  # characters of all that a file says about itself
+MAX_ABOUT = 20_000  # characters of a file's self-description
 
 
 class WindowFileError(HharError):
@@ -137,7 +137,7 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
             f"{target}: cannot be written ({error.strerror}); choose another path"
         ) from error
     finally:
-        with suppress(OSError):  # on a disk that takes nothing there is none
+        with suppress(OSError):  # on a full disk there is none
             temporary.unlink(missing_ok=True)
     return target
 
@@ -425,7 +425,7 @@ def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
 
 
 def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
-    if not os.path.isfile(source):  # false, too, for words that can be no path
+    if not os.path.isfile(source):  # false, too, for impossible paths
         raise WindowFileError(
             f"{source}: window file must exist; make one with `fedge datasets`, `hhar prepare` or "
             "`hhar synthesize`"

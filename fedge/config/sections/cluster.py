@@ -37,15 +37,13 @@ class ClusterConfig(Section):
         "compared quantity: last layers, updates, or losses at each other's clients; see docs/clustering.md",
         register=groupings.SIGNALS,
     )
-    signal_args: str = option("", "keyword arguments of your own signal, as a table", table=True)
+    signal_args: str = option("", "keyword arguments of your own signal", table=True)
     method: str = option(
         "components",
         "method for clusters of leaves; see docs/clustering.md",
         register=groupings.GROUPINGS,
     )
-    method_args: str = option(
-        "", "keyword arguments of a method, as a table; see docs/baselines.md", table=True
-    )
+    method_args: str = option("", "keyword arguments of a method; see docs/baselines.md", table=True)
     linkage: str = option(
         "average",
         "agglomerative: similarity of two clusters: of their mean or worst pair",

@@ -24,7 +24,7 @@ class DataConfig(Section):
     )
     path_args: str = option(
         "",
-        "keyword arguments of digits, diabetes, notes, sonnets or your own data set, as a table",
+        "keyword arguments of digits, diabetes, notes, sonnets or your own data set",
         table=True,
     )
     split: str = option(
@@ -67,7 +67,7 @@ class PartitionConfig(Section):
     kind: str = option(
         "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
     )
-    kind_args: str = option("", "keyword arguments of your own deal, as a table", table=True)
+    kind_args: str = option("", "keyword arguments of your own deal", table=True)
     split_users: bool = option(
         False, "user: with more clients than users, cut users by session instead of refusing"
     )

@@ -21,18 +21,18 @@ class DevicesConfig(Section):
         1, "minimum of training windows per device, shared with neighbours if necessary", minimum=1
     )
     preset: str = option("lognormal", "speeds of devices", register=parts.DEVICES)
-    preset_args: str = option("", "keyword arguments of the preset, as a table", table=True)
+    preset_args: str = option("", "keyword arguments of the preset", table=True)
     duration: str = option(
         "preset",
         "training time of a job; your own function is called for every job",
         register=parts.DURATIONS,
     )
-    duration_args: str = option("", "keyword arguments of your own duration, as a table", table=True)
+    duration_args: str = option("", "keyword arguments of your own duration", table=True)
     availability: str = option(
         "always", "presence of devices; a job is lost if its device leaves",
         register=parts.AVAILABILITY,
     )  # fmt: skip
-    availability_args: str = option("", "keyword arguments of the availability, as a table", table=True)
+    availability_args: str = option("", "keyword arguments of the availability", table=True)
     dropout: float = option(0.0, "probability of a dropout per job", minimum=0.0, maximum=0.99)
     partial_work: bool = option(
         False, "a leaving or late device sends its work so far, counted by its share of the steps, if "
@@ -41,7 +41,7 @@ class DevicesConfig(Section):
     selection: str = option(
         "uniform", "choice of the idle present device for the next job", register=parts.SELECTIONS
     )
-    selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
+    selection_args: str = option("", "keyword arguments of the selection", table=True)
     train_watts: float = option(
         0.0,
         "watts of a training device, unless set by the preset; 0: not known",
@@ -64,7 +64,7 @@ class AsynchronyConfig(Section):
         "off", "server's rule for arriving updates; off: global rounds in real time",
         register=parts.SERVER_RULES,
     )  # fmt: skip
-    rule_args: str = option("", "keyword arguments of the rule, as a table: rule-args.buffer=10", table=True)
+    rule_args: str = option("", "keyword arguments of the rule: rule-args.buffer=10", table=True)
     clock: str = option(
         "virtual", "real: jobs take their real time, and arrivals count in their real order, logged in "
                    "devices/arrivals.csv", choices=CLOCKS,
@@ -113,7 +113,7 @@ class AsynchronyConfig(Section):
     )
     cloud_rule: str = option("fedbuff", "cloud's rule for arriving models", register=parts.CLOUD_RULES)
     cloud_rule_args: str = option(
-        "", "keyword arguments of the cloud's rule, as a table; its buffer is 1 unless given", table=True
+        "", "keyword arguments of the cloud's rule; its buffer is 1 unless given", table=True
     )
     cloud_every: int = option(1, "versions of a leaf between exchanges", minimum=1)
     cloud_delay_s: float = option(

@@ -32,24 +32,22 @@ class HierarchyConfig(Section):
                 "\"3,2,2\", \"0.5\", \"all\", from some round on \"1: all; 10: 2\", or code; see "
                 "docs/hierarchy.md"
     )  # fmt: skip
-    participation_args: str = option(
-        "", "keyword arguments of your own participation, as a table", table=True
-    )
+    participation_args: str = option("", "keyword arguments of your own participation", table=True)
     selection: str = option(
         "uniform", "choice of the training clients if not all train", register=parts.CLIENT_SELECTIONS
     )
-    selection_args: str = option("", "keyword arguments of the selection, as a table", table=True)
+    selection_args: str = option("", "keyword arguments of the selection", table=True)
     association: str = option(
         "none", "assignment of clients to leaves by their data; see docs/hierarchy.md",
         register=parts.ASSOCIATIONS,
     )  # fmt: skip
-    association_args: str = option("", "keyword arguments of the association, as a table", table=True)
+    association_args: str = option("", "keyword arguments of the association", table=True)
     mobility: str = option(
         "none", "moves of clients between leaves from one global round to the next; see "
                 "docs/hierarchy.md",
         register=parts.MOBILITIES,
     )  # fmt: skip
-    mobility_args: str = option("", "keyword arguments of the mobility, as a table", table=True)
+    mobility_args: str = option("", "keyword arguments of the mobility", table=True)
     tree: str = option(
         "", "servers to any depth: \"2x3x4\" for 2 regions of 3 leaves of 4 clients each, \"2x3x*\" "
             "for evenly divided clients, or the clients of every leaf, as \"((3,3),(2,2,2))\"; empty: "
@@ -155,7 +153,7 @@ class LeafConfig(Section):
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
-    strategy_args: str = option("", "keyword arguments of your own strategy, as a table", table=True)
+    strategy_args: str = option("", "keyword arguments of your own strategy", table=True)
     trim_fraction: float = option(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
     num_malicious: int = option(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
     num_selected: int = option(0, "multikrum: averaged clients; 0 = all but the malicious and two", minimum=0)
@@ -186,9 +184,7 @@ class CloudConfig(Section):
         "combination of a group's models: the mean, or another Flower strategy; see docs/extend.md",
         register=parts.CLOUD,
     )
-    rule_args: str = option(
-        "", "keyword arguments of the rule, as a table: rule-args.server-momentum=0.9", table=True
-    )
+    rule_args: str = option("", "keyword arguments of the rule: rule-args.server-momentum=0.9", table=True)
     rule_tiers: str = option("0", "tiers with the rule, others take the mean; as cluster.tiers")
 
     @property

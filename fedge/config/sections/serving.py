@@ -25,7 +25,7 @@ class GateConfig(Section):
         "not worse by more than one standard error; not worse by McNemar's test",
         register=groupings.GATES,
     )
-    rule_args: str = option("", "keyword arguments of your own rule, as a table", table=True)
+    rule_args: str = option("", "keyword arguments of your own rule", table=True)
     level: float = option(
         0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5
     )

@@ -12,14 +12,14 @@ class TrainConfig(Section):
 
     SECTION = "train"
     model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
-    model_args: str = option("", "keyword arguments of your own model, as a table", table=True)
+    model_args: str = option("", "keyword arguments of your own model", table=True)
     task: str = option("classification", "learning task; see docs/tasks.md", register=parts.TASKS)
-    task_args: str = option("", "keyword arguments of a task, as a table", table=True)
+    task_args: str = option("", "keyword arguments of a task", table=True)
     loss: str = option(
         parts.OF_THE_TASK, "auto: the task's; or your own code: (answers, y) to a loss per example",
         register=parts.LOSSES,
     )  # fmt: skip
-    loss_args: str = option("", "keyword arguments of your own loss, as a table", table=True)
+    loss_args: str = option("", "keyword arguments of your own loss", table=True)
     metrics: str = option(
         "", "your own scores of the task's sums, separated by commas; each becomes a column",
         register=parts.METRICS, many=True,
@@ -28,13 +28,13 @@ class TrainConfig(Section):
         "", "random changes of training inputs, separated by commas: crop and flip for images; see "
             "docs/extend.md", register=parts.AUGMENTATIONS, many=True,
     )  # fmt: skip
-    augment_args: str = option("", "keyword arguments of augmentations, as a table", table=True)
+    augment_args: str = option("", "keyword arguments of augmentations", table=True)
     algorithm: str = option(
         "fedavg",
         "clients' algorithm; `fedge methods` lists them; see docs/own-method.md",
         register=parts.ALGORITHMS,
     )
-    algorithm_args: str = option("", "keyword arguments of a method, as a table", table=True)
+    algorithm_args: str = option("", "keyword arguments of a method", table=True)
     start: str = option(
         "",
         "safetensors file of initial weights; missing entries are drawn from the seed",
@@ -50,14 +50,14 @@ class TrainConfig(Section):
         register=parts.OPTIMIZERS,
     )
     optimizer_args: str = option(
-        "", "keyword arguments of an optimiser beside lr and weight-decay, as a table", table=True
+        "", "keyword arguments of an optimiser beside lr and weight-decay", table=True
     )
     lr: float = option(0.05, "step size in global round 1", above=0.0, maximum=1e6)
     schedule: str = option(
         "exponential", "step size from round to round, as a factor on lr; see docs/extend.md",
         register=parts.SCHEDULES,
     )  # fmt: skip
-    schedule_args: str = option("", "keyword arguments of a schedule, as a table", table=True)
+    schedule_args: str = option("", "keyword arguments of a schedule", table=True)
     lr_decay: float = option(0.99, "factor on lr per global round", above=0.0, maximum=1.0)
     momentum: float = option(0.9, "SGD momentum", minimum=0.0, maximum=0.999)
     weight_decay: float = option(1e-4, "L2 penalty, added to the gradient", minimum=0.0, maximum=1e6)

@@ -15,14 +15,12 @@ class UplinkConfig(Section):
         parts.UNCOMPRESSED, "compression of clients' updates to their leaf",
         register=parts.CLIENT_UPLINKS,
     )  # fmt: skip
-    clients_args: str = option(
-        "", "keyword arguments of the code, as a table: clients-args.share=0.1", table=True
-    )
+    clients_args: str = option("", "keyword arguments of the code: clients-args.share=0.1", table=True)
     servers: str = option(
         parts.UNCOMPRESSED, "compression of leaves' and regions' updates to the server above",
         register=parts.SERVER_UPLINKS,
     )  # fmt: skip
-    servers_args: str = option("", "keyword arguments of that code, as a table", table=True)
+    servers_args: str = option("", "keyword arguments of that code", table=True)
 
     @property
     def is_on(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from fedge.config.option import ConfigError
 from hhar.windows.window_file import Windows
 
-_UNIT = 100.0  # of the disease's measure: y is 0.25 to 3.46, so that default step sizes suit
+_UNIT = 100.0  # of the disease's measure: y is 0.25 to 3.46, for the default step sizes
 
 
 def diabetes(users: int = 10) -> Windows:

@@ -24,7 +24,7 @@ _AXES: dict[str, tuple[str, Position]] = {
     "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
     "bytes": ("MB so far, all tiers", lambda run: bytes_so_far(run.rounds) / 1e6),
 }
-_VIRTUAL = "virtual seconds"  # of groups that have them, whether or not on the virtual clock
+_VIRTUAL = "virtual seconds"  # of groups with them, on the virtual clock or not
 _ENERGY = "energy"  # of groups whose devices have a known power
 
 

@@ -23,7 +23,7 @@ from fedge.tasks.task import Score
 
 Role = Literal["local only", "global", "oracle"]
 SMALLEST_GAP = 0.01  # between global and oracle, below which there is nothing to recover: of the score's
-# range, or of the oracle's score where that has no end
+# range, or of the oracle's score for an unbounded range
 
 
 def role_of(group: Group) -> Role | None:

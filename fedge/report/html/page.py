@@ -162,7 +162,7 @@ def write_page(page: Page, path: Path) -> None:
         write_new(temporary, render(page).encode())
         temporary.replace(path)
     finally:
-        with suppress(OSError):  # a disk that takes nothing says so above
+        with suppress(OSError):  # a full disk raises above
             temporary.unlink(missing_ok=True)
 
 

@@ -136,7 +136,7 @@ def _escape_texts(figure: Figure) -> None:
         text.set_text(on_page(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         formatter = axis.get_major_formatter()
-        if isinstance(formatter, FuncFormatter):  # names that stand at ticks
+        if isinstance(formatter, FuncFormatter):  # names at ticks
             formatter.func = partial(_label_on_page, formatter.func)
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from fedge.console.palette import colour, css_name
 
-MOST_SHOWN = 40  # rows that are open at first
-MOST_BELOW = 40  # servers below one that are drawn
+MOST_SHOWN = 40  # initially open rows
+MOST_BELOW = 40  # drawn servers below one
 
 
 @dataclass(frozen=True)

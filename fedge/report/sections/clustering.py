@@ -21,7 +21,7 @@ _AGREEMENT = {  # column → name, line: they often lie upon each other
     "homogeneity": ("homogeneity", "dotted"),
     "completeness": ("completeness", "dashdot"),
 }
-_MANY_CHANGES = 12  # that are told in words; the table has all
+_MANY_CHANGES = 12  # described in words; the table has all
 _DEAL_TEST = (
     "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
     "clearly. It is made once for each common start; later rounds repeat what it has found."

@@ -15,7 +15,7 @@ from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of
 
 _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
-_ROWS = 12  # devices that are drawn
+_ROWS = 12  # drawn devices
 
 
 def device_sections(run: RunData) -> list[PageSection]:
