@@ -153,7 +153,7 @@ def _add_window_options(parser: argparse.ArgumentParser) -> None:
         "--window-s", type=float, default=default.window_s, help="length of a window (default: %(default)s)"
     )
     parser.add_argument(
-        "--stride-s", type=float, default=None, help="from window to window (default: half a window)"
+        "--stride-s", type=float, default=None, help="distance between windows (default: half a window)"
     )
     parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
 

@@ -12,7 +12,10 @@ from fedge.launch.project import Project
 def add_run_arguments(parser: Parser) -> None:
     """Add the arguments that name a run."""
     parser.add_argument(
-        "app", nargs="?", default=".", help="folder of pyproject.toml, or of none: all defaults (default: .)"
+        "app",
+        nargs="?",
+        default=".",
+        help="project folder; without a pyproject.toml: all defaults (default: .)",
     )
     parser.add_argument(
         "federation", nargs="?", help="name in [tool.flwr.federations] (default: its default)"
@@ -31,7 +34,7 @@ def add_run_arguments(parser: Parser) -> None:
         "--address", metavar="HOST:PORT", help="flower: a Ray cluster to use (default: RAY_ADDRESS)"
     )
     parser.add_argument(
-        "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
+        "--workers", type=int, help="inprocess: clients in training at a time (default: cores, or GPUs)"
     )
     parser.add_argument(
         "--clients", type=int, metavar="N",

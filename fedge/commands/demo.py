@@ -29,12 +29,14 @@ The data are made up: this shows how Fedge works, not how well it does on people
 def add_demo(commands: Any) -> None:
     """Add the subcommand ``demo``."""
     demo = commands.add_parser(
-        "demo", help="see groups planted and found, and an unseen person helped: a minute or two"
+        "demo", help="demonstrate planted and found groups, and the gain for unseen people: a minute or two"
     )
     demo.add_argument("--seed", type=int, help="root of every random stream (default: SEED, or 42)")
     demo.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
     demo.add_argument("--rounds", type=int, help="global rounds (default: 10)")
-    demo.add_argument("--no-open", action="store_true", help="print the report's path and open no browser")
+    demo.add_argument(
+        "--no-open", action="store_true", help="print the report's path without opening a browser"
+    )
     demo.set_defaults(command=_demo, needs_room=True)
 
 

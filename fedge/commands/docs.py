@@ -16,10 +16,10 @@ _HOME = "index"  # the page that README is, where the site begins
 def add_docs(commands: Any) -> None:
     """Add the subcommand ``docs``."""
     docs = commands.add_parser("docs", help="open the documentation, offline, or print one of its pages")
-    docs.add_argument("page", nargs="?", help="a page by its name, as clustering or docs/clustering.md")
+    docs.add_argument("page", nargs="?", help="name of a page, as clustering or docs/clustering.md")
     docs.add_argument("--list", action="store_true", help="list all pages with their titles")
     docs.add_argument(
-        "--print", action="store_true", help="print the page here, also where the site is there"
+        "--print", action="store_true", help="print the page in the terminal, even if the site is installed"
     )
     docs.set_defaults(command=_docs)
 

@@ -11,36 +11,38 @@ from fedge.records.folder import find_run
 def add_sweep(commands: Any) -> None:
     """Add the subcommand ``sweep``."""
     sweep = commands.add_parser(
-        "sweep", help="carry out many runs, several at a time, and compare them; again: go on"
+        "sweep", help="run and compare many runs, several at a time; repeated: continue"
     )
     sweep.add_argument(
         "files", nargs="+", type=Path, metavar="FILE.toml", help="sweep files; see docs/sweeps.md"
     )
-    sweep.add_argument("--dry-run", action="store_true", help="check and list the runs, start none")
+    sweep.add_argument("--dry-run", action="store_true", help="check and list the runs without starting any")
     sweep.add_argument(
-        "--workers", type=int, default=1, help="clients that train at a time in a run (default: 1)"
+        "--workers", type=int, default=1, help="clients in training at a time in a run (default: 1)"
     )
     sweep.add_argument("--jobs", type=int, help="runs at a time (default: cores divided by workers)")
     sweep.add_argument(
         "--launcher", choices=("local", "slurm", "ray"), default="local",
-        help="where runs are carried out: here, as an array of Slurm jobs, whose script is written, or as "
-        "tasks of a Ray cluster",
+        help="place of the runs: here, an array of Slurm jobs (writes its script), or tasks of a Ray "
+             "cluster",
     )  # fmt: skip
-    sweep.add_argument("--address", metavar="HOST:PORT", help="ray: of the cluster (default: RAY_ADDRESS)")
+    sweep.add_argument(
+        "--address", metavar="HOST:PORT", help="ray: address of the cluster (default: RAY_ADDRESS)"
+    )
     sweep.add_argument(
         "--sbatch",
         default="",
         metavar="OPTIONS",
-        help='slurm: for sbatch, as --sbatch="--time=02:00:00 --mem=4G"',
+        help='slurm: options for sbatch, as --sbatch="--time=02:00:00 --mem=4G"',
     )
-    sweep.add_argument("--submit", action="store_true", help="slurm: hand the script to sbatch")
-    sweep.add_argument("--only", metavar="RUN", help="carry out one run of the sweep, and compare nothing")
+    sweep.add_argument("--submit", action="store_true", help="slurm: submit the script")
+    sweep.add_argument("--only", metavar="RUN", help="execute one run of the sweep, without a comparison")
     sweep.set_defaults(command=_sweep, needs_room=True)
 
 
 def add_status(commands: Any) -> None:
     """Add the subcommand ``status``."""
-    status = commands.add_parser("status", help="print how a run stands; the exit code is the run's")
+    status = commands.add_parser("status", help="print a run's state; the exit code is the run's")
     status.add_argument("run", nargs="?", default="latest", help="run folder or its name (default: latest)")
     status.add_argument("--runs-dir", default="runs", help="folder of all run folders (default: runs)")
     status.set_defaults(command=_print_status)
@@ -48,7 +50,7 @@ def add_status(commands: Any) -> None:
 
 def add_profile(commands: Any) -> None:
     """Add the subcommand ``profile``."""
-    profile = commands.add_parser("profile", help="show where a run's memory goes, on either engine")
+    profile = commands.add_parser("profile", help="profile a run's memory, on either engine")
     add_run_arguments(profile)
     profile.add_argument(
         "-o", "--output", help="folder of the profile (default: profiles/TIME-ENGINE), or page"
@@ -69,13 +71,13 @@ def add_doctor(commands: Any) -> None:
     """Add the subcommand ``doctor``."""
     doctor = commands.add_parser(
         "doctor",
-        help="say what this machine can do for a run or, as doctor deployment, as one of several machines",
+        help="check this machine for a run or, as doctor deployment, as one of several machines",
     )
     add_run_arguments(doctor)
     doctor.add_argument(
-        "--superlink", metavar="HOST:PORT", help="deployment: where this machine's fedge node dials"
+        "--superlink", metavar="HOST:PORT", help="deployment: SuperLink of this machine's fedge node"
     )
-    doctor.add_argument("--cloud", metavar="HOST:PORT", help="deployment: where its fedge leaf dials")
+    doctor.add_argument("--cloud", metavar="HOST:PORT", help="deployment: cloud of its fedge leaf")
     doctor.add_argument(
         "--control", metavar="HOST:PORT", help="deployment: of fedge superlink on this machine"
     )
@@ -83,9 +85,11 @@ def add_doctor(commands: Any) -> None:
         "--certs", type=Path, default=Path("certs"), help="deployment: its certificates (default: certs)"
     )
     doctor.add_argument(
-        "--gpu", action="store_true", help="check bits, speeds and memory of this machine's GPUs, into a file"
+        "--gpu",
+        action="store_true",
+        help="check bits, speeds and memory of this machine's GPUs, and write a file",
     )
-    doctor.add_argument("--json", action="store_true", help="print all of it for programs")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(command=_doctor)
 
 

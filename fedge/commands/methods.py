@@ -20,9 +20,9 @@ _WINDOW, _CLASSES = (3, 32), 4  # of the trial by which a method's tiers are fou
 def add_methods(commands: Any) -> None:
     """Add the subcommand ``methods``."""
     methods = commands.add_parser(
-        "methods", help="list methods by name, or say what each tier of one keeps and sends"
+        "methods", help="list methods by name, or show the state and messages of each tier of one"
     )
-    methods.add_argument("name", nargs="?", help='a method that the list has, or "module:Name"')
+    methods.add_argument("name", nargs="?", help='a listed method, or "module:Name"')
     methods.set_defaults(command=_methods, needs_room=True)
 
 

@@ -16,28 +16,30 @@ from fedge.launch.packaged import described
 def add_new(commands: Any) -> None:
     """Add the subcommand ``new``."""
     new = commands.add_parser("new", help="write a small project with its own model, options and federations")
-    new.add_argument("folder", type=Path, help="its folder, new or empty, which gives its name: my-study")
-    new.add_argument("--method", action="store_true", help="with a client's method of its own, to begin with")
+    new.add_argument("folder", type=Path, help="its folder, new or empty, and its name: my-study")
+    new.add_argument("--method", action="store_true", help="with its own client method as a start")
     new.set_defaults(command=_new)
 
 
 def add_lists(commands: Any) -> None:
     """Add the subcommands that print lists: configurations, options, methods, columns, completion."""
-    configs = commands.add_parser("configs", help="list the configurations that come with Fedge, for -c")
+    configs = commands.add_parser("configs", help="list the built-in configurations, for -c")
     configs.set_defaults(command=_print_configs)
     completion = commands.add_parser(
-        "completion", help='print what a shell needs to complete words: eval "$(fedge completion bash)"'
+        "completion", help='print the shell\'s completion code: eval "$(fedge completion bash)"'
     )
     completion.add_argument("shell", choices=SHELLS)
     completion.set_defaults(command=_print_completion)
     options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
     options.add_argument(
         "--json-schema", nargs="?", const="config", choices=("config", "pyproject"),
-        help="print a JSON schema instead, with which editors check a file for -c, or pyproject.toml",
+        help="print a JSON schema instead, for editors: of a file for -c, or of pyproject.toml",
     )  # fmt: skip
     options.set_defaults(command=_print_options)
     add_methods(commands)
-    tables = commands.add_parser("tables", help="print what every column of a run's tables means (Markdown)")
+    tables = commands.add_parser(
+        "tables", help="print the meaning of every column of a run's tables (Markdown)"
+    )
     tables.set_defaults(command=_print_tables)
 
 

@@ -25,30 +25,28 @@ if TYPE_CHECKING:
 
 def add_run(commands: Any) -> None:
     """Add the subcommands ``run`` and ``resume``."""
-    run = commands.add_parser(
-        "run", help="carry out a run, as `flwr run` would, with an exit code that tells the truth"
-    )
+    run = commands.add_parser("run", help="execute a run, like `flwr run`, with a reliable exit code")
     add_run_arguments(run)
     add_leaves(run)
     run.set_defaults(command=_run, needs_room=True)
-    resume = commands.add_parser("resume", help="go on with a run that was stopped, as it began")
+    resume = commands.add_parser("resume", help="resume a stopped run with its original settings")
     resume.add_argument(
         "run", nargs="?", default="latest", help="its folder, as runs/NAME (default: latest, the newest)"
     )
     resume.add_argument("-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
-        help="what is to differ, as 'num-server-rounds=200'; see docs/running.md for what may")  # fmt: skip
-    resume.add_argument("--engine", choices=CHOICES, help="default: the one that it ran on")
+        help="changed options, as 'num-server-rounds=200'; see docs/running.md")  # fmt: skip
+    resume.add_argument("--engine", choices=CHOICES, help="default: the run's former engine")
     resume.add_argument(
-        "--workers", type=int, help="inprocess: clients that train at a time (default: cores, or GPUs)"
+        "--workers", type=int, help="inprocess: clients in training at a time (default: cores, or GPUs)"
     )
     resume.add_argument(
-        "--address", metavar="HOST:PORT", help="flower: a Ray cluster to go on on (default: RAY_ADDRESS)"
+        "--address", metavar="HOST:PORT", help="flower: a Ray cluster for resuming (default: RAY_ADDRESS)"
     )
     resume.add_argument("--app", default=".", help="flower: folder of pyproject.toml (default: .)")
     resume.add_argument("--federation", help="flower: name in [tool.flwr.federations] (default: its default)")
     resume.add_argument(
         "--trust-code", action="store_true",
-        help="import code that the run names and that is not Fedge's; remembered",
+        help="trust code named by the run from outside Fedge; remembered",
     )  # fmt: skip
     add_leaves(resume)
     resume.set_defaults(command=_resume, needs_room=True)

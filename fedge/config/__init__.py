@@ -1,9 +1,9 @@
-"""Configuration of a run: options, the names that they take, and contradictions.
+"""Configuration of a run: options, their allowed names, and contradictions.
 
 `option` declares and checks one option; `sections` has all of them, by concern, `config` a whole run's,
-`flat` the mapping that they are read from; `contradictions` refuses sections that do not fit together,
-`parts` the models, rules, methods and so on that come with Fedge, one `register` per kind,
-`choices` other words; `topology` assigns clients to leaves.
+`flat` reads them from a mapping; `contradictions` refuses inconsistent sections, `parts` has the built-in
+models, rules, methods and so on, one `register` per kind, `choices` other words; `topology` assigns clients
+to leaves.
 
 Imports nothing else of Fedge.
 """

@@ -1,4 +1,4 @@
-"""Words that options can be set to and that no part stands behind; `fedge.config.parts` has the others."""
+"""Words for options without a part behind them; `fedge.config.parts` has the others."""
 
 CLUSTER_LINKAGES = ("average", "complete")
 BY_THRESHOLD, BY_TEST = "threshold", "auto"  # how clusters are counted where their number is not given

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def refuse_contradictions(config: "Config") -> None:
-    """Raise ConfigError for the first pair of settings that cannot both be meant."""
+    """Raise ConfigError for the first pair of contradictory settings."""
     refuse_what_tiers_cannot_have(config)
     _refuse_groups_that_are_not_there(config)
     _refuse_scaffold_beside_other_averages(config)
@@ -75,7 +75,7 @@ def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
 
 
 def _refuse_what_needs_sgd(config: "Config") -> None:
-    """Raise ConfigError when something is asked for that takes a client's way for a sum of gradients."""
+    """Raise ConfigError for an option that treats a client's update as a sum of gradients."""
     optimizer = config.train.optimizer
     if config.train.kernel == "native" and config.train.loss != parts.OF_THE_TASK:
         raise ConfigError(
@@ -121,10 +121,10 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
 
 
 def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
-    """Raise ConfigError when a leaf might train another model than the one whose mean its result enters.
+    """Raise ConfigError when a leaf might train another model than the one averaged with its result.
 
-    A method with models of its own averages, for each, the results of the leaves that took it. A gate
-    lets a leaf keep its own instead, and a blend gives it a mixture: the average would be of something else.
+    A method with its own models averages, for each, the results of the leaves with this model. A gate lets a
+    leaf keep its own instead, and a blend gives it a mixture: the average would be of something else.
     """
     method = config.cluster.method
     if not config.cluster.enabled or not groupings.GROUPINGS.has(method, traits.OFFERS):
@@ -149,7 +149,7 @@ def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
 
 
 def _refuse_what_would_do_nothing(config: "Config") -> None:
-    """Raise ConfigError for options without effect that would give a run another name than its own."""
+    """Raise ConfigError for options without effect that would misname a run."""
     if config.scaffold.levels > 1 and not config.scaffold.enabled:
         raise ConfigError(
             f"scaffold.levels must be 1 without SCAFFOLD, but is {config.scaffold.levels} and "
@@ -168,7 +168,7 @@ _LEAST_LR = 2.0**-126  # the smallest normal float32: with less no weight moves,
 
 
 def _refuse_models_of_rounds_that_never_come(config: "Config") -> None:
-    """Raise ConfigError for models that are to be kept of a round beyond the last."""
+    """Raise ConfigError for models to keep of a round beyond the last."""
     last = max(config.checkpoint.rounds, default=0)
     if last > config.num_server_rounds:
         raise ConfigError(
@@ -197,7 +197,7 @@ def _refuse_steps_of_nothing(config: "Config") -> None:
 
 
 def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
-    """Raise ConfigError when something would leave a client without noise, or noise would break it."""
+    """Raise ConfigError for quantities leaving a client without noise, or broken by noise."""
     kind = config.privacy.kind
     if kind == "off":
         return
@@ -289,7 +289,7 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 
 
 def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> None:
-    """Raise ConfigError for privacy of devices whose noise would not cover a server's releases."""
+    """Raise ConfigError for privacy of devices with noise not covering a server's releases."""
     kind, rule = config.privacy.kind, config.asynchrony.rule
     if kind == "off" or not config.asynchrony.is_on:
         return
@@ -314,7 +314,7 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> Non
 
 
 def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
-    """Raise ConfigError for parts of the method that need rounds in which all clients wait for each other."""
+    """Raise ConfigError for parts of the method in need of synchronous rounds."""
     if not config.asynchrony.is_on:
         return
     if config.devices.partial_work and config.asynchrony.leaf_link_megabytes_s:

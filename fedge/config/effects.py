@@ -1,8 +1,8 @@
-"""Effects of options: conditions under which an option has one, a line per option that depends on others.
+"""Effects of options: conditions for an effect, a line per dependent option.
 
-An option that is set and does nothing looks like a result. So a run lists those of its options that
-differ from their defaults have no effect; where somebody would take the run for another one, it is refused
-(`fedge.config.contradictions`). Options that are not listed have an effect in every run.
+An option without effect looks like a result. A run therefore lists its changed options without effect; a run
+likely to be mistaken for another one is refused (`fedge.config.contradictions`). Unlisted options have an
+effect in every run.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Effect:
 
     Attributes:
         needs: in words, with the key of the other option.
-        holds: whether a configuration has it.
+        holds: whether a configuration meets the condition.
     """
 
     needs: str
@@ -35,7 +35,7 @@ class Effect:
 
 
 def options_without_effect(config: "Config") -> list[str]:
-    """A line for every option that differs from its default and changes nothing in this run."""
+    """A line for every changed option without effect in this run."""
     lines = []
     for section, holder in [("", config), *((f.name, getattr(config, f.name)) for f in fields(config))]:
         for declared in fields(holder) if hasattr(holder, "SECTION") else ():
@@ -48,7 +48,7 @@ def options_without_effect(config: "Config") -> list[str]:
 
 
 def _read_by(register: Register, key: str) -> Effect:
-    """Need a part that reads an option, or one of a user's, which may read any."""
+    """Need a part reading an option, or a user's part, which may read any."""
     section, name = register.option.split(".")
     return Effect(
         f"{register.option} {' or '.join(register.reading(key))}",
@@ -63,7 +63,7 @@ def _cluster(needs: str, holds: Callable[[Any], bool] = lambda _: True) -> Effec
 
 
 def _grouping(key: str) -> Effect:
-    """Need clustering by a method that reads an option."""
+    """Need clustering by a method reading an option."""
     read = _read_by(GROUPINGS, key)
     return Effect(
         f"cluster.enabled and {read.needs}", lambda config: config.cluster.enabled and read.holds(config)
@@ -86,7 +86,7 @@ def _uses_tau(cluster: Any) -> bool:
 
 
 def _tau() -> Effect:
-    """Need a method that joins leaves by a threshold."""
+    """Need a method joining leaves by a threshold."""
     reading = GROUPINGS.reading("cluster.tau")
     counted = [name for name in reading if GROUPINGS.has(name, traits.TESTED)]
     others = [name for name in reading if name not in counted]
@@ -114,7 +114,7 @@ def _clock(needs: str, holds: Holds = lambda _: True) -> Effect:
 
 
 def _devices(needs: str = "", holds: Holds = lambda _: True) -> Effect:
-    """Need clients that are timed as devices, and something else."""
+    """Need clients timed as devices, and something else."""
     words = "an asynchrony.rule other than off, or devices.time-rounds" + (f", and {needs}" if needs else "")
     return Effect(words, lambda config: _are_devices(config) and holds(config))
 

@@ -1,6 +1,6 @@
 """Declaration and check of one option of a run, and the error for a wrong value.
 
-A section of the configuration is a frozen dataclass of options that is derived from `Section`: every value is
+A section of the configuration is a frozen dataclass of options, derived from `Section`: every value is
 checked when the section is made. The sections themselves stand in `fedge.config.sections`.
 """
 
@@ -19,7 +19,7 @@ Scalar = bool | int | float | str
 
 
 class ConfigError(ValueError):
-    """A request that cannot be run. One line: name, rule, value, next step."""
+    """A request impossible to run. One line: name, rule, value, next step."""
 
     def __init__(self, message: str) -> None:
         """Escape line breaks and the like, and leave out the middle of a long text."""
@@ -66,11 +66,11 @@ def option(
         maximum: largest allowed value, inclusive.
         above: exclusive lower bound.
         choices: the allowed strings; empty means any.
-        words: strings that an option with another type takes, too.
+        words: strings allowed for an option of another type.
         kind: its type, where the default is one of `words`.
-        register: of the parts that can be named; its names are the choices, and there may be more.
-        table: it is a table of keyword arguments, as JSON text; "" is an empty one.
-        many: it names any number of the register's parts, with commas between them; "" is none.
+        register: of the possible parts; its names are the choices, and there may be more.
+        table: a table of keyword arguments, as JSON text; "" is an empty one.
+        many: any number of the register's parts, separated by commas; "" is none.
     """
     bounds = {"minimum": minimum, "maximum": maximum, "above": above}
     if register is not None:
@@ -86,7 +86,7 @@ def key_of(section: str, name: str) -> str:
 
 
 class Section:
-    """A part of the configuration, which checks each of its options against its declaration when it is made.
+    """A part of the configuration, checked at construction against the options' declarations.
 
     Attributes:
         SECTION: prefix of its keys, before the dot; empty for keys without one.
@@ -95,7 +95,7 @@ class Section:
     SECTION = ""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for the first value that its option does not take."""
+        """Raise ConfigError for the first value not allowed by its option."""
         for declared in fields(self):  # type: ignore[arg-type]
             if declared.metadata:
                 key = key_of(self.SECTION, declared.name)
@@ -103,7 +103,7 @@ class Section:
                 object.__setattr__(self, declared.name, value)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """The keyword arguments for the part that an option names: ``train.arguments("model")``."""
+        """The keyword arguments for an option's part: ``train.arguments("model")``."""
         return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
 
 
@@ -149,10 +149,10 @@ def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any
 
 
 def arguments_of(text: str, key: str) -> dict[str, Any]:
-    """The keyword arguments that a table of a configuration holds as JSON text; "" for none.
+    """The keyword arguments of a configuration's table, from JSON text; "" for none.
 
     Raises:
-        ConfigError: it is no table.
+        ConfigError: not a table.
     """
     try:
         table = json.loads(text) if text else {}
@@ -171,7 +171,7 @@ _KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", 
 
 
 def _toml(value: Scalar) -> str:
-    """`value` as TOML writes it."""
+    """`value` in TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,11 +1,11 @@
 """Registers of parts: names, the meaning of each, and the place of its code.
 
-A register holds no code and loads none until a part is used, so that a configuration can be checked without
-torch or Flower, and no module must be imported for its side effects. `fedge.config.parts` has the registers.
+A register holds no code and loads none until a part is used, so a configuration can be checked without torch
+or Flower, and no module is imported for its side effects. `fedge.config.parts` has the registers.
 
-A name is one of Fedge's own, one that an installed package brings by an entry point, or
-"package.module:Name", looked for on Python's path, in the working directory and in the folder of the app.
-From Python an object can be given itself (`Register.given`).
+A name is a built-in one, one from an installed package's entry point, or "package.module:Name", looked for on
+Python's path, in the working directory and in the folder of the app. From Python an object can be given
+itself (`Register.given`).
 """
 
 import hashlib
@@ -33,13 +33,13 @@ class Entry:
     """One part.
 
     Attributes:
-        name: as the option has it.
+        name: as in the option.
         doc: description in one line.
-        code: "module:Name" of its class or function; empty for a name that stands for none.
-        traits: facts needed before its code is loaded, as that a method needs the true groups.
+        code: "module:Name" of its class or function; empty for an unknown name.
+        traits: facts needed before loading its code, such as a method's need of the true groups.
         package: to be installed for it; empty where Fedge's own dependencies suffice.
-        origin: "fedge", or for a part of others the package that brings it; empty for a folder of the user's.
-        reads: keys of options that have an effect only with parts that list them here.
+        origin: "fedge", or the package of a foreign part; empty for a folder of the user's.
+        reads: keys of options with an effect only for parts listing them here.
         told: one sentence of a report on its effect; empty where its name and `doc` suffice.
     """
 
@@ -57,12 +57,12 @@ class Register:
     """All parts of one kind, in the order in which they are listed.
 
     Attributes:
-        option: key of the option that names one of them.
+        option: key of the option for one of them.
         group: of entry points by which packages bring further ones.
     """
 
     def __init__(self, option: str, group: str, *entries: Entry) -> None:
-        """List the parts that come with Fedge; their names differ."""
+        """List the built-in parts; their names differ."""
         self.option = option
         self.group = group
         self._entries = {entry.name: entry for entry in entries}
@@ -70,16 +70,16 @@ class Register:
         self._given: dict[str, Any] = {}  # objects of this process, by their made names
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield every part that comes with Fedge."""
+        """Yield every built-in part."""
         return iter(self._entries.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the parts that come with Fedge."""
+        """The names of the built-in parts."""
         return tuple(self._entries)
 
     def having(self, trait: str) -> tuple[str, ...]:
-        """The names of Fedge's parts that have a trait."""
+        """The names of the built-in parts with a trait."""
         return tuple(entry.name for entry in self if trait in entry.traits)
 
     def has(self, name: str, trait: str) -> bool:
@@ -88,11 +88,11 @@ class Register:
 
     @property
     def keys_read(self) -> tuple[str, ...]:
-        """The options that only some of Fedge's parts read, each once."""
+        """The options read by some built-in parts only, each once."""
         return tuple(dict.fromkeys(key for entry in self for key in entry.reads))
 
     def reading(self, key: str) -> tuple[str, ...]:
-        """The names of Fedge's parts that read an option."""
+        """The names of the built-in parts reading an option."""
         return tuple(entry.name for entry in self if key in entry.reads)
 
     def may_read(self, name: str, key: str) -> bool:
@@ -104,7 +104,7 @@ class Register:
         return self._entries[name].told if name in self._entries else ""
 
     def is_own(self, name: str) -> bool:
-        """Whether a name stands for a part that does not come with Fedge."""
+        """Whether a name stands for a foreign part."""
         return name not in self._entries
 
     def is_declared(self, name: str) -> bool:
@@ -195,11 +195,11 @@ class Register:
         """The name under which an object of this process is known until `forget`.
 
         Args:
-            part: a name, which is returned as it is, or the class or function itself.
-            number: above 1 it stands in the name, for several objects of one kind.
+            part: a name, returned unchanged, or the class or function itself.
+            number: above 1 part of the name, for several objects of one kind.
 
         Raises:
-            ConfigError: it cannot be called.
+            ConfigError: not callable.
         """
         if isinstance(part, str):
             return part
@@ -212,7 +212,7 @@ class Register:
         return name
 
     def is_importable(self, part: Any) -> bool:
-        """Whether another process finds a part: a name, or an object that its module has by its name."""
+        """Whether another process finds a part: a name, or an object importable by its name."""
         if isinstance(part, str):
             return True
         module = sys.modules.get(getattr(part, "__module__", ""))
@@ -227,7 +227,7 @@ class Register:
         return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
 
     def forget(self, name: str) -> None:
-        """Take back a name that `given` made; only an import can give it a meaning now."""
+        """Remove a name made by `given`; only an import can give it a meaning now."""
         self._given.pop(name, None)
 
     @contextmanager
@@ -297,7 +297,7 @@ _looked_in: list[str] = []
 
 
 def look_in(*folders: "Path | str") -> None:
-    """Let parts that are no packages be looked for in these folders from now on, too."""
+    """Add these folders to the search for parts outside packages."""
     for folder in folders:
         path = str(Path(folder).resolve())
         if path not in _looked_in:
@@ -312,12 +312,12 @@ def extend_path() -> None:
 
 
 def looked_in() -> list[str]:
-    """The folders that `look_in` was told of, for other processes."""
+    """The folders given to `look_in`, for other processes."""
     return list(_looked_in)
 
 
 def _place(error: Exception) -> str:
-    """Place of a failed import, " (file, line n)", if it is in a file."""
+    """Place of a failed import, " (file, line n)", if in a file."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
     last = frames[-1] if frames else None
     is_outside = last is None or last.filename == __file__ or "importlib" in last.filename

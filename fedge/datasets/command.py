@@ -25,9 +25,11 @@ def add_datasets(commands: Any) -> None:
     under = parser.add_subparsers(metavar="ACTION")
     listing = under.add_parser("list", help="name, users, classes, rate, size, licence (the default)")
     listing.set_defaults(command=_one_line(_list))
-    _add_download(under.add_parser("download", help="fetch its files over https; again: go on"))
+    _add_download(under.add_parser("download", help="fetch its files over https; repeated: continue"))
     _add_prepare(under.add_parser("prepare", help="make a window file of a data set's files"))
-    info = under.add_parser("info", help="what a data set or a window file is: source, licence, citation")
+    info = under.add_parser(
+        "info", help="description of a data set or a window file: source, licence, citation"
+    )
     info.add_argument("what", help="name of a data set, or a window file (.npz)")
     info.set_defaults(command=_one_line(_info))
 
@@ -36,8 +38,8 @@ def _add_download(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="data set")
     parser.add_argument("--to", type=Path, help="folder for its files (default: data/raw/NAME)")
     parser.add_argument("--url", default="", help="another https address of its file, as of a mirror")
-    parser.add_argument("--sha256", default="", help="checksum that the file must have")
-    parser.add_argument("--no-unpack", action="store_true", help="leave archives as they are")
+    parser.add_argument("--sha256", default="", help="required checksum of the file")
+    parser.add_argument("--no-unpack", action="store_true", help="do not unpack archives")
     parser.set_defaults(command=_one_line(_download))
 
 
@@ -49,16 +51,18 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, nargs="?", help="window file to write (default: data/NAME.npz)")
     parser.add_argument("--rate-hz", type=float, help="samples per second (default: the data set's)")
     parser.add_argument("--window-s", type=float, help="length of a window in seconds")
-    parser.add_argument("--stride-s", type=float, help="from window to window (default: half a window)")
+    parser.add_argument("--stride-s", type=float, help="distance between windows (default: half a window)")
     parser.add_argument(
         "--si",
         action="store_true",
         default=None,
-        help="acceleration in m/s², also where it is in g as published",
+        help="acceleration in m/s², even if published in g",
     )
     parser.add_argument("--sensors", choices=("acc", "acc+gyro"), help="hhar")
     parser.add_argument("--devices", choices=("phones", "watches", "all"), help="hhar")
-    parser.add_argument("--users", type=int, help="mnist, cifar10: how many get a block each (default: 10)")
+    parser.add_argument(
+        "--users", type=int, help="mnist, cifar10: number of users with a block each (default: 10)"
+    )
     parser.add_argument("--per-user", type=int, help="mnist, cifar10: images of each (default: all)")
     parser.add_argument("--part", choices=("train", "test", "all"), help="mnist, cifar10 (default: train)")
     parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")

@@ -1,8 +1,8 @@
 """Starting a run: refusals before any worker starts, and the engines from outside.
 
-`project` reads pyproject.toml, `packaged` has the files that come with Fedge, `new_project` writes a project,
-`preflight` checks, `simulate` starts a run in this process, `flower` one under `flwr run`, `ray_start` says
-whether Ray can start.
+`project` reads pyproject.toml, `packaged` has the built-in files, `new_project` writes a project, `preflight`
+checks, `simulate` starts a run in this process, `flower` one under `flwr run`, `ray_start` checks Ray's
+start.
 
 Imports only from below: `client_app`, `leaf_app`, `server_app` and rooms below them.
 """

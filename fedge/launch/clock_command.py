@@ -24,13 +24,15 @@ _MEBI = 2**20
 def add_clock(commands: Any) -> None:
     """Add ``fedge clock``."""
     clock = commands.add_parser(
-        "clock", help="let the virtual clock run without training: versions, staleness, who is at work"
+        "clock", help="run the virtual clock without training: versions, staleness, devices at work"
     )
     assert isinstance(clock, Parser)
-    clock.add_argument("--app", default=".", help="folder of pyproject.toml, or of none (default: .)")
+    clock.add_argument(
+        "--app", default=".", help="project folder, with or without pyproject.toml (default: .)"
+    )
     clock.add_argument(
         "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
-        help="as the run is to have it: asynchrony, devices, hierarchy, epochs, evaluations and seed count",
+        help="as for the run: asynchrony, devices, hierarchy, epochs, evaluations and seed are used",
     )  # fmt: skip
     clock.add_argument("--devices", type=int, metavar="N", help="number of devices (default: option clients)")
     clock.add_argument(

@@ -13,15 +13,17 @@ from fedge.launch.project import Project
 def add_deal(commands: Any) -> None:
     """Add ``fedge deal``."""
     deal = commands.add_parser(
-        "deal", help="deal a data set into a folder per client, for SuperNodes on machines of their own"
+        "deal", help="deal a data set into a folder per client, for SuperNodes on separate machines"
     )
     assert isinstance(deal, Parser)
-    deal.add_argument("folder", type=Path, help="new folder, which gets client-0, client-1, …")
-    deal.add_argument("--app", default=".", help="folder of pyproject.toml, or of none (default: .)")
+    deal.add_argument("folder", type=Path, help="new folder for client-0, client-1, …")
+    deal.add_argument(
+        "--app", default=".", help="project folder, with or without pyproject.toml (default: .)"
+    )
     deal.add_argument("--clients", type=int, metavar="N", help="number of clients (default: option clients)")
     deal.add_argument(
         "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
-        help="as the run is to have it: seed, data, partition, hierarchy and scenario count",
+        help="as for the run: seed, data, partition, hierarchy and scenario are used",
     )  # fmt: skip
     deal.set_defaults(command=_deal)
 

@@ -16,17 +16,18 @@ _TIMES_USE = 'devices.availability="trace", devices.availability-args.path="{out
 
 def add_devices(commands: Any) -> None:
     """Add ``fedge devices`` and its subcommands."""
-    parser = commands.add_parser("devices", help="traces of devices: make published ones into tables of runs")
+    parser = commands.add_parser("devices", help="convert published traces of devices")
     under = parser.add_subparsers(metavar="ACTION", required=True)
-    convert = under.add_parser("convert", help="make a published trace into a CSV or Parquet file")
+    convert = under.add_parser("convert", help="convert a published trace to a CSV or Parquet file")
     assert isinstance(convert, Parser)
-    convert.add_argument(
-        "kind", choices=KINDS, help="what the file is; docs/devices.md says where it is from"
-    )
+    convert.add_argument("kind", choices=KINDS, help="kind of the file; sources in docs/devices.md")
     convert.add_argument("source", type=Path, metavar="FILE", help="published file")
     convert.add_argument("out", type=Path, metavar="OUT", help="table to write: .csv or .parquet")
     convert.add_argument(
-        "--seconds-per-window", type=float, metavar="S", help="flash-speeds: of training, which it lacks"
+        "--seconds-per-window",
+        type=float,
+        metavar="S",
+        help="flash-speeds: seconds of training, missing in the file",
     )
     convert.set_defaults(command=_convert)
 

@@ -11,37 +11,33 @@ from fedge.config.tree import refuse_no_path
 
 def add_leaf(commands: Any) -> None:
     """Add ``leaf`` to the parsers of `fedge`."""
-    parser = commands.add_parser("leaf", help="be a leaf server: a process of its own, which dials the cloud")
-    parser.add_argument("leaf", type=int, nargs="?", help="which leaf server this is: 0, 1, …")
+    parser = commands.add_parser("leaf", help="run a separate leaf server, which connects to the cloud")
+    parser.add_argument("leaf", type=int, nargs="?", help="number of this leaf server: 0, 1, …")
     parser.add_argument(
         "--at", metavar="PATH",
         help="in a deeper tree: be all leaf servers below the server of this path (1, 1.0, …) in one process",
     )  # fmt: skip
-    parser.add_argument(
-        "--cloud", required=True, metavar="HOST:PORT", help="where `fedge run --leaves` listens"
-    )
+    parser.add_argument("--cloud", required=True, metavar="HOST:PORT", help="address of `fedge run --leaves`")
     _add_certs(parser)
     parser.add_argument(
         "--nodes",
         metavar="HOST:PORT",
-        help="have SuperNodes (fedge node) as clients, which own their windows; listen here for them",
+        help="SuperNodes (fedge node) with their own windows as clients; listen here for them",
     )
-    parser.add_argument(
-        "--keys", metavar="N-M", help="with --nodes: whose keys get in, as 0-4,7 (default: all)"
-    )
+    parser.add_argument("--keys", metavar="N-M", help="with --nodes: admitted keys, as 0-4,7 (default: all)")
     parser.add_argument(
         "--data", default="", metavar="FILE",
-        help="window file to read where the cloud's data.path names one (default: none is read)",
+        help="window file to read if the cloud's data.path names one (default: none)",
     )  # fmt: skip
-    parser.add_argument("--folder", type=Path, help="for what it keeps (default: leaf-N, server-PATH)")
-    parser.add_argument("--workers", type=int, help="clients that train at a time (default: cores, or GPUs)")
+    parser.add_argument("--folder", type=Path, help="folder of its state (default: leaf-N, server-PATH)")
+    parser.add_argument("--workers", type=int, help="clients in training at a time (default: cores, or GPUs)")
     parser.add_argument("--once", action="store_true", help="end with the first run; default: wait for more")
     parser.add_argument(
         "--wait", type=float, metavar="SECONDS", help="end when the cloud stays away (default: never)"
     )
     parser.add_argument(
         "--trust-code", action="store_true",
-        help="say yes, from now on, to code of your own project or of packages that the cloud's options name",
+        help="trust, from now on, code of your own project or of packages named in the cloud's options",
     )  # fmt: skip
     parser.set_defaults(command=_serve, needs_room=True)
 
@@ -51,7 +47,7 @@ def add_leaves(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leaves",
         metavar="HOST:PORT",
-        help="listen here for leaf servers (fedge leaf), which have the clients",
+        help="listen here for leaf servers (fedge leaf) with the clients",
     )
     parser.add_argument(
         "--owners", action="store_true", help="with --leaves: clients own their windows (fedge leaf --nodes)"

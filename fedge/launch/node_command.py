@@ -14,21 +14,21 @@ _KEYS = ("data_folder", "own_data", "data")  # with dashes, keys of a SuperNode'
 def add_node(commands: Any) -> None:
     """Add ``node`` to the parsers of `fedge`."""
     parser = commands.add_parser(
-        "node", help="be a client of a deployment: a SuperNode that answers without starting Python anew"
+        "node", help="run a client of a deployment: a SuperNode without a new Python start per message"
     )
-    parser.add_argument("partition", type=int, help="which client this is: 0, 1, …")
+    parser.add_argument("partition", type=int, help="number of this client: 0, 1, …")
     parser.add_argument("--of", type=int, required=True, metavar="N", help="clients of the run")
-    parser.add_argument("--superlink", required=True, metavar="HOST:PORT", help="where its SuperNodes dial")
+    parser.add_argument("--superlink", required=True, metavar="HOST:PORT", help="address for its SuperNodes")
     parser.add_argument(
         "--certs",
         type=Path,
         default=Path("certs"),
-        help="folder with ca.crt and, where nodes have keys, node-N (default: certs)",
+        help="folder with ca.crt and, for nodes with keys, node-N (default: certs)",
     )
     windows = parser.add_mutually_exclusive_group(required=True)
-    windows.add_argument("--data-folder", type=Path, help="its windows: what fedge deal wrote for it")
-    windows.add_argument("--own-data", type=Path, help="its windows: a window file of its own")
-    windows.add_argument("--data", help="its windows: its share of a data set that every machine has")
+    windows.add_argument("--data-folder", type=Path, help="its windows: its folder from fedge deal")
+    windows.add_argument("--own-data", type=Path, help="its windows: its own window file")
+    windows.add_argument("--data", help="its windows: its share of a data set on every machine")
     parser.add_argument(
         "--supernode",
         default="",

@@ -67,28 +67,28 @@ def simulate(
     workers: int | None = None,
     terminal: TextIO | None = None,
 ) -> "RunData":
-    """Carry out one run on threads of this process, leave its run folder behind and read it.
+    """Execute one run on threads of this process, and return its run folder's contents.
 
     Args:
-        config: options that differ from their defaults, flat (``{"train.lr": 0.1}``) or nested
+        config: options other than the defaults, flat (``{"train.lr": 0.1}``) or nested
             (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
         num_supernodes: number of clients; by default one per user, or nine (option `clients`).
         clients: the same; wins.
-        model: class or function of a network, in place of `train.model`; see docs/extend.md for this and
-            options that follows, each of which may also be a name.
+        model: class or function of a network, in place of `train.model`; see docs/extend.md for this and the
+            following arguments, each possibly a name.
         algorithm: subclass of `fedge.algorithm.Algorithm`, in place of `train.algorithm`.
-        rule: subclass of Flower's Strategy, or one made of it, in place of `leaf.strategy`.
+        rule: subclass or object of Flower's Strategy, in place of `leaf.strategy`.
         cloud_rule: the same in place of `cloud.rule`.
         signal: function, in place of `cluster.signal`.
         grouping: function, in place of `cluster.method`.
         gate: function, in place of `gate.rule`.
         partition: function, in place of `partition.kind`.
         scenario: function, in place of `scenario`.
-        data: `hhar.Windows`, or a function that returns them, in place of `data.path`.
+        data: `hhar.Windows`, or a function returning them, in place of `data.path`.
         tracker: object with methods `log` and `finish` as `fedge.trackers.Tracker`, or a class or function
             that makes one of a `fedge.trackers.TrackedRun`, in place of `tracker`.
         callbacks: objects, classes or names, in place of `callbacks`; see `fedge.callbacks.Callback`.
-        workers: clients that train at a time; by default one per core that this process may use, or per GPU.
+        workers: clients in training at a time; by default one per usable core, or per GPU.
         terminal: where the progress lines go; standard output by default.
 
     Returns:
@@ -141,7 +141,7 @@ def simulate(
 
 
 def _data_given(data: Any) -> Any:
-    """A name or a function as it is, and windows as a function of them."""
+    """A name or a function unchanged, and windows as a function of them."""
     if isinstance(data, Windows):
         made = partial(given_windows, data)
         made.said = "windows given from Python"  # type: ignore[attr-defined]
@@ -155,7 +155,7 @@ def _data_given(data: Any) -> Any:
 
 
 class _Copies:
-    """Gives copies of a strategy that has been made already: one per server, each with a state of its own."""
+    """Factory of copies of a given strategy: one per server, each with a state of its own."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.part = strategy
@@ -185,7 +185,7 @@ def _refuse_network(model: Any) -> None:
 
 
 def _refuse_model_of_this_process(run_config: Mapping[str, Any], model: Any) -> None:
-    """Raise ConfigError when other processes are to train a model that they cannot import."""
+    """Raise ConfigError for other processes training a model they cannot import."""
     if model is None or run_config.get("train.processes", 1) == 1 or MODELS.is_importable(model):
         return
     raise ConfigError(
@@ -243,10 +243,10 @@ def _tracker(tracker: Any) -> Any:
 
 
 def client_app_named(name: str) -> ClientApp:
-    """The ClientApp that a project names in [tool.flwr.app.components].
+    """A project's ClientApp from [tool.flwr.app.components].
 
     Raises:
-        ConfigError: it cannot be imported, or is no ClientApp.
+        ConfigError: import fails, or the object is not a ClientApp.
     """
     if name == CLIENT_APP:
         return client_app

@@ -21,30 +21,28 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 def add_superlink(commands: Any) -> None:
     """Add ``superlink`` to the parsers of `fedge`."""
     parser = commands.add_parser(
-        "superlink", help="be the server of a deployment: Flower's SuperLink, reached by its SuperNodes alone"
+        "superlink", help="run the server of a deployment: Flower's SuperLink, open to its SuperNodes only"
     )
     parser.add_argument(
         "--nodes",
         default="0.0.0.0:9092",
         metavar="HOST:PORT",
-        help="where SuperNodes (fedge node) dial (default: 0.0.0.0:9092)",
+        help="address for SuperNodes (fedge node) (default: 0.0.0.0:9092)",
     )
     parser.add_argument(
         "--control",
         default="127.0.0.1:9093",
         metavar="HOST:PORT",
-        help="where fedge run of this account on this machine reaches it (default: 127.0.0.1:9093)",
+        help="address for fedge run of this account on this machine (default: 127.0.0.1:9093)",
     )
     parser.add_argument(
         "--certs", type=Path, default=Path("certs"),
         help="folder of fedge certs, with ca.crt, superlink.crt, superlink.key, node-N.pub (default: certs)",
     )  # fmt: skip
-    parser.add_argument(
-        "--keys", metavar="N-M", help="whose keys get in, as 0-4,7 (default: all that are in --certs)"
-    )
+    parser.add_argument("--keys", metavar="N-M", help="admitted keys, as 0-4,7 (default: all in --certs)")
     parser.add_argument(
         "--folder", type=Path, default=Path("superlink"),
-        help="for its database, its log and what Flower keeps (default: superlink)",
+        help="folder of its database, its log and Flower's state (default: superlink)",
     )  # fmt: skip
     parser.set_defaults(command=_serve)
 

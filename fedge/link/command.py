@@ -14,7 +14,7 @@ def add_commands(commands: Any) -> None:
     """Add ``certs`` to the parsers of `fedge`."""
     certs = commands.add_parser("certs", help="make certificates and node keys for a trial of a deployment")
     certs.add_argument(
-        "folder", nargs="?", type=Path, default=Path("certs"), help="where they go (default: certs)"
+        "folder", nargs="?", type=Path, default=Path("certs"), help="folder to write (default: certs)"
     )
     certs.add_argument(
         "--hosts",
@@ -30,13 +30,13 @@ def add_commands(commands: Any) -> None:
         help="servers over leaves that are one process with all leaves below (fedge leaf --at), as 0,1.0",
     )  # fmt: skip
     certs.add_argument("--nodes", type=int, default=0, metavar="N", help="SuperNodes (default: 0)")
-    certs.add_argument("--days", type=int, default=30, help="for which they are valid (default: 30)")
+    certs.add_argument("--days", type=int, default=30, help="days of validity (default: 30)")
     certs.add_argument(
         "--revoke",
         action="append",
         default=[],
         metavar="NAME",
-        help="let leaf-0, cloud, node-3, … count no more",
+        help="revoke leaf-0, cloud, node-3, …",
     )
     certs.set_defaults(command=_make)
 

@@ -1,10 +1,9 @@
 """The processes of a run: their ends, logs, memory, threads and identity; hangs and leaks.
 
-`exits` has exit codes and signals, `watchdog` ends a run in which nothing happens, `growth` sees leaks,
-`identity` tells whether a process still lives, `versions` has those of all that results depend on, `capture`
-is memray's, `client_app` has the memory that a node of a deployment reports, `escape` makes text from
-elsewhere harmless, `collection` keeps the search for garbage from imported modules, `behind` does work while
-its owner waits.
+`exits` has exit codes and signals, `watchdog` ends a stalled run, `growth` detects leaks, `identity` checks
+whether a process still lives, `versions` has the versions behind results, `capture` is memray's, `client_app`
+has the memory report of a deployment's node, `escape` makes foreign text harmless, `collection` excludes
+imported modules from garbage collection, `behind` does work while its owner waits.
 
 Imports only from below: `config` and rooms below it.
 """

@@ -1,8 +1,8 @@
 """A run folder as data: tables as Polars frames, the manifest as a mapping, models as arrays.
 
-Reads the files of `fedge.records.recorder` and nothing else, at any moment: of a run that is in progress,
-failed or was killed it returns the rows so far. Omissions (half a line at the end of a table,
-a missing file) are named in `RunData.problems`.
+Reads the files of `fedge.records.recorder` and nothing else, at any moment: for a running, failed or killed
+run, the rows so far. Omissions (half a line at the end of a table, a missing file) are named in
+`RunData.problems`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,17 +69,17 @@ class RunData:
     served.
 
     Attributes:
-        folder: where it was read.
-        manifest: manifest.json, as `fedge.records.manifest.read_manifest` gives it.
+        folder: its folder.
+        manifest: manifest.json, from `fedge.records.manifest.read_manifest`.
         rounds: metrics/global_rounds.csv.
         leaves: metrics/leaf_rounds.csv.
         servers: metrics/servers.csv; empty in folders of earlier versions and on the virtual clock.
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
-            `compared` is false where no comparison was due, `changes` tells the events in words,
-            `lowest_p` is the smallest of the step's tests for groups, `level` that of the first. Only the
-            cloud's steps; `inner_clusters` has those of servers below, whose `server` is a path and
-            `server_round` counts its own rounds.
+            `compared` is false without a due comparison, `changes` describes the events in words, `lowest_p`
+            is the smallest p of the step's tests for groups, `level` the level of the first. Only the cloud's
+            steps; `inner_clusters` has the steps of servers below, with `server` a path and `server_round`
+            counting its own rounds.
         partition: partition.csv, windows per client, split, user, device and class; unseen clients and
             groups.
         timing: timing.csv: seconds per phase, workers' seconds per timeline, percentiles over messages.
@@ -89,8 +89,8 @@ class RunData:
         memberships: metrics/memberships.csv; empty where leaves are offered no mixtures.
         client_models: metrics/client_models.csv; empty where clients have no models of their algorithm.
         common_test: metrics/common_test.csv; empty without `evaluate.common`.
-        versions: devices/versions.csv, an evaluation per row; this and the next are empty of a run that
-            is not on the virtual clock.
+        versions: devices/versions.csv, an evaluation per row; this and the next are empty for a run off the
+            virtual clock.
         jobs: devices/jobs.csv, of a few devices.
         devices: devices/devices.csv, once the run has ended.
         staleness: devices/staleness.csv, the same.
@@ -125,7 +125,7 @@ class RunData:
 
     @property
     def name(self) -> str:
-        """The name of the run: that of its folder."""
+        """The name of the run: the name of its folder."""
         return self.folder.name
 
     @property
@@ -135,12 +135,12 @@ class RunData:
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `fedge run`: 0 completed, 3 partial, …, 1 while it runs; see `process.exits`."""
+        """Exit code of `fedge run`: 0 completed, 3 partial, …, 1 during the run; see `process.exits`."""
         return int(self.manifest["exit_code"])
 
     @property
     def reason(self) -> str:
-        """Why it failed, in one line; empty otherwise."""
+        """Reason of a failure, in one line; empty otherwise."""
         return str(self.manifest.get("reason", ""))
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class RunData:
 
     @property
     def least_loss(self) -> float:
-        """The smallest loss that can be of the run's task."""
+        """The smallest possible loss of the run's task."""
         return least_loss_of(self.manifest.get("task"))
 
     @property
@@ -186,12 +186,12 @@ class RunData:
 
     @property
     def known_clients(self) -> pl.DataFrame:
-        """The rows of `clients` of those that train."""
+        """The rows of `clients` of training clients."""
         return self.clients.filter(pl.col("unseen_client").fill_null(0) == 0)
 
     @property
     def unseen_clients(self) -> pl.DataFrame:
-        """The rows of `clients` of unseen clients, who hold users unseen in training."""
+        """The rows of `clients` of unseen clients, with users unseen in training."""
         return self.clients.filter(pl.col("unseen_client") == 1)
 
     @property
@@ -221,11 +221,11 @@ class RunData:
 
         Args:
             x: (N, C, T) or images (N, C, H, W), as they were recorded: scaling is done here.
-            leaf: with the model of this leaf for the clients that it knows; with `unseen`, for others.
-            client: with the model that this client of the run is served.
-            unseen: with the model that somebody outside training is served; so it is where nothing is said.
-            trust_code: import the code of a network that is not Fedge's, from now on (docs/use.md).
-            kept: a round, or "best", whose models `checkpoint.models` kept, in place of the final ones.
+            leaf: with this leaf's model for its known clients; with `unseen`, for others.
+            client: with the served model of this client of the run.
+            unseen: with the model for people outside training; the default.
+            trust_code: trust the code of a network from outside Fedge, from now on (docs/use.md).
+            kept: a round, or "best", with models kept by `checkpoint.models`, in place of the final ones.
 
         Raises:
             ConfigError: the models are not there, or not for such windows.
@@ -248,7 +248,7 @@ class RunData:
         return Models(self._models_file(kept), self.folder, trust_code)
 
     def models(self, kept: str | int = "") -> list[State]:
-        """The model that each leaf serves its known clients, name → array; loaded anew by every call.
+        """Each leaf's served model for known clients, name → array; loaded anew by every call.
 
         Args:
             kept: as in `predict`.
@@ -293,7 +293,7 @@ def load_run(path: str | Path) -> RunData:
     """Read a run folder, ``runs/NAME``, in any state of the run.
 
     Raises:
-        RunFolderError: there is no run, its manifest cannot be read, or it holds an entry that is no file.
+        RunFolderError: no run, an unreadable manifest, or an entry other than a file.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -345,21 +345,21 @@ def load_run(path: str | Path) -> RunData:
 
 
 def _last_written(folder: Path) -> datetime:
-    """When the newest of the files that grow was written."""
+    """Time of the newest write to a growing file."""
     files = [folder / MANIFEST, folder / "run.log", *(folder / table.path for table in TABLES)]
     newest = max(file.stat().st_mtime for file in files if file.is_file())
     return datetime.fromtimestamp(newest, timezone.utc)
 
 
 def _schema(table: Table, always: bool) -> dict[str, Any]:
-    """Column → type of a table; only of the columns that are always there, or of all."""
+    """Column → type of a table; only for the permanent columns, or for all."""
     return {c.name: _DTYPES[c.kind] for c in table.columns if c.always or not always}
 
 
 def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
-    """A CSV table; rows that are not whole are left out and named in `problems`.
+    """A CSV table; incomplete rows are left out and named in `problems`.
 
-    Columns that this version does not know are welcome; those that an older one did not write are not missed.
+    Columns unknown to this version are accepted; columns missing in older versions are not required.
     """
     known, asked = _schema(table, always=False), _schema(table, always=True)
     if not path.exists() and not table.always:
@@ -388,7 +388,7 @@ def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
 
 
 def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
-    """The values of a row, or None if it is not whole."""
+    """The values of a row, or None if incomplete."""
     try:
         return [to(cell) for to, cell in zip(convert, cells, strict=True)]
     except ValueError:
@@ -396,7 +396,7 @@ def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> lis
 
 
 def _guess(cells: Sequence[Sequence[str]]) -> Any:
-    """The type of a column that this version does not know: numbers if all of its cells are."""
+    """The type of a column unknown to this version: numbers if all of its cells are."""
     try:
         for cell in cells:
             float(cell[0] or "nan") if cell else None
@@ -412,14 +412,14 @@ def _converter(dtype: Any) -> Callable[[str], Any]:
 
 
 def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
-    """Name the lines of a file that were left out."""
+    """Name the omitted lines of a file."""
     if lines:
         few = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
         problems.append(f"{name}: damaged and left out: line {few}")
 
 
 def _whole_lines(path: Path, problems: list[str]) -> list[str]:
-    """The lines that end in a line break: the last one may still be being written."""
+    """The lines with a final line break: the last one may still be being written."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
@@ -432,7 +432,7 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
 
 
 def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
-    """clusters.jsonl; lines that are not whole are left out and named in `problems`."""
+    """clusters.jsonl; incomplete lines are left out and named in `problems`."""
     entries = [_cluster_entry(line) for line in _whole_lines(path, problems)]
     _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
     frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)

@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
 def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], int]) -> None:
     """Add the subcommands to the parser's; `compare_command` carries out ``compare``."""
-    report = commands.add_parser(
-        "report", help="write a run's report.html, also while it runs or if it failed"
-    )
+    report = commands.add_parser("report", help="write a run's report.html, also of a running or failed run")
     report.add_argument("run", nargs="?", default="latest", help="run folder, or its name (default: latest)")
-    report.add_argument(
-        "-o", "--output", type=Path, help="where to write (default: report.html in the folder)"
-    )
+    report.add_argument("-o", "--output", type=Path, help="output file (default: report.html in the folder)")
     report.set_defaults(command=_report)
     compare = commands.add_parser("compare", help="write one page on several runs; repetitions are averaged")
     compare.add_argument(
@@ -35,25 +31,24 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
     )  # fmt: skip
     compare.add_argument(
         "--format", choices=("text", "markdown", "latex"), default="text",
-        help="how the final numbers are printed: all of them as text, or a table of those that papers have "
-        "(default: text)",
+        help="format of the final numbers: all as text, or a table for papers (default: text)",
     )  # fmt: skip
     compare.add_argument(
         "-o",
         "--output",
         type=Path,
         default=Path("compare.html"),
-        help="where to write (default: %(default)s)",
+        help="output file (default: %(default)s)",
     )
     compare.add_argument("--csv", type=Path, metavar="FILE", help="also write the final numbers as CSV")
     compare.add_argument(
         "--target", type=float, metavar="SCORE",
-        help="mean test score, such as accuracy (0..1), to which rounds, bytes and seconds are counted "
-        "(default: 95 %% of the reference's final one, or 5 %% more where less is better)",
+        help="mean test score, such as accuracy (0..1), as target for rounds, bytes and seconds "
+             "(default: 95 %% of the reference's final one, or 5 %% more where less is better)",
     )  # fmt: skip
     compare.set_defaults(command=compare_command, needs_room=True)
     export = commands.add_parser(
-        "export-run", help="copy a run so that it can be shared: nothing of the machine, no names of persons"
+        "export-run", help="copy a run for sharing, without data on the machine and names of persons"
     )
     export.add_argument("run", metavar="RUN", help="run folder, or its name")
     export.add_argument(

@@ -17,7 +17,7 @@ _COUNTS = ("n", "n_pairs")
 
 
 class FinalNumbers(pl.DataFrame):
-    """Final numbers as `compare` returns them: a Polars frame that Jupyter shows as a table by metric."""
+    """Final numbers as `compare` returns them: a Polars frame, shown by Jupyter as a table by metric."""
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
         """A row per metric, a column per group: mean ± std, below it the difference's interval."""
@@ -34,7 +34,7 @@ class FinalNumbers(pl.DataFrame):
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
-    """A number with its spread over seeds and, where it is known, its difference to the reference."""
+    """A number with its spread over seeds and, if known, its difference to the reference."""
     text = f"{row['mean']:.4g}" + ("" if row["std"] is None else f" ± {row['std']:.2g}")
     if row["difference"] is None:
         return text
@@ -45,7 +45,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
 
 
 def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> FinalNumbers:
-    """The final numbers of several runs; runs that differ only in seed are one group.
+    """The final numbers of several runs; runs with only different seeds are one group.
 
     Args:
         runs: as `load_run` or `simulate` returned them, or their folders; the first one's group is the
@@ -54,10 +54,10 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
 
     Returns:
         A row per metric and group, as a Polars frame: mean, std and 95 % t-interval (low, high) over the n
-        seeds, and the paired difference to the reference with its interval; null where it cannot be known.
+        seeds, and the paired difference to the reference with its interval; null if unknown.
 
     Raises:
-        RunFolderError: a folder is not that of a run.
+        RunFolderError: a folder is not a run folder.
         ValueError: there is no run.
         OSError: the page cannot be written.
 

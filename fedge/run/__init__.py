@@ -1,9 +1,8 @@
 """From configuration to run folder, on any engine.
 
-`prepare` works out a run's data and parts, `opening` gives it its folder, `run` its surroundings; `build`
-makes its parts, `announce` prints and records events, `carry_out` has the steps. `ending` ends it,
-`remarks` are its last words; `snapshot` keeps a round, `resume` finds the run to resume and whether it
-may.
+`prepare` determines a run's data and parts, `opening` its folder, `run` its surroundings; `build` makes its
+parts, `announce` prints and records events, `carry_out` has the steps. `ending` ends the run, `remarks` are
+its final notes; `snapshot` saves a round, `resume` finds the run to resume and checks it.
 
 Imports only from below: `callbacks`, `trackers`, `report` and rooms below them.
 """

@@ -32,11 +32,11 @@ def add_commands(commands: Any) -> None:
         "data", metavar="DATA", type=Path, help="window file (.npz) with raw windows x; no labels needed"
     )
     predict.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="where to write (default: standard output)"
+        "-o", "--output", type=Path, metavar="FILE", help="output file (default: standard output)"
     )
     predict.add_argument(
         "--fit", action="store_true",
-        help="for each user of DATA the model that fits their windows best; no labels are needed",
+        help="use the best-fitting model for each user of DATA; no labels needed",
     )  # fmt: skip
     predict.set_defaults(command=_predict, needs_room=True)
     export = commands.add_parser(
@@ -49,25 +49,21 @@ def add_commands(commands: Any) -> None:
     export.add_argument("--torchscript", type=Path, metavar="FILE", help="for torch.jit.load")
     export.set_defaults(command=_export, needs_room=True)
     for parser in (predict, export):
-        parser.add_argument(
-            "--leaf", type=int, metavar="N", help="the model of leaf N, for the clients that it knows"
-        )
-        parser.add_argument(
-            "--client", type=int, metavar="K", help="the model that client K of the run is served"
-        )
+        parser.add_argument("--leaf", type=int, metavar="N", help="the model of leaf N for its known clients")
+        parser.add_argument("--client", type=int, metavar="K", help="the served model of client K of the run")
         parser.add_argument(
             "--unseen", action="store_true",
-            help="the model that somebody outside training is served (default); with --leaf, by that leaf",
+            help="the model for people outside training (default); with --leaf, that leaf's",
         )  # fmt: skip
         parser.add_argument(
             "--kept", default="", metavar="ROUND",
-            help="models of a round that checkpoint.models kept, or best (default: the final ones)",
+            help="models of a round kept by checkpoint.models, or best (default: the final ones)",
         )  # fmt: skip
         parser.add_argument(
             "--runs-dir", type=Path, default=Path("runs"), help="folder of all run folders (default: runs)"
         )
         parser.add_argument(
-            FLAG, action="store_true", help="import the network's code where it is not Fedge's; remembered"
+            FLAG, action="store_true", help="trust the network's code from outside Fedge; remembered"
         )
 
 
