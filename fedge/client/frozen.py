@@ -16,7 +16,7 @@ from fedge.training.start import drawn_network
 
 
 def whole_model(state: State, network: nn.Module, config: TrainConfig, data: ClientData, seed: int) -> State:
-    """A model as the client trains or evaluates it, from what has travelled.
+    """A model for training or evaluation at a client, from the transmitted entries.
 
     Args:
         state: of a message.

@@ -1,10 +1,11 @@
-"""A Flower ClientApp that always answers: with a reply to the message, or an exception that says why not.
+"""A Flower ClientApp with an answer in any case: with a reply to the message, or an exception that says why
+not.
 
-Flower 1.25 has no answer to three things that a client can do. ``sys.exit()`` ends its worker process, with
-code 0 for good; ``None`` leaves the server waiting until its timeout; any other object that is no reply ends
-the thread that would have sent it. And a client that never returns holds its worker for ever. So the first
-three become exceptions here, and a worker process in which a client takes too long ends itself, which Ray
-notices at once and starts another (`fedge.engine.ray_workers`).
+Flower 1.25 does not handle three actions of a client. ``sys.exit()`` ends its worker process, with code 0 for
+good; ``None`` leaves the server waiting until its timeout; any other object than a reply ends the sending
+thread. A client without a return holds its worker for ever. So the first three become exceptions here, and a
+worker process in which a client takes too long ends itself, which Ray notices at once and starts another
+(`fedge.engine.ray_workers`).
 """
 
 import faulthandler
@@ -39,7 +40,7 @@ _LONGEST_S = 1e6  # the timer cannot count further
 
 
 class ClientError(RuntimeError):
-    """A client that gave no answer. One line."""
+    """A client without an answer. One line."""
 
 
 class GuardedApp(ClientApp):
@@ -80,12 +81,12 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
 
 
 def is_out_of_gpu_memory(words: str) -> bool:
-    """Whether an exception, as text, says that a GPU has no memory left."""
+    """Whether an exception, as text, reports exhausted GPU memory."""
     return any(part in words for part in _OF_GPU_MEMORY)
 
 
 def _client_of(context: Context) -> int:
-    """Partition id, or −1 for a node that has none."""
+    """Partition id, or −1 for a node without one."""
     partition = context.node_config.get("partition-id", -1)
     return partition if isinstance(partition, int) else -1
 
@@ -100,11 +101,11 @@ def _called(error: BaseException) -> str:
 
 @contextmanager
 def _time_limit(message: Message, context: Context) -> Iterator[None]:
-    """End this worker process if the round context takes longer than it may.
+    """End this worker process after the allowed time of the round context.
 
     The note lies there while the client is at work. A timer outside the interpreter lock writes into it where
-    the client stood when its time was over, and ends the process; a process killed from outside leaves it
-    empty. In the server's own process (`fedge.engine.inprocess`) threads are watched instead.
+    the client stood when its time was over, and ends the process; a process killed from outside leaves the
+    note empty. In the server's own process (`fedge.engine.inprocess`) threads are watched instead.
     """
     if message.metadata.message_type not in (TRAIN, EVALUATE):
         yield
@@ -123,7 +124,7 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
 
 @contextmanager
 def _noted(data_folder: str, context: Context) -> Iterator[TextIO]:
-    """Keep a note in the run's data folder that a client is at work; yields the file for its last words.
+    """Keep a note in the run's data folder of a client at work; yields the file for its last words.
 
     Without a data folder nobody else sees this machine's files: a client's last words go to its own output.
     """
@@ -156,5 +157,5 @@ def last_words(data_folder: str, client: int) -> str | None:
 
 
 def _note(data_folder: str, client: int) -> Path:
-    """The file that is there while a client is at work in a worker process."""
+    """The file present during a client's work in a worker process."""
     return Path(data_folder) / f"at-work-{client}"

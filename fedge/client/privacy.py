@@ -19,15 +19,15 @@ def private_state(
     where: tuple[int, ...],
     key: bytes = b"",
 ) -> tuple[dict[str, np.ndarray], bool | None]:
-    """Trained model as a client may send it, and whether the update had to be clipped.
+    """Trained model for sending, and whether the update was clipped.
 
     Args:
         config: of the run.
         clip_norm: of its leaf; None where the client does not clip for the leaf.
-        start: the model that it was sent.
+        start: the received model.
         end: its trained model; names, shapes and dtypes of `start`, as of the result.
         where: seed, leaf round, client and so on, from which its noise follows.
-        key: of the client (`fedge.client.secret`), from which noise follows where the system draws it.
+        key: of the client (`fedge.client.secret`), the source of noise drawn by the system.
 
     Returns:
         (state, whether it was clipped); None in place of the latter unless the leaf's norm is adaptive.
@@ -48,7 +48,7 @@ def private_state(
 
 
 def local_noise_std(config: PrivacyConfig) -> float:
-    """The std of the noise that a client adds to each number, so that a leaf round costs its budget.
+    """The std of a client's noise on each number, for a leaf round within its budget.
 
     Two updates of norm C are at most 2C apart.
     """

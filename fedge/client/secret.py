@@ -1,7 +1,7 @@
-"""Secret of a client: random bytes that it draws once, keeps among the state of its Flower node, never sends.
+"""Secret of a client: random bytes, drawn once, kept in the state of its Flower node, never sent.
 
-Every question to the node, in any worker or thread, finds the same secret; a node that is a new
-process has another.
+Every question to the node, in any worker or thread, finds the same secret; a node in a new process has
+another.
 """
 
 import os
@@ -15,7 +15,7 @@ _drawing = threading.Lock()  # threads of one process share their nodes' context
 
 
 def secret_of(context: Context) -> bytes:
-    """The secret of the client that a context is of, 32 bytes; drawn where it has none."""
+    """The secret of a context's client, 32 bytes; drawn if missing."""
     with _drawing:
         found = context.state.get(_RECORD)
         if not isinstance(found, ConfigRecord):

@@ -1,6 +1,6 @@
 """Roll of clients: new nodes are asked for their partition, and may come back under another id.
 
-A deployment's nodes come and go. A SuperNode restarted without its own key has a new node id; and gets its
+A deployment's nodes come and go. A SuperNode restarted without its own key has a new node id, and gets its
 partition back once the previous id is gone. A held partition cannot be taken from its node; windows other
 than those of the start, and unknown partitions, are refused.
 

@@ -1,4 +1,4 @@
-"""Card of a file of models, by which it can be used without its run: kept in its header.
+"""Card of a file of models, for use without its run: kept in its header.
 
 A safetensors header takes texts by name (``__metadata__``); this is one of them, JSON by the name "fedge".
 """
@@ -26,8 +26,8 @@ class Served:
 
     Attributes:
         leaf: number of the leaf.
-        clients: that are served it, unseen clients included.
-        unseen: clients outside training are served it.
+        clients: served by it, unseen clients included.
+        unseen: served to clients outside training.
         train_windows: of the leaf's clients.
     """
 
@@ -39,11 +39,11 @@ class Served:
 
 @dataclass(frozen=True)
 class Card:
-    """Card that is needed to use models.
+    """Card needed to use models.
 
     Attributes:
-        fedge: version that trained them.
-        model: name of the network, as `train.model` has it.
+        fedge: version of training.
+        model: name of the network, as in `train.model`.
         arguments: of the network, by keyword.
         code: package, version and sha256 of a network of the user's own; empty for Fedge's.
         input_shape: of one window (C, T) or image (C, H, W), row (C,) or other input.
@@ -85,7 +85,7 @@ def read_card(path: Path) -> Card:
     """Card of a file of models.
 
     Raises:
-        ConfigError: it is no such file, or says nothing.
+        ConfigError: not such a file, or without a card.
     """
     try:
         text = map_state(path).metadata.get(KEY)
@@ -121,10 +121,10 @@ class _OddCard(ValueError):
 
 
 def _card_of(said: Any) -> Card:
-    """The card that a JSON value holds.
+    """The card in a JSON value.
 
     Raises:
-        _OddCard: it holds none.
+        _OddCard: without a card.
     """
     if not isinstance(said, dict):
         raise _OddCard(f"it is a {type(said).__name__}")

@@ -1,6 +1,6 @@
 """A trained model as a file for other programs: ONNX or TorchScript, raw windows in, probabilities out.
 
-The written file is read back and compared with the model on windows of several numbers, before it counts.
+The written file is read back and compared with the model on windows of several numbers, before acceptance.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A file of models: which one serves whom, and the network behind it."""
+"""A file of models: served clients of each, and the network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Choice:
 
     Attributes:
         name: in the file, "leaf-0" or "unseen-0".
-        why: in words, whom it serves and why it was chosen.
+        why: in words, its clients and the reason of the choice.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Prediction:
             largest.
         probabilities: float32 (N, classes), or (N, classes, …); numbers where these are learned.
         classes: names, in the order of the columns.
-        model: which one it was, in words.
+        model: the used model, in words.
         says: kind of answer, see `fedge.inference.card.Card`.
     """
 
@@ -69,10 +69,10 @@ class Models:
         Args:
             path: of the file.
             folder: of its run, in which no code is looked for; None: the file's own.
-            trust_code: import the code of a network that is not Fedge's, and remember that.
+            trust_code: trust the code of a network from outside Fedge, and remember this.
 
         Raises:
-            ConfigError: it is missing, or has no card.
+            ConfigError: missing, or without a card.
         """
         self.card: Card = read_card(path)
         self._path = path
@@ -80,13 +80,13 @@ class Models:
         self._trust_code = trust_code
 
     def choose(self, leaf: int | None = None, client: int | None = None, unseen: bool = False) -> Choice:
-        """The model that serves somebody.
+        """The model for somebody.
 
         Args:
-            leaf: its model for clients that it knows; with `unseen`, that for others.
-            client: the model that this client of the run is served.
-            unseen: the model for somebody outside training: the model that leaves with the most training
-                windows serve such clients. So it is where nothing is asked for.
+            leaf: its model for known clients; with `unseen`, the one for others.
+            client: the served model of this client of the run.
+            unseen: the model for somebody outside training: the model behind the most training windows for
+                such clients. The default.
 
         Raises:
             ConfigError: there is no such leaf or client, or both are given.
@@ -107,7 +107,7 @@ class Models:
         return self._of_most()
 
     def _of_leaf(self, leaf: int, unseen: bool) -> Choice:
-        """Model that a leaf serves its known clients, or others."""
+        """A leaf's model for its known clients, or for others."""
         leaves = sorted({s.leaf for s in self.card.served.values()})
         if leaf not in leaves:
             raise ConfigError(
@@ -119,7 +119,7 @@ class Models:
         return Choice(name, _words(name, self.card.served[name]))
 
     def _for_others(self) -> list[list[str]]:
-        """The models that somebody outside training may be served, equal ones together."""
+        """The possible models for people outside training, equal ones together."""
         state = map_state(self._path)
         alike: dict[bytes, list[str]] = {}
         for name, served in self.card.served.items():
@@ -128,7 +128,7 @@ class Models:
         return list(alike.values())
 
     def fitting(self, x: np.ndarray) -> Choice:
-        """The model for people outside training that fits somebody's windows best (docs/use.md).
+        """The best-fitting model for people outside training by somebody's windows (docs/use.md).
 
         Args:
             x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
@@ -143,7 +143,7 @@ class Models:
         return Choice(groups[best][0], f"the model {why} fits best: misfit {misfits[best]:.3g}{beside}")
 
     def _of_most(self) -> Choice:
-        """Model that leaves with the most training windows serve somebody outside training."""
+        """Model behind the most training windows for people outside training."""
         groups = self._for_others()
 
         def weight(names: list[str]) -> int:
@@ -181,7 +181,7 @@ class Models:
         return Classifier(network, card.input_shape, card.mean, card.std, card.dtype, card.says)
 
     def _code(self) -> Any:
-        """The network's class or function, after a yes, where it is not Fedge's; None where it is.
+        """The network's class or function, with consent if from outside Fedge; None where it is.
 
         Raises:
             ConfigError: there is no such network, or its code is not to be taken.
@@ -196,7 +196,7 @@ class Models:
         return code
 
     def code_note(self) -> str:
-        """A line where the code of a model of the user's is not that of the run; else nothing."""
+        """A line for changed code of a user's model since the run; else nothing."""
         code = self._code()
         if code is None:
             return ""
@@ -213,7 +213,7 @@ class Models:
 
 
 def _planned(card: Card) -> Mapping[str, Tensor]:
-    """The entries that a network of Fedge's has, made without memory: a card may name any sizes.
+    """The entries of a built-in network, made without memory: a card may name any sizes.
 
     Raises:
         ConfigError: no network of Fedge's is made so.
@@ -229,7 +229,7 @@ def _planned(card: Card) -> Mapping[str, Tensor]:
 
 
 def _cannot_be_made(card: Card, error: Exception) -> ConfigError:
-    """Fault of a card whose network refuses to be made, in one line."""
+    """Fault of a card with a failing network, in one line."""
     if isinstance(error, ConfigError):
         return error
     why = " ".join(str(error).split())[:200] or type(error).__name__
@@ -239,7 +239,7 @@ def _cannot_be_made(card: Card, error: Exception) -> ConfigError:
 
 
 def _refuse_other_entries(card: Card, made: Mapping[str, Tensor], stored: Mapping[str, np.ndarray]) -> None:
-    """Raise ConfigError unless a network has the entries that are stored, in shapes and kinds of numbers."""
+    """Raise ConfigError unless a network has the stored entries, in shapes and kinds of numbers."""
     there = {name: (tuple(entry.shape), entry.dtype.is_floating_point) for name, entry in made.items()}
     if there != {n: (array.shape, np.issubdtype(array.dtype, np.floating)) for n, array in stored.items()}:
         raise ConfigError(
@@ -260,5 +260,5 @@ def _range(numbers: list[int]) -> str:
 
 
 def _bytes_of(state: Mapping[str, np.ndarray], head: str) -> bytes:
-    """The contents of a stored model, to compare it with others."""
+    """The contents of a stored model, for comparison with others."""
     return b"".join(state[name].tobytes() for name in sorted(state) if name.startswith(f"{head}/"))

@@ -1,4 +1,4 @@
-"""A network with pre- and postprocessing: raw windows in, probabilities out, or numbers that are learned."""
+"""A network with pre- and postprocessing: raw windows in, probabilities or learned numbers out."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class Classifier(nn.Module):
     """Scales raw windows as they were scaled for training, and turns logits into probabilities.
 
     Attributes:
-        network: raw windows are scaled, then given to it.
+        network: raw windows are scaled, then passed on.
     """
 
     mean: Tensor
@@ -66,7 +66,7 @@ class Classifier(nn.Module):
 
 
 def probabilities(classifier: Classifier, x: np.ndarray) -> np.ndarray:
-    """The probability of each class for raw windows, or the numbers that are learned.
+    """The probability of each class for raw windows, or the learned numbers.
 
     Args:
         classifier: any.

@@ -1,7 +1,7 @@
 """Choice among several models for somebody's windows, without labels.
 
-Somebody new has windows and no labels. A network with BatchNorm carries the mean and variance that its
-training windows had at each of its layers; windows like those give the same ones. So
+Somebody new has windows and no labels. A network with BatchNorm contains the mean and variance of its
+training windows at each layer; windows like those give the same ones. So
 
     misfit  the mean over all channels of all BatchNorm layers of the Kullback–Leibler divergence, in nats, of
             the normal distribution with the windows' mean and variance from that which the network carries

@@ -1,9 +1,8 @@
 """Model states: averaged, put into records and files, kept by the server, checkpointed.
 
-A state is a mapping, name → array, as `state_dict` has it. `averaging` takes means, `norms` distances,
-`records` puts states into Flower's records without copies, `files` and `shared` into files that all processes
-map, `checkpoint` keeps the state of a run, `distinct` tells which states are one object, `due` works a
-state out entry by entry.
+A state is a mapping, name → array, as in `state_dict`. `averaging` takes means, `norms` distances, `records`
+puts states into Flower's records without copies, `files` and `shared` into files mapped by all processes,
+`checkpoint` saves the state of a run, `distinct` finds shared states, `due` computes a state entry by entry.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them.
 """

@@ -18,10 +18,10 @@ _STEP = 2**16  # numbers per step, within the processor's cache
 def weighted_mean(states: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float]) -> State:
     """Average K model states entry by entry.
 
-    Sums in float64 in the order given, then casts back, so equal inputs in equal order give equal
-    bits. Entries that are not floating point (step counters) are copied from the first state.
-    Large states are cut into parts for several threads, which changes no bit, and their entries are looked
-    up for every part, so that a state that maps a file can let go of the rest.
+    Sums in float64 in the order given, then casts back, so equal inputs in equal order give equal bits.
+    Entries of other types than floating point (step counters) are copied from the first state. Large states
+    are cut into parts for several threads, which changes no bit, and their entries are looked up for every
+    part, so a state mapped from a file can release the rest.
 
     Args:
         states: K mappings, name → array; names, shapes and dtypes agree.
@@ -76,7 +76,7 @@ def is_large(state: State) -> bool:
 def batches(state: State, most: int = _LOOKUP) -> Iterator[dict[str, slice]]:
     """Cut a state into parts of at most `most` numbers: name → slice of the flattened entry.
 
-    For work entry by entry whose intermediate results would not fit in memory for a whole large state.
+    For work entry by entry with intermediate results too large for memory at once.
     """
     batch: dict[str, slice] = {}
     used = 0
@@ -112,7 +112,7 @@ def _shares(count: int, weights: Sequence[float]) -> np.ndarray:
 
 
 def _result_entry(states: Sequence[State], name: str) -> np.ndarray:
-    """An array for the mean of an entry, or the copy if it is not floating point."""
+    """An array for the mean of an entry, or the copy for other types than floating point."""
     first = states[0][name]
     kinds = [(array.shape, array.dtype) for array in (state[name] for state in states)]
     if any(kind != kinds[0] for kind in kinds):

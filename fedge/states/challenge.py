@@ -1,8 +1,8 @@
-"""Proof that a client sees a folder of the server's: a secret lies there, and the answer takes reading it.
+"""Proof of a client's access to a folder of the server: a secret in the folder must be read for the answer.
 
-The server names a file that it wrote for this purpose alone. Its name tells its purpose, so a client can
-answer without telling anybody about any other file: of any path asked about, nothing is opened unless it is
-called like a challenge, and nothing is answered unless it is a regular file of a challenge's size.
+The server names a file written for this purpose alone. Its name tells its purpose, so a client can answer
+without telling anybody about any other file: of any path asked about, nothing is opened unless it is called
+like a challenge, and nothing is answered unless it is a regular file of a challenge's size.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def write_challenge(folder: Path) -> str:
 
 
 def challenge_of_process() -> str:
-    """Make a challenge that clients in this process can answer, and nobody else; returns its name."""
+    """Make a challenge answerable by clients in this process only; returns its name."""
     name = f"challenge-{secrets.token_hex(16)}"
     _of_this_process.add(name)
     return name
@@ -39,7 +39,7 @@ def challenge_of_process() -> str:
 def answer_to(challenge: str) -> str:
     """Answer to a challenge, as a hash in hex; empty for other files, and those not seen here.
 
-    The folder must be one that can be written to as well: a client's trained model goes there.
+    The folder must be writable as well: a client's trained model goes there.
     """
     path = Path(challenge)
     if not _NAME.fullmatch(path.name):

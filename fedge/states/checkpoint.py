@@ -1,9 +1,9 @@
-"""Checkpoints: the state of a run after a global round, in one folder that is whole or not there.
+"""Checkpoints: the state of a run after a global round, in one folder, complete or absent.
 
 ``checkpoints/round-000007/`` holds one safetensors file per group of states and, written last,
-``manifest.json``: the sha256 of every file, of itself, and further facts of the run (its
-*facts*). Everything is written under a temporary name and made durable before the folder gets its own, so a
-process that is killed at any moment leaves the checkpoints before untouched. Reading compares every byte.
+``manifest.json``: the sha256 of every file, of itself, and further facts of the run (its *facts*). Everything
+is written under a temporary name and made durable before the folder gets its own, so a process killed at any
+moment leaves earlier checkpoints untouched. Reading compares every byte.
 
 """
 
@@ -47,13 +47,13 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and found whole.
+    """A checkpoint, read and found complete.
 
     Attributes:
-        folder: where it lies.
-        global_round: the last round that it includes; 0 before the first.
+        folder: its place.
+        global_round: the last included round; 0 before the first.
         facts: further ones, as JSON.
-        groups: the states as views of the mapped files, entries in their order; copy those that are to stay.
+        groups: the states as views of the mapped files, entries in their order; copy entries to keep.
     """
 
     folder: Path
@@ -68,11 +68,11 @@ def write_checkpoint(
     """Write the checkpoint of a global round into `parent`, replacing one of the same round.
 
     Args:
-        parent: the run's folder of checkpoints; made if it is not there.
-        global_round: the last round that it includes.
+        parent: the run's folder of checkpoints; created if missing.
+        global_round: the last included round.
         groups: the states; a group without any gets no file.
         facts: JSON.
-        beside: files that grow with the run and are made durable together with the checkpoint.
+        beside: growing files of the run, made durable together with the checkpoint.
 
     Raises:
         CheckpointError: the disk is full or gone. Checkpoints of other rounds are as they were.
@@ -120,7 +120,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Read a checkpoint, having compared every byte with its checksum.
 
     Raises:
-        CheckpointError: something is missing or damaged (it is named).
+        CheckpointError: a named part is missing or damaged.
     """
     with odd_content(folder):
         content = _read_manifest(folder)
@@ -137,7 +137,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 def odd_content(folder: Path) -> Iterator[None]:
     """Raise CheckpointError, in one line, where a checkpoint in use holds impossible values.
 
-    Its checksums do not help: a writer of it can write those, too.
+    Its checksums do not help: a writer can write those, too.
     """
     try:
         yield
@@ -209,7 +209,7 @@ def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tu
 
 
 def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest whole checkpoint, or None, and the faults of those newer than it.
+    """The newest complete checkpoint, or None, and the faults of newer ones.
 
     Args:
         parent: the run's folder of checkpoints.
@@ -232,7 +232,7 @@ def checkpoints(parent: Path) -> list[Path]:
 
 
 def _round_of(folder: Path) -> int:
-    """The round that a checkpoint's name says."""
+    """The round in a checkpoint's name."""
     return int(folder.name.removeprefix("round-"))
 
 
@@ -248,7 +248,7 @@ def prune(parent: Path, keep: int, after: int | None = None) -> None:
 
 
 def remove_all(parent: Path) -> None:
-    """Remove every checkpoint of a run that is not to go on."""
+    """Remove every checkpoint of a run without a continuation."""
     for folder in checkpoints(parent):
         _remove(folder)
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """A function of states that is worked out once for each, however often it is asked for.
+    """A function of states, computed once for each.
 
     It holds the states and their results as long as it lives: make one for one purpose, and let it go.
     """

@@ -1,4 +1,4 @@
-"""A state that is worked out entry by entry, when it is asked for: as a whole it is never in memory."""
+"""A state computed entry by entry on access: never in memory as a whole."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -10,7 +10,7 @@ Kinds = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
 class DueState(Mapping[str, np.ndarray]):
-    """A state whose entries are made at every look; until then, and afterwards, none takes memory.
+    """A state with entries computed on every access; until then, and afterwards, none takes memory.
 
     Attributes:
         kinds: name → dtype and shape of the entry.
@@ -34,7 +34,7 @@ class DueState(Mapping[str, np.ndarray]):
 
 
 def kinds_of(state: State) -> Kinds:
-    """Name → dtype and shape of a state's entries, in order, without making those that are due.
+    """Name → dtype and shape of a state's entries, in order, without computing them.
 
     >>> kinds_of({"w": np.zeros((2, 3))})
     {'w': (dtype('float64'), (2, 3))}
@@ -45,5 +45,5 @@ def kinds_of(state: State) -> Kinds:
 
 
 def made(state: State) -> State:
-    """A state as arrays, if it is due, else as it is."""
+    """A state as arrays, if not computed yet, else unchanged."""
     return dict(state) if isinstance(state, DueState) else state

@@ -1,9 +1,9 @@
-"""Model states as files: written once, mapped read-only by every process that is to see them.
+"""Model states as files: written once, mapped read-only by every process in need.
 
 The format is safetensors (8 bytes for the length of the header, the header as JSON, raw arrays), so nothing
-is unpickled. It is written and mapped here because the library's NumPy functions copy every array into bytes
-on the way. The header lists the entries in the state's order, which is part of a state; the arrays lie
-largest item first, so each is aligned.
+is unpickled. Writing and mapping are done here because the library's NumPy functions copy every array into
+bytes. The header lists the entries in the state's order, which is part of a state; the arrays lie largest
+item first, so each is aligned.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Ticket:
 
 
 class FileState(Mapping[str, np.ndarray]):
-    """A state whose arrays are read-only views of a mapped file; it stays valid when the file is removed.
+    """A state of read-only views of a mapped file; valid after the file's removal.
 
     `metadata` has the texts of its header.
 
@@ -70,7 +70,7 @@ class FileState(Mapping[str, np.ndarray]):
             follow_links: whether the file may be a link to another.
 
         Raises:
-            StateFileError: there is no such file, or it is not a state.
+            StateFileError: no such file, or not a state.
         """
         self.ticket = ticket
         try:
@@ -124,7 +124,7 @@ class FileState(Mapping[str, np.ndarray]):
             raise StateFileError(f"{self.ticket.path} is damaged: its checksum is not that of its message")
 
     def give_back(self) -> None:
-        """Tell the system that this process needs none of the file's pages just now."""
+        """Tell the system that the file's pages are unused for now."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -133,7 +133,7 @@ def _mapped(path: str, follow_links: bool) -> mmap.mmap:
     """Map a file that is one: opening a FIFO would wait for ever, and a link may lead anywhere.
 
     Raises:
-        OSError: it cannot be opened, or is a link or no regular file. ValueError: it is empty.
+        OSError: the file cannot be opened, or is a link or not a regular file. ValueError: the file is empty.
     """
     careful = getattr(os, "O_NONBLOCK", 0) | (0 if follow_links else getattr(os, "O_NOFOLLOW", 0))
     descriptor = os.open(path, os.O_RDONLY | careful)
@@ -187,19 +187,19 @@ class Joined(Mapping[str, np.ndarray]):
 
 
 def map_state(path: Path) -> FileState:
-    """Map a state whose file has no ticket, or another guard than its ticket.
+    """Map a state with a file without ticket, or with another guard.
 
     Raises:
-        StateFileError: there is no such file, or it is not a state.
+        StateFileError: no such file, or not a state.
     """
     return FileState(Ticket(str(path), "", 0), follow_links=True)
 
 
 def open_state(ticket: Ticket) -> FileState:
-    """Map a state; its checksum is compared the first time that this process sees the ticket.
+    """Map a state; the checksum is compared at this process's first use of the ticket.
 
     Raises:
-        StateFileError: there is no such file, or it differs from the ticket.
+        StateFileError: no such file, or one different from the ticket.
     """
     _check_once(ticket)
     return FileState(ticket)
@@ -220,7 +220,7 @@ def write_state(
     """Write a state under a temporary name, then move it to `path`.
 
     Args:
-        path: where it is to lie.
+        path: its target path.
         state: name → array.
         durably: wait for the disk, before and after the move.
         metadata: texts by name, for the header.
@@ -309,9 +309,8 @@ def _blocks(pieces: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 def _add_block(digest: "hashlib._Hash", block: np.ndarray) -> None:
     """Add a block's checksum to `digest`: the sums of its rows and of its columns, as 64-bit words.
 
-    One changed word, two exchanged words or another order of blocks change the sums. That finds errors that
-    happen to files by accident, at the speed of memory: over all bytes, SHA-256 would take longer than the
-    exchange.
+    One changed word, two exchanged words or another order of blocks change the sums. This detects accidental
+    errors of files, at the speed of memory: over all bytes, SHA-256 would take longer than the exchange.
     """
     whole = len(block) // (8 * _ROW_WORDS) * (8 * _ROW_WORDS)
     words = block[:whole].view(np.uint64).reshape(-1, _ROW_WORDS)

@@ -1,8 +1,8 @@
 """Memory of clients between rounds: a state per client and leaf round, in a file of the run folder.
 
 A client cannot know whether its reply counted. So a leaf round leaves a new version beside the older ones,
-and the next message says which version counts: that of the client's last reply that did. A round that is
-asked for again starts from the same version; one that was refused, or undone by a crash, leaves no trace.
+and the next message says which version counts: the version of the client's last accepted reply. A repeated
+round starts from the same version; a refused round, or one undone by a crash, leaves no trace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_memory(folder: Path, client: int, kept: Kept) -> FileState:
     """A version of a client's memory, mapped.
 
     Raises:
-        StateFileError: it is gone or damaged.
+        StateFileError: missing or damaged.
     """
     path = path_of(folder, client, kept.leaf_round)
     return open_state(Ticket(str(path), kept.checksum, kept.array_bytes))
@@ -73,31 +73,31 @@ def write_memory(folder: Path, client: int, leaf_round: int, memory: State, dura
 
 
 class MemoriesElsewhere:
-    """The server's hand on memories that lie where clients' data are: which versions clients are to keep.
+    """The server's control of memories in the place of clients' data: which versions clients are to keep.
 
     Attributes:
         run: name of the run among others of a client's machine.
     """
 
     def __init__(self, run: str, checkpoints: int) -> None:
-        """Have versions kept that `checkpoints` of the newest checkpoints need, and one more."""
+        """Keep the versions needed by `checkpoints` of the newest checkpoints, and one more."""
         self.run = run
         self._pinned: deque[Mapping[int, Kept]] = deque(maxlen=checkpoints + 1)
 
     def begin(self, counted: Mapping[int, Kept]) -> None:
-        """Begin a run, or go on with one, of whose clients these versions count."""
+        """Start or resume a run with these valid versions of clients."""
         self._pinned.append(dict(counted))
 
     def pin(self, counted: Mapping[int, Kept]) -> list[Path]:
-        """Have the versions kept that a checkpoint needs; no file of them is here."""
+        """Keep the versions needed by a checkpoint; no file of them is here."""
         self._pinned.append(dict(counted))
         return []
 
     def sweep(self, counted: Mapping[int, Kept]) -> None:
-        """Do nothing: clients remove what is not needed when they keep the next version."""
+        """Do nothing: clients remove unneeded ones when storing the next version."""
 
     def needed(self, client: int) -> list[int]:
-        """Leaf rounds of a client's versions that checkpoints need."""
+        """Leaf rounds of a client's versions needed by checkpoints."""
         return sorted({counted[client].leaf_round for counted in self._pinned if client in counted})
 
 
@@ -109,16 +109,16 @@ class MemoriesBehind:
     """
 
     def __init__(self, run: str) -> None:
-        """Know of no version that is to stay."""
+        """Start without versions to keep."""
         self.run = run
         self._needed: Mapping[str, Sequence[int]] = {}
 
     def take(self, needed: Mapping[str, Sequence[int]]) -> None:
-        """Take in client → leaf rounds of versions that are to stay, as an order has it."""
+        """Read client → leaf rounds of versions to keep from an order."""
         self._needed = needed
 
     def needed(self, client: int) -> list[int]:
-        """Leaf rounds of a client's versions that are to stay."""
+        """Leaf rounds of a client's versions to keep."""
         return list(self._needed.get(str(client), ()))
 
 
@@ -146,7 +146,7 @@ class MemoryKeeper:
         """Begin a run, or go on with one: later versions go, and counted ones must be there.
 
         Args:
-            counted: client → the version that counts; empty in a new run.
+            counted: client → the valid version; empty in a new run.
 
         Raises:
             StateFileError: a version is gone or damaged.
@@ -163,13 +163,13 @@ class MemoryKeeper:
         self._pinned.append(frozenset(path for path in files if _round_of(path) <= newest))
 
     def pin(self, counted: Mapping[int, Kept]) -> list[Path]:
-        """Keep the versions that a checkpoint needs; returns their files, to be made durable with it."""
+        """Keep the versions needed by a checkpoint; returns their files, to be made durable with it."""
         paths = self._paths(counted)
         self._pinned.append(frozenset(paths))
         return paths
 
     def sweep(self, counted: Mapping[int, Kept]) -> None:
-        """Remove versions that neither count now nor belong to a checkpoint."""
+        """Remove versions neither valid now nor part of a checkpoint."""
         stay = set(self._paths(counted)).union(*self._pinned)
         for path in self._files():
             if path not in stay:
@@ -183,5 +183,5 @@ class MemoryKeeper:
 
 
 def _round_of(path: Path) -> int:
-    """Leaf round that a file's name says."""
+    """Leaf round in a file's name."""
     return int(path.stem.removeprefix("round-"))

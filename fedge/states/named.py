@@ -1,4 +1,4 @@
-"""Arrays, numbers and states by name as one state, as files and messages hold it, and back."""
+"""Arrays, numbers and states by name as one state, for files and messages, and back."""
 
 from __future__ import annotations
 

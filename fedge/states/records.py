@@ -1,8 +1,8 @@
-"""States in Flower records without copies: an Array that holds a NumPy array instead of its serialised bytes.
+"""States in Flower records without copies: an Array with a NumPy array instead of its serialised bytes.
 
-Flower's own Array is made of bytes that `numpy.save` wrote, and reading it parses them again. Between threads
-of one process neither is needed, and Ray carries NumPy arrays between processes through shared memory by
-itself. Bytes are made only where something asks for them, such as a SuperLink.
+Flower's own Array consists of bytes from `numpy.save`, parsed again on reading. Between threads of one
+process neither is needed, and Ray carries NumPy arrays between processes through shared memory by itself.
+Bytes are made only where something asks for them, such as a SuperLink.
 """
 
 import io
@@ -38,7 +38,7 @@ class HeldArray(Array):
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
-        """The bytes that Flower's own Array would hold."""
+        """The bytes of Flower's own Array."""
         buffer = io.BytesIO()
         np.save(buffer, self.numpy(), allow_pickle=False)
         return buffer.getvalue()
@@ -59,7 +59,7 @@ class HeldArray(Array):
 
 
 class LentArray(HeldArray):
-    """A HeldArray that gives away a copy of its array at every look, to do with as one likes."""
+    """A HeldArray returning a writable copy of its array at every access."""
 
     def __init__(self, array: Array) -> None:
         """Stand for another Array."""
@@ -78,7 +78,7 @@ def copied_array(array: Array) -> Array:
 
 
 class FileArray(HeldArray):
-    """A HeldArray on an entry of a mapped file, looked up whenever it is read: unread it takes no memory."""
+    """A HeldArray on an entry of a mapped file, looked up on every read: without memory while unread."""
 
     def __init__(self, state: FileState, name: str) -> None:
         """Stand for an entry of `state`."""
@@ -93,7 +93,7 @@ class FileArray(HeldArray):
 
 
 class DueArray(HeldArray):
-    """A HeldArray worked out at every look: until then, and afterwards, it takes no memory."""
+    """A HeldArray worked out at every look: before and afterwards without memory."""
 
     def __init__(self, like: np.ndarray, make: Callable[[], np.ndarray]) -> None:
         """Stand for `make()`, of the shape and dtype of `like`."""
@@ -120,8 +120,8 @@ def to_record(state: Mapping[str, np.ndarray], names: Iterable[str] | None = Non
 def fill(record: Record, values: Mapping[str, Any]) -> Record:
     """Put values of the right types into a new record; returns it.
 
-    Flower's constructors check every entry in ten microseconds, and turn arrays into bytes: with small
-    models and thousands of clients that was half of a round.
+    Flower's constructors check every entry in ten microseconds, and turn arrays into bytes: half of a round's
+    time with small models and thousands of clients.
     """
     record.__dict__["_data"].update(values)
     return record

@@ -1,13 +1,13 @@
 """The server's files of large states: where they lie, which states are kept in them, when they go.
 
-A leaf's model goes to its clients once per machine, as a file that all of them map into memory, and their
-trained models come back the same way; messages carry tickets (`fedge.states.files`). The folder is in
-`/dev/shm` if there is room, else in the run folder, and holds states in flight only. It goes when the run
-ends; a run that was killed leaves it behind, and the next run removes it.
+A leaf's model goes to its clients once per machine, as a file mapped by all of them, and their trained models
+return the same way; messages carry tickets (`fedge.states.files`). The folder is in `/dev/shm` if there is
+room, else in the run folder, and holds states in flight only. It goes when the run ends; a killed run leaves
+the folder behind, and the next run removes it.
 
-Where server and clients are one process, all that is gained is memory: replies wait for each other, and every
-client has a control variate as large as two models. So there the folder is always in the run folder, from
-which the system maps the parts in use, and takes them back when memory is wanted.
+With server and clients in one process, the only gain is memory: replies wait for each other, and every client
+has a control variate as large as two models. So there the folder is always in the run folder, from which the
+system maps the parts in use, and takes them back when memory is wanted.
 """
 
 import logging
@@ -52,14 +52,14 @@ class SharedStates:
         memory: Path | None = None,
         in_one_process: bool = False,
     ) -> None:
-        """Make the folder and remove those that killed runs left.
+        """Make the folder and remove those of killed runs.
 
         Args:
             run_folder: of the run.
             enabled: False: no folder is made, no state kept.
-            memory: folder in memory that is taken if it is there; `MEMORY` by default.
-            in_one_process: whether clients see the server's memory: then the run folder is taken, and that
-                only once a model turns out to be large.
+            memory: folder in memory, used if present; `MEMORY` by default.
+            in_one_process: whether clients see the server's memory: else the run folder is used, once there
+                is a large model.
         """
         self.in_one_process = in_one_process
         self._may_keep = enabled and sys.platform != "win32"
@@ -104,7 +104,7 @@ class SharedStates:
 
     @property
     def challenge(self) -> str:
-        """Challenge that clients on this machine alone can answer (`states.challenge`), until `prepare`.
+        """Challenge answerable by clients on this machine only (`states.challenge`), until `prepare`.
 
         Empty when nothing is shared. In one process no file: nobody knows yet whether there is a folder.
         """
@@ -116,7 +116,7 @@ class SharedStates:
         return self._may_keep and (self.in_one_process or self._folder is not None)
 
     def _put_challenge(self) -> None:
-        """Put the challenge where clients that are to share see it."""
+        """Put the challenge in the place for sharing clients."""
         if self._may_keep and self.in_one_process:
             self._challenge = challenge_of_process()
         elif self._folder is not None:
@@ -126,7 +126,7 @@ class SharedStates:
                 logger.info("no challenge in %s: %s", self._folder, error)
 
     def _take_challenge_back(self) -> None:
-        """Remove the challenge: all that could answer it have."""
+        """Remove the challenge: all able clients have answered."""
         if self._challenge and not self.in_one_process:
             with suppress(OSError):
                 Path(self._challenge).unlink()
@@ -138,7 +138,7 @@ class SharedStates:
         Args:
             above_bytes: states of more bytes are kept in files.
             model_bytes: size of the model in bytes; when it is not above, nothing is shared.
-            round_bytes: bytes that the files of a round take.
+            round_bytes: bytes of a round's files.
         """
         self._above_bytes = above_bytes
         self._take_challenge_back()
@@ -166,7 +166,7 @@ class SharedStates:
             logger.info("models go through files in %s", self._folder)
 
     def keep(self, state: State) -> State:
-        """A large state as a file, which goes with the last reference, and any other as it is."""
+        """A large state as a file, removed with the last reference, and any other unchanged."""
         if isinstance(state, FileState):
             state.give_back()  # its work is done
             return state
@@ -189,7 +189,7 @@ class SharedStates:
         return f"neither {self._memory} nor {self._run_folder} has room"
 
     def _without(self) -> str:
-        """Warn of models that no file holds."""
+        """Warn of models without a file."""
         return _IN_MEMORY if self.in_one_process else _IN_MESSAGES
 
     def sweep(self) -> None:
@@ -199,7 +199,7 @@ class SharedStates:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with its contents."""
         self._take_challenge_back()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -210,13 +210,13 @@ class SharedStates:
 
 
 def _room(folder: Path, in_memory: bool) -> float:
-    """The bytes that may be written into a folder."""
+    """The writable bytes of a folder."""
     free = shutil.disk_usage(folder).free
     return min(free, psutil.virtual_memory().available) if in_memory else free
 
 
 def remove_abandoned(parents: Iterable[Path]) -> None:
-    """Remove the state folders in `parents` that no living run has locked."""
+    """Remove the state folders in `parents` without a living run's lock."""
     for parent in parents:
         for folder in parent.glob(f"{_PREFIX}*"):
             if _is_abandoned(folder):

@@ -69,9 +69,9 @@ _me = _Me()
 
 
 def cuda_mib() -> tuple[float, float]:
-    """The most MiB that this process had allocated and reserved on its GPU since the last call.
+    """The peaks of MiB allocated and reserved by this process on its GPU since the last call.
 
-    Zeros where it has not used one. Other threads of the process may have used it too.
+    Zeros without a GPU. Other threads of the process may have used the GPU, too.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -82,7 +82,7 @@ def cuda_mib() -> tuple[float, float]:
 
 
 def is_work(numbers: Sequence[object]) -> bool:
-    """Whether a list has the form of a call, and numbers in range; that they fit together is seen later.
+    """Whether a list has the form of a call, and numbers in range; their consistency is checked later.
 
     >>> [is_work([0.0] * NUMBERS), is_work([float("nan")] * NUMBERS), is_work([1e300] * NUMBERS)]
     [True, False, False]

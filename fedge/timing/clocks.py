@@ -1,9 +1,9 @@
 """The clocks of other machines, set by the server's: by their readings, checked against messages.
 
-A reading that is asked for at `asked` and there at `answered`, by the server's clock, was made in between: so
-the other clock is between reading − answered and reading − asked ahead (Cristian 1989, "Probabilistic clock
-synchronization", Distributed Computing 3). A message says the same less closely: its call began after it was
-pushed and ended before its reply was received. Several of both narrow it down.
+A reading requested at `asked` and received at `answered`, by the server's clock, was made in between: so the
+other clock is between reading − answered and reading − asked ahead (Cristian 1989, "Probabilistic clock
+synchronization", Distributed Computing 3). A message says the same less closely: its call began after its
+push and ended before the receipt of its reply. Several of both narrow it down.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class MachineClock:
     """Clock of another machine against the server's.
 
     Attributes:
-        low, high: seconds that it is ahead of the server's clock, at least and at most.
+        low, high: seconds ahead of the server's clock, at least and at most.
         name: of the machine.
     """
 
@@ -34,12 +34,12 @@ class MachineClock:
 def ahead_s(low: np.ndarray, high: np.ndarray, clock: MachineClock | None = None) -> float:
     """Seconds by which the clock of another machine is ahead of the server's.
 
-    Zero wherever that may be, as for containers of one machine, whose clock is one; else the middle of the
-    range that is possible. NaN where nothing is: the clock has jumped meanwhile.
+    Zero whenever possible, as for containers of one machine with one clock; else the middle of the possible
+    range. NaN where nothing is: the clock has jumped meanwhile.
 
     Args:
-        low, high: (M,) seconds, at least and at most, as each message has it.
-        clock: its readings, if it was asked.
+        low, high: (M,) seconds, at least and at most, from each message.
+        clock: its readings, if asked.
 
     >>> float(ahead_s(np.array([99.0, 99.9]), np.array([100.2, 100.1])))
     100.0

@@ -1,4 +1,4 @@
-"""A lap clock: the wall time of a round cut into phases that add up to it in any case."""
+"""A lap clock: the wall time of a round, cut into phases with exactly this sum."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PHASES = (
 
 
 class LapClock:
-    """Charges every moment since it was made to exactly one phase, so nothing is counted twice or lost.
+    """Charges every moment since its construction to exactly one phase, so nothing is counted twice or lost.
 
     Attributes:
         now: gives seconds.

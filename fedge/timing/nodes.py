@@ -11,7 +11,7 @@ from fedge.timing.timeline import ExchangeTimes
 class NodeBook:
     """Puts together nodes' reports, and gives their machines names, which are not reported.
 
-    A machine is called after the first of its clients that has answered: ``client 3``.
+    A machine has the name of its first answering client: ``client 3``.
     """
 
     def __init__(self, server: int) -> None:
@@ -25,7 +25,7 @@ class NodeBook:
         return self._names
 
     def round(self, exchanges: Sequence[ExchangeTimes]) -> list[ProcessMemory]:
-        """The processes of all nodes that have answered in a round, as each last measured them."""
+        """The processes of all answering nodes of a round, by each one's last measurement."""
         newest: dict[int, Sequence[ProcessMemory]] = {}
         for exchange in exchanges:
             newest.update(exchange.held)

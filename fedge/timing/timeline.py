@@ -1,7 +1,7 @@
 """Where the workers' time went while the server waited, and how long messages were under way.
 
 A worker is a thread of the in-process engine, a Ray actor's process or a node of a deployment. Each worker's
-part of the wait, its timeline, is cut into the parts that its clients measured (`fedge.timing.calls`) and the
+part of the wait, its timeline, is cut into the parts measured by its clients (`fedge.timing.calls`) and the
 rest: idle, or the message on its way. The timelines of a round add up to workers × wait, since the rest is
 what is left of it, and no part is negative, since calls that overlap on a worker are cut where the earlier
 one ends.
@@ -98,7 +98,7 @@ class Timeline:
     Attributes:
         worker: its number in the run, 0, 1, …
         pid: process id on Ray, id of its thread in process; in a deployment of the starter of its ClientApps.
-        messages: that it answered.
+        messages: answered.
         seconds: of `TIMELINE_PARTS`, in order.
         idle_at_end: idle seconds after its last message of an exchange, while others were still at work.
         machine: where it is; empty for the server's machine.
@@ -120,8 +120,8 @@ class RoundTimelines:
         timelines: a worker each.
         legs: `LEG_COLUMNS` → seconds.
         messages: behind both.
-        cuda_mib: process → most memory that was allocated and reserved on its GPU; processes by their ids,
-            on other machines by their numbers.
+        cuda_mib: process → peaks of memory allocated and reserved on its GPU; processes by their ids, on
+            other machines by their numbers.
     """
 
     timelines: Sequence[Timeline]
@@ -139,9 +139,9 @@ class RoundTimelines:
 
 
 def overlap(begin: np.ndarray, end: np.ndarray, windows: Windows) -> np.ndarray:
-    """The seconds of each interval begin … end that lie in windows, which do not overlap.
+    """The seconds of each interval begin … end within windows, which do not overlap.
 
-    `begin` and `end` are float64 seconds of shapes that broadcast, which is the shape of the result.
+    `begin` and `end` are float64 seconds, broadcast to the shape of the result.
     """
     total = np.zeros(np.broadcast_shapes(begin.shape, end.shape))
     for first, last in windows:
@@ -157,7 +157,7 @@ def turns(began: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def in_turn(edges: np.ndarray, worker: np.ndarray) -> np.ndarray:
-    """Edges (M, P + 1) in which no call begins before the worker's call before it has ended.
+    """Edges (M, P + 1) without a call starting before the end of the worker's previous one.
 
     Edges of the earlier call stay; those of the later one move to its end. Nothing moves where clocks agree.
     """
@@ -174,7 +174,7 @@ def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wi
     """(W, P + 1) seconds: idle, then each part, of every worker within the waits.
 
     Args:
-        edges: (M, P + 1) of calls that do not overlap on a worker.
+        edges: (M, P + 1) of calls without overlap on a worker.
         worker: (M,) number of their worker, 0 … W − 1.
         workers: W.
         waits: (begin, end), none of which overlap.
@@ -189,7 +189,7 @@ def cut_timelines(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Wi
 def idle_at_end(edges: np.ndarray, worker: np.ndarray, workers: int, waits: Windows) -> np.ndarray:
     """(W,) seconds of the waits in which a worker had ended its last call and another had not.
 
-    Arguments as in `cut_timelines`, of one exchange. A worker without a call had ended before it began.
+    Arguments as in `cut_timelines`, of one exchange. A worker without a call ends before its start.
     """
     last = np.full(workers, -np.inf)
     np.maximum.at(last, worker, edges[:, -1])
@@ -253,14 +253,14 @@ class TimelineBook:
         present: Sequence[int],
         clocks: Mapping[int, MachineClock] | None = None,
     ) -> RoundTimelines | None:
-        """The timelines of a round; None if no client has said when it worked, or not by these clocks.
+        """The timelines of a round; None without clients' times, or with other clocks.
 
         Args:
             began: when the round did, by the clock of the exchanges.
             exchanges: of the round.
-            present: ids of the workers that are known to be there, whether they had anything to do or not.
-            clocks: number of another machine → its clock's reading when asked; of machines that were
-                not, messages alone tell.
+            present: ids of the known workers, idle or not.
+            clocks: number of another machine → its clock's reading when asked; for other machines, messages
+                are the only source.
         """
         rows = np.concatenate([np.empty((0, WIDTH)), *(exchange.rows for exchange in exchanges)])
         if not len(rows):
@@ -301,7 +301,7 @@ class TimelineBook:
         return replace(timeline, pid=pid_of(timeline.pid), machine=self._names.get(machine, f"{machine:08x}"))
 
     def _number(self, present: Sequence[int], there: Sequence[int]) -> np.ndarray:
-        """The numbers of the workers that are there, having numbered the new ones."""
+        """The numbers of the present workers, new ones included."""
         for one in (*present, *there):
             self._numbers.setdefault(one, len(self._numbers))
         return np.array([self._numbers[one] for one in there])
@@ -346,7 +346,7 @@ def _timelines(
 
 
 def _cuda(rows: np.ndarray) -> dict[int, tuple[float, float]]:
-    """Process → most MiB allocated and reserved, for those that used a GPU."""
+    """Process → peaks of MiB allocated and reserved, for processes with a GPU."""
     process, memory = rows[:, _WORK + PROCESS], rows[:, _WORK + CUDA :]
     found: dict[int, tuple[float, float]] = {}
     if not memory.any():

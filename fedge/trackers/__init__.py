@@ -1,7 +1,7 @@
-"""Experiment trackers that a run can be followed with: TensorBoard, Weights & Biases, MLflow.
+"""Experiment trackers for a run: TensorBoard, Weights & Biases, MLflow.
 
-Each is an optional extra of the package and a module here, loaded only when it is used. What they have in
-common is `tracker.Tracker`; `tracking` feeds it.
+Each is an optional extra of the package and a module here, loaded only on use. What they have in common is
+`tracker.Tracker`; `tracking` feeds it.
 
 Imports only from below: `console`, `engine` and rooms below them.
 """

@@ -1,7 +1,7 @@
 """MLflow: a database in ``mlflow/`` of the run folder, unless MLFLOW_TRACKING_URI names a server or another.
 
 ``mlflow ui --backend-store-uri sqlite:///runs/NAME/mlflow/mlflow.db`` shows it. MLFLOW_EXPERIMENT_NAME holds,
-too; the default is "fedge". It is a database because MLflow 3 no longer develops its store of plain files.
+too; the default is "fedge". A database, because MLflow 3 no longer develops its store of plain files.
 """
 
 import logging
@@ -60,19 +60,19 @@ class _MLflow:
             self._client.log_batch(self._id, metrics=batch)
 
     def finish(self, status: str, exit_code: int) -> None:
-        """End the run at MLflow; one that was interrupted counts as killed."""
+        """End the run at MLflow; an interrupted one counts as killed."""
         self._client.log_batch(self._id, tags=[RunTag("status", status), RunTag("exit_code", str(exit_code))])
         self._client.set_terminated(self._id, "KILLED" if exit_code > 128 else _STATUS[status])
 
 
 def _made(folder: Path) -> Path:
-    """A folder that is there."""
+    """An existing folder."""
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def _experiment(client: MlflowClient, name: str, local: Path | None) -> str:
-    """The id of an experiment; one that is made for a local database keeps its files beside it."""
+    """The id of an experiment; one for a local database keeps its files beside the database."""
     found = client.get_experiment_by_name(name)
     if found:
         return str(found.experiment_id)
@@ -85,5 +85,5 @@ def _batches(entries: Sequence[Any], most: int) -> list[Sequence[Any]]:
 
 
 def open_run(run: TrackedRun) -> _MLflow:
-    """Begin a run at MLflow, or go on with it."""
+    """Start or resume a run at MLflow."""
     return _MLflow(run)

@@ -31,7 +31,7 @@ class _TensorBoard:
         self._writer._get_file_writer().add_summary(summary)
 
     def log(self, rounds: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-        """Write the numbers and hand them to the system, so that a killed run lacks none of them."""
+        """Write and flush the numbers, for completeness after a kill."""
         for global_round, numbers in rounds:
             for name, value in numbers.items():
                 self._writer.add_scalar(name, value, global_round)
@@ -46,5 +46,5 @@ class _TensorBoard:
 
 
 def open_run(run: TrackedRun) -> _TensorBoard:
-    """Begin an event file for a run; that of a run which goes on lies beside the earlier ones."""
+    """Begin an event file for a run; a resumed run's file is beside the earlier ones."""
     return _TensorBoard(run)

@@ -47,5 +47,5 @@ class _WeightsAndBiases:
 
 
 def open_run(run: TrackedRun) -> _WeightsAndBiases:
-    """Begin a run at W&B, or go on with it."""
+    """Start or resume a run at W&B."""
     return _WeightsAndBiases(run)

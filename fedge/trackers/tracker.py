@@ -1,6 +1,6 @@
 """The tracker protocol, a run's description for trackers, and the tracker behind a name.
 
-Each is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only when it is used.
+Each is an optional extra of the package and a module `fedge.trackers.to_NAME`, loaded only on use.
 """
 
 import importlib.util
@@ -17,15 +17,15 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Description of a run for a tracker when it is opened.
+    """Description of a run for opening a tracker.
 
     Attributes:
         folder: of the run; local trackers write below it.
         name: of the folder.
         id: of the run at the tracker, made once and kept when the run goes on; at most 32 letters and digits.
         params: configuration, seed, data.
-        resumed: the run goes on, and the tracker knows it already.
-        result: number that tells runs apart: the mean over clients of the task's first score.
+        resumed: the run is resumed and known to the tracker.
+        result: number distinguishing runs: the mean over clients of the task's first score.
     """
 
     folder: Path

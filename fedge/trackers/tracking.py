@@ -1,7 +1,8 @@
-"""Feeds a tracker from a thread of its own: one that hangs or fails costs the run neither time nor result.
+"""Feeds a tracker from a thread of its own: a hanging or failing tracker costs the run neither time nor
+results.
 
 Every number comes once: which round was handed over last stands in ``tracker.json`` of the run folder, and is
-written before the tracker gets it. So a run that goes on from an earlier round repeats nothing; if the
+written before the tracker gets it. A run resumed from an earlier round therefore repeats nothing; if the
 process was killed in between, the tracker may lack a last round and never has one twice.
 """
 
@@ -122,7 +123,7 @@ class Tracking:
         Args:
             status: "completed", "partial" or "failed".
             exit_code: of the run.
-            within_s: seconds that it may take; then it is left to itself.
+            within_s: allowed seconds; then the tracker is abandoned.
 
         Returns:
             A line for the user if the tracker has failed or is late.
@@ -168,7 +169,7 @@ class Tracking:
             self._problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
     def _waiting_jobs(self) -> "tuple[list[_Round], _End | None]":
-        """The rounds that wait, at least one or the end: a slow tracker gets many at a time."""
+        """The waiting rounds, at least one or the end: a slow tracker gets many at a time."""
         rounds: list[_Round] = []
         job = self._jobs.get()
         while not isinstance(job, _End):
@@ -194,7 +195,7 @@ class _State:
 
     Attributes:
         id: of the run at the tracker.
-        global_round: the last one that the tracker was given.
+        global_round: the last round given to the tracker.
         is_known: the tracker has been told of the run before.
     """
 
