@@ -46,9 +46,9 @@ _PAGE = """# The tables of a run
 <!-- printed by `fedge tables`, from fedge/records/catalog.py -->
 
 Tables for `fedge.load_run` (Polars frames) and spreadsheets. A cell is empty where nothing was measured.
-Scores are those of served models unless stated otherwise. Shares are 0..1, losses are cross-entropies in
-nats. std is the population standard deviation, Jain's index (Σx)² / (n Σx²). Numbers have the fewest digits
-that give the same float back.
+Scores are those of served models unless stated otherwise. Shares are 0..1, losses are mean cross-entropies
+in nats. std is the population standard deviation, Jain's index (Σx)² / (n Σx²). Numbers have the fewest
+digits that give the same float back.
 
 """
 

@@ -76,8 +76,8 @@ def _over(
         found = row.spread(number, unseen)
         return None if found is None else float(getattr(found, statistic))
 
-    clients = "unseen clients" if unseen else "known clients"
-    meaning = f"{_words_of(statistic, higher_is_better)} over {clients} of {what}"
+    clients = " of unseen clients" if unseen else ""
+    meaning = f"{what}{clients}: {_words_of(statistic, higher_is_better)}"
     return Column(f"{column}_{statistic}", FLOAT, "" if statistic == "jain" else unit, meaning, value, always)
 
 
@@ -89,9 +89,7 @@ def _over_leaves(w: ScoreWords, statistic: str) -> Column:
         return None if found is None else float(getattr(found, statistic))
 
     unit = "" if statistic == "jain" else w.unit
-    meaning = (
-        f"{_words_of(statistic, w.higher_is_better)} over leaves of {w.test}, pooled over their known clients"
-    )
+    meaning = f"{w.test} of leaves: {_words_of(statistic, w.higher_is_better)}"
     return Column(f"leaf_{w.name}_{statistic}", FLOAT, unit, meaning, value, always=False)
 
 
@@ -256,7 +254,8 @@ def global_table(w: ScoreWords) -> Table:
     """The table for the scores of a task."""
     return Table(
         "metrics/global_rounds.csv",
-        "A row per global round. Known clients train; unseen clients hold users out of training.",
+        "A row per global round. Known clients train; unseen clients hold users out of training. Statistics "
+        "are over known clients unless stated otherwise; a leaf's score is pooled over its known clients.",
         (
             Column("global_round", INT, "", ROUND, at("result.global_round")),
             *_tested(w),

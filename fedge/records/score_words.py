@@ -6,8 +6,8 @@ from typing import Any
 from fedge.records.columns import at
 from fedge.tasks.task import Score
 
-TEST_LOSS = "mean test loss"
-VAL_LOSS = "mean validation loss"
+TEST_LOSS = "test loss"
+VAL_LOSS = "validation loss"
 
 
 class ScoreWords:

@@ -90,9 +90,7 @@ def test_accuracies_are_those_of_the_runs(made):
         for column in ("shared_accuracy_mean", "tuned_accuracy_mean", "unseen_accuracy_mean")
     ]
     page = (made / "docs" / "results.md").read_text()
-    line = next(
-        line for line in page.split("### 1-planted")[1].splitlines() if line.startswith("| true groups")
-    )
+    line = next(line for line in page.split("### 1-planted")[1].splitlines() if line.startswith("| oracle"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert [cells[1], cells[3], cells[4]] == [f"{100 * mean:.1f}" for mean in means]
     assert cells[6] == "2"
@@ -154,7 +152,7 @@ def test_gains_are_paired_differences_to_one_model_in_the_same_seed(made):
     comparison = read_study(made / "1-planted.toml").comparisons[0]
     groups = measures.by_label(comparison)
     header, _, row = tables.gain_table([("planted", comparison)]).splitlines()
-    assert header == "|  | true groups (oracle) | random groups | **fedge** |"
+    assert header == "|  | oracle | random groups | **fedge** |"
     pairs = [
         (measures.seen(run), measures.seen(groups["hierfl"].finished[seed]))
         for seed, run in groups["oracle"].finished.items()
