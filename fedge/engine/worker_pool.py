@@ -5,6 +5,9 @@ message that it gets, until Ray has started it again; on a cluster that has lost
 room for it, and then for ever. Here a worker whose death is seen, and then each that is idle, is asked first
 whether it is there; Ray starts it anew where and when there is room (`fedge.engine.ray_workers`).
 
+Flower counts workers once, when a run begins. Here a cluster that has grown gives more of them: a machine
+that joins a healthy run gets work as soon as its workers answer, each by a thread of its own.
+
 A client that takes too long ends its worker (`fedge.client.guarded_app`). Its words then stay on its
 machine; from here it is known by the time that went by.
 """
@@ -16,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 from flwr.app import Message
@@ -30,6 +34,9 @@ _BACKEND = "flwr.server.superlink.fleet.vce.backend.raybackend"
 _POOL = "BasicActorPool"
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0  # for the first worker of all to be there again
+_GROW_S = 5.0  # from one look at the cluster's size to the next
+_ENGINE, _WORKER = "flwr.server.superlink.fleet.vce.vce_api", "worker"
+_ACTORS, _SIZE = "flwr.simulation.ray_transport.ray_actor", "pool_size_from_resources"
 
 
 class OverTimeError(Exception):
@@ -54,12 +61,14 @@ def num_workers() -> int:
 class PatientPool:
     """Flower's pool with patience: actors are workers, futures their answers.
 
-    Flower's own: `pool`, the actors that are free; `num_actors`; `create_actor_fn`; `_future_to_actor`.
+    Flower's own: `pool`, the actors that are free; `num_actors`; `create_actor_fn`; `client_resources`;
+    `_future_to_actor`.
     """
 
     pool: list[Any]
     num_actors: int
     create_actor_fn: Callable[[], Any]
+    client_resources: dict[str, float]
     _future_to_actor: dict[Any, Any]
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -70,7 +79,7 @@ class PatientPool:
         self._failed: set[Any] = set()  # futures of dead actors
         # future → time of assignment, allowed seconds
         self._limits: dict[Any, tuple[float, float]] = {}
-        self._looked = 0.0
+        self._looked = self._grew = 0.0
         global _newest
         _newest = weakref.ref(self)
 
@@ -120,6 +129,28 @@ class PatientPool:
                 self._aside += [(one, one.__ray_ready__.remote()) for one in self.pool]
                 self.pool.clear()
             self._changed.notify()
+        self._grow()
+
+    def _grow(self) -> None:
+        """Have as many workers as the cluster has room for, where that is more than there are."""
+        with self._changed:
+            if time.monotonic() < self._grew + _GROW_S:
+                return
+            self._grew = time.monotonic()
+        try:
+            more = room_for(self.client_resources) - self.num_actors
+        except Exception as error:  # the cluster does not answer just now
+            logger.info("the cluster's size is not known: %s", error)
+            return
+        if more < 1:
+            return
+        now = self.num_actors
+        logger.info("the cluster has grown: %d workers in place of %d", now + more, now)
+        made = [self.create_actor_fn() for _ in range(more)]
+        with self._changed:
+            self._aside += [(actor, actor.__ray_ready__.remote()) for actor in made]
+            self.num_actors += more
+        _threads.add(more)
 
     def _free(self) -> Any:
         """A worker that is free, once there is one."""
@@ -152,6 +183,51 @@ class PatientPool:
                 self._aside.append((anew, anew.__ray_ready__.remote()))
             except ray.exceptions.RayError:
                 self._aside.append((actor, actor.__ray_ready__.remote()))
+
+
+class _Threads:
+    """Threads of Flower's engine that take messages, each for one worker at a time; more can be added."""
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] | None = None
+
+    def seen(self, work: Callable[[], None]) -> None:
+        """Take in the work of such a thread."""
+        self._work = work
+
+    def add(self, count: int) -> None:
+        """Start more; they end as Flower's own do."""
+        for _ in range(count if self._work else 0):
+            threading.Thread(target=self._work, name="joined", daemon=True).start()
+
+
+_threads = _Threads()
+
+
+def room_for(client_resources: dict[str, float]) -> int:
+    """Workers that the cluster has room for by now, as Flower counts; 0 where it hides how."""
+    size = getattr(sys.modules.get(_ACTORS), _SIZE, None)
+    return 0 if size is None else int(size(client_resources))
+
+
+def use_joining_machines() -> bool:
+    """Let Flower's engine of this process take more workers in mid-run; tell whether that was possible.
+
+    Called where the ClientApp is loaded, before the engine starts its threads; does nothing the second time.
+    Private names of Flower: where a version has others, a machine that joins waits for a worker to die.
+    """
+    module = sys.modules.get(_ENGINE)
+    works = getattr(module, _WORKER, None)
+    if works is None or hasattr(works, "__wrapped__"):
+        return works is not None
+
+    @wraps(works)
+    def work(*given: Any, **named: Any) -> None:
+        _threads.seen(partial(works, *given, **named))
+        works(*given, **named)
+
+    setattr(module, _WORKER, work)
+    return True
 
 
 def spare_dead_workers() -> bool:

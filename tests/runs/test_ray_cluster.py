@@ -117,6 +117,21 @@ def test_a_node_that_dies_at_work_costs_a_try_and_one_that_comes_gets_its_worker
     assert comparable(folder) == comparable(simulate(whole, num_supernodes=9, workers=2).folder)
 
 
+def test_a_node_that_joins_a_healthy_run_gets_work_and_changes_no_bit(tmp_path):
+    """Three nodes at first; the fourth comes after round 1, and clients train there."""
+    long = {"num-server-rounds": 80, "train.local-epochs": 2}
+    done = run_on_cluster(project(tmp_path), *words(tmp_path, **long), lose="joins", timeout=550)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "runs" / "cluster"
+    run = load_run(folder)
+    assert {one or "" for one in run.workers["machine"]} == {*MACHINES, "127.0.0.5"}
+    assert column(folder, "timing.csv", "workers")[0] == "3"
+    assert column(folder, "timing.csv", "workers")[-1] == "4"
+    assert set(column(folder, "metrics/global_rounds.csv", "clients_failed")) == {"0"}
+    whole = {**CONFIG, **long, "runs-dir": str(tmp_path / "here")}
+    assert comparable(folder) == comparable(simulate(whole, num_supernodes=9, workers=2).folder)
+
+
 def test_without_retries_a_node_that_dies_costs_the_client_that_it_had_at_work(tmp_path):
     """Only in that one exchange; nobody after it is given to a worker that is gone."""
     folder, code, said = lost(tmp_path, "for good", **{"guard.retries": 0})

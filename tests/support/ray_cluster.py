@@ -39,7 +39,8 @@ def run_on_cluster(folder, *words, timeout=900, lose="", python=sys.executable):
         words: of the command.
         timeout: seconds.
         lose: "for good": one of the further nodes dies while it has a client at work, after global round 1;
-            "and back": another takes its place a global round later.
+            "and back": another takes its place a global round later; "joins": none dies, and after global
+            round 1 one more comes.
         python: of the environment that all of it runs in.
     """
     program = [*_ALONE, str(python), __file__, *map(str, words)]
@@ -62,7 +63,10 @@ def main(*words):
         further = [_ray(log, _NODE, f"--address={ADDRESS}", host=host) for host in (3, 4)]
         _wait_for_nodes(3)
         run = subprocess.Popen([sys.executable, "-m", "fedge.cli", *words])
-        if lose := os.environ.get(_LOSE):
+        if (lose := os.environ.get(_LOSE)) == "joins":
+            _wait_for_round(run, 1)
+            _ray(log, _NODE, f"--address={ADDRESS}", host=5)
+        elif lose:
             _kill_at_work(run, further[-1])
             if lose == "and back":
                 _wait_for_round(run, _rounds() + 1)

@@ -10,7 +10,13 @@ from flwr.app import Error, Message
 
 from fedge.engine import worker_pool
 from fedge.engine.flower_engine import FlowerEngine
-from fedge.engine.worker_pool import OverTimeError, PatientPool, spare_dead_workers
+from fedge.engine.worker_pool import (
+    OverTimeError,
+    PatientPool,
+    room_for,
+    spare_dead_workers,
+    use_joining_machines,
+)
 from fedge.exchange.failure import no_reply_within, worker_died
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages
@@ -69,7 +75,7 @@ class FlowersPool:
 
     def __init__(self, actors):
         self.pool, self.num_actors, self._future_to_actor = list(actors), len(actors), {}
-        self.made = []
+        self.made, self.client_resources = [], {"num_cpus": 1}
 
     def create_actor_fn(self):
         self.made.append(Actor())
@@ -187,3 +193,88 @@ def test_another_flower_is_said_and_none_is_not(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, worker_pool._BACKEND, SimpleNamespace())
     assert not spare_dead_workers()
     assert "hides its pool of workers" in caplog.text
+
+
+# --- machines that join ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster whose size can be said: `cluster.room`; sizes are looked at after each job."""
+    made_up = SimpleNamespace(room=2, asked=[])
+
+    def size(resources):
+        made_up.asked.append(resources)
+        if isinstance(made_up.room, Exception):
+            raise made_up.room
+        return made_up.room
+
+    actors = SimpleNamespace(pool_size_from_resources=size)
+    monkeypatch.setitem(sys.modules, worker_pool._ACTORS, actors)
+    monkeypatch.setattr(worker_pool, "_GROW_S", 0.0)
+    return made_up
+
+
+def test_a_machine_that_joins_gives_workers_once_they_answer(cluster):
+    pool = Pool([Actor(), Actor()])
+    ask(pool, 0)
+    assert (pool.num_actors, pool.made) == (2, [])
+    cluster.room = 4
+    ask(pool, 1)
+    assert (pool.num_actors, len(pool.made), len(pool.pool)) == (4, 2, 2)
+    time.sleep(0.02)
+    ask(pool, 2)
+    assert sorted(map(id, pool.made)) == sorted(map(id, [a for a in pool.pool if a in pool.made]))
+    assert (len(pool.pool), pool.num_actors) == (4, 4)
+    assert cluster.asked[-1] == {"num_cpus": 1}
+
+
+@pytest.mark.parametrize(
+    "room", [1, 0, ValueError("ActorPool is empty"), RuntimeError("no answer")], ids=repr
+)
+def test_a_cluster_that_shrinks_or_does_not_answer_takes_no_worker_away(cluster, room):
+    pool = Pool([Actor(), Actor()])
+    cluster.room = room
+    assert ask(pool, 0) == "reply 0"
+    assert (pool.num_actors, pool.made, len(pool.pool)) == (2, [], 2)
+
+
+def test_the_cluster_is_looked_at_now_and_then_only(cluster, monkeypatch):
+    monkeypatch.setattr(worker_pool, "_GROW_S", 60.0)
+    pool = Pool([Actor()])
+    for job in range(5):
+        ask(pool, job)
+    assert len(cluster.asked) == 1
+
+
+def test_each_worker_that_joins_has_a_thread_of_the_engine(cluster, monkeypatch):
+    """The thread does what Flower's do, with what these were given."""
+    began, end = [], threading.Event()
+
+    def worker(messages, *, stop):
+        began.append(messages)
+        assert stop.wait(30)
+
+    engine = SimpleNamespace(worker=worker)
+    monkeypatch.setitem(sys.modules, worker_pool._ENGINE, engine)
+    monkeypatch.setattr(worker_pool, "_threads", worker_pool._Threads())
+    assert use_joining_machines()
+    assert use_joining_machines()
+    assert engine.worker.__wrapped__ is worker
+    first = threading.Thread(target=engine.worker, args=("queue",), kwargs={"stop": end})
+    first.start()
+    cluster.room, pool = 4, Pool([Actor()])
+    ask(pool, 0)
+    deadline = time.monotonic() + 10
+    while len(began) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    end.set()
+    first.join(10)
+    assert began == ["queue"] * 4
+
+
+def test_without_flower_s_engine_nothing_joins(monkeypatch):
+    monkeypatch.delitem(sys.modules, worker_pool._ENGINE, raising=False)
+    monkeypatch.delitem(sys.modules, worker_pool._ACTORS, raising=False)
+    assert not use_joining_machines()
+    assert room_for({"num_cpus": 1}) == 0
