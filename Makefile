@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -104,6 +104,10 @@ $(PEERS)/.installed: constraints.txt pyproject.toml $(wildcard fedge/native/src/
 	$(PEERS)/bin/python -m pip install --quiet -c constraints.txt -r benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --no-deps --ignore-requires-python -r benchmarks/peers/requirements-alone.txt
 	touch $@
+
+# deployments with one fault after another, and their table in docs/reliability.md: a quarter of an hour
+faults: $(STAMP)
+	$(BIN)/python -m tools.faults --into docs/reliability.md
 
 # files under deploy/ as the linters of their kinds see them, in an environment of its own; needs the network once. DL3008: the
 # compiler of the image's own Debian release

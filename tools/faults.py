@@ -1,0 +1,458 @@
+"""Faults of deployments one by one: the seconds that each costs, and whether bits are kept.
+
+python -m tools.faults                        prints the table
+python -m tools.faults --into docs/reliability.md  puts it there, between its marks
+python -m tools.faults NAMES                  some of them; --list names all
+
+A run without a fault and the same run with one are carried out in turn, by real processes that listen on the
+loopback interface only. A fault comes after the second global round. Seconds lost are those of the run with
+it less those of the run without; to them belongs whatever the faulty part takes to start again. Bits are the
+sha256 of the final models. Waiting times are set (WAIT_S), so that a fault for good shows what it waits for.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hhar.synthetic.generate import synthetic_windows
+from hhar.windows.window_file import save_windows
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))  # deployments and clusters as tests have them
+
+WAIT_S, AWAY_S, ROUNDS, AFTER, LEAVES, CLIENTS = 60, 5, 12, 2, 3, 9
+_LONGEST_S = 600
+_MARKS = "<!-- by make faults -->\n", "<!-- end -->\n"
+_OPTIONS: Mapping[str, Any] = {
+    "num-server-rounds": ROUNDS, "train.model": "mlp-tiny", "train.local-epochs": 60, "seed": 5,
+    "report": False, "checkpoint.every": 1, "run-name": "run", "gate.enabled": False,
+    "guard.start-timeout": WAIT_S, "guard.return-timeout": WAIT_S,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Came:
+    """Outcome of one run.
+
+    Attributes:
+        seconds: of wall time.
+        status: in its manifest.
+        models: sha256 of the final models.
+        failed: clients that failed at all.
+    """
+
+    seconds: float
+    status: str
+    models: str
+    failed: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Fault of a deployment.
+
+    Attributes:
+        deployment: "leaf servers", "SuperNodes", "Ray".
+        told: the fault in words.
+        strike: acts on the running deployment, in a thread of its own; empty for Ray, which is told a word.
+    """
+
+    deployment: str
+    told: str
+    strike: Callable[[Any], None] | str
+
+
+# --- leaf servers -------------------------------------------------------------------------------------------
+
+
+class Cut:
+    """A link that passes on what two sides say to each other, until it is cut."""
+
+    def __init__(self, port: int) -> None:
+        self._to, self._server = port, socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self.is_cut = False
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = self._server.accept()
+                if self.is_cut:
+                    caller.close()
+                    continue
+                try:
+                    other = socket.create_connection(("127.0.0.1", self._to))
+                except OSError:
+                    caller.close()
+                    continue
+                self._open += [caller, other]
+                for pair in ((caller, other), (other, caller)):
+                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while content := one.recv(2**16):
+                other.sendall(content)
+        for each in (one, other):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """Pass nothing on any more."""
+        self.is_cut = True
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Pass on again."""
+        self.is_cut = False
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.cut()
+        self._server.close()
+
+
+class LeafServers:
+    """A cloud and three leaf servers, the second behind a link that can be cut."""
+
+    def __init__(self, folder: Path, data: str) -> None:
+        self.folder, self.data = folder, data
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.certs = folder / "certs"
+        _finish(_fedge("certs", self.certs, "--leaves", LEAVES, at=folder))
+        self.link = Cut(self.port)
+        self.leaves = {leaf: self.start_leaf(leaf) for leaf in range(LEAVES)}
+        self.cloud: subprocess.Popen[bytes] | None = None
+
+    def start_leaf(self, leaf: int) -> "subprocess.Popen[bytes]":
+        """Start a leaf server."""
+        port = self.link.port if leaf == 1 else self.port
+        words = ["leaf", leaf, "--cloud", f"127.0.0.1:{port}", "--certs", self.certs, "--workers", 1]
+        return _fedge(*words, "--data", self.data, at=self.folder)
+
+    def run(self, config: str) -> "subprocess.Popen[bytes]":
+        """Start the cloud."""
+        listens = ["--leaves", f"127.0.0.1:{self.port}", "--certs", self.certs]
+        self.cloud = _fedge("run", ROOT, *listens, "-c", config, at=self.folder)
+        return self.cloud
+
+    def kill_cloud(self) -> None:
+        """Kill the cloud, and let it go on from its checkpoint."""
+        assert self.cloud is not None
+        self.cloud.kill()
+        self.cloud.wait()
+        time.sleep(AWAY_S)
+        words = ["--leaves", f"127.0.0.1:{self.port}", "--certs", self.certs]
+        self.cloud = _fedge("resume", self.folder / "runs" / "run", *words, at=self.folder)
+
+    def kill_leaf(self, back: bool) -> None:
+        """Kill the second leaf server."""
+        self.leaves[1].kill()
+        self.leaves[1].wait()
+        if back:
+            time.sleep(AWAY_S)
+            self.leaves[1] = self.start_leaf(1)
+
+    def cut_link(self, back: bool) -> None:
+        """Cut its link."""
+        self.link.cut()
+        if back:
+            time.sleep(AWAY_S)
+            self.link.mend()
+
+    def revoke(self, back: bool) -> None:
+        """Let its certificate count no more, and break its link once; a new one may be brought."""
+        _finish(_fedge("certs", self.certs, "--revoke", "leaf-1", at=self.folder))
+        self.link.cut()
+        self.link.mend()
+        if back:
+            time.sleep(AWAY_S)
+            _finish(_fedge("certs", self.certs, "--leaves", LEAVES, at=self.folder))
+            with suppress(subprocess.TimeoutExpired):
+                self.leaves[1].wait(10)  # it was refused
+            if self.leaves[1].poll() is not None:
+                self.leaves[1] = self.start_leaf(1)
+
+    def close(self) -> None:
+        """End all processes."""
+        _end([*self.leaves.values(), *([self.cloud] if self.cloud else [])])
+        self.link.close()
+
+
+def on_leaf_servers(folder: Path, data: str, strike: Callable[[Any], None] | None) -> Came:
+    """Run with leaf servers, and a fault."""
+    config = _overrides({**_OPTIONS, "data.path": data, "runs-dir": str(folder / "runs")}, folder)
+    with closing(LeafServers(folder, data)) as at:
+        began = time.monotonic()
+        at.run(config)
+        striking = _strike(at, strike, folder / "runs" / "run", lambda: at.cloud)
+        _wait(lambda: at.cloud, striking)
+        return _came(folder / "runs" / "run", began)
+
+
+# --- SuperNodes ---------------------------------------------------------------------------------------------
+
+
+class SuperNodes:
+    """A SuperLink with three nodes that own their windows."""
+
+    def __init__(self, deployment: Any, dealt: Path) -> None:
+        self.deployment, self._dealt = deployment, dealt
+        for node in range(LEAVES):
+            self.start_node(node)
+
+    def start_node(self, node: int) -> None:
+        """Start a node."""
+        self.deployment.start_node(node, LEAVES, self._dealt / f"client-{node}")
+
+    def kill_node(self, back: bool) -> None:
+        """Kill the last node and its clients' processes."""
+        process = self.deployment.nodes[LEAVES - 1]
+        os.killpg(process.pid, signal.SIGKILL)  # it has a session of its own
+        process.wait()
+        if back:
+            time.sleep(AWAY_S)
+            self.start_node(LEAVES - 1)
+
+
+def on_supernodes(folder: Path, data: str, strike: Callable[[Any], None] | None) -> Came:
+    """Run under a SuperLink, and a fault."""
+    from deployment import BIN, Deployment  # type: ignore[import-not-found]
+
+    from fedge.launch.deal import deal_into
+
+    few = {"clients": LEAVES, "hierarchy.num-servers": 2, "num-server-rounds": 5, "train.local-epochs": 5}
+    options = {**_OPTIONS, **few, "data.path": data}
+    deal_into(folder / "dealt", options)
+    with Deployment(folder, {**options, "data.path": "nowhere.npz", "runs-dir": "runs"}) as deployment:
+        deployment.register(LEAVES)
+        at = SuperNodes(deployment, folder / "dealt")
+        began = time.monotonic()
+        run = subprocess.Popen(
+            [str(BIN / "fedge"), "run", ".", "deployed"], cwd=deployment.app,
+            env=deployment.environment(folder / "user", SEED="5"), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        place = deployment.app / "runs" / "run"
+        striking = _strike(at, strike, place, lambda: run)
+        _wait(lambda: run, striking)
+        return _came(place, began)
+
+
+# --- Ray ----------------------------------------------------------------------------------------------------
+
+
+def on_ray(folder: Path, data: str, lose: str | None) -> Came:
+    """Run on three raylets that share no files, in namespaces; one is lost, or not."""
+    from ray_cluster import run_on_cluster  # type: ignore[import-not-found]
+
+    own = {"clients": CLIENTS, "data.path": data, "runs-dir": "runs", "run-name": "cluster"}
+    config = _overrides({**_OPTIONS, **own, "guard.return-timeout": 60, "num-server-rounds": 8}, folder)
+    began = time.monotonic()
+    run_on_cluster(folder, "run", ".", "--engine", "flower", "-c", config, lose=lose or "")
+    return _came(folder / "runs" / "cluster", began)
+
+
+# --- all of them --------------------------------------------------------------------------------------------
+
+DEPLOYMENTS: Mapping[str, Callable[[Path, str, Any], Came]] = {
+    "leaf servers": on_leaf_servers,
+    "SuperNodes": on_supernodes,
+    "Ray": on_ray,
+}
+LEAF, NODE, RAY = DEPLOYMENTS
+FAULTS: Mapping[str, Fault] = {
+    "leaf": Fault(LEAF, f"leaf server killed, back after {AWAY_S} s", lambda at: at.kill_leaf(True)),
+    "leaf-gone": Fault(LEAF, "leaf server killed for good", lambda at: at.kill_leaf(False)),
+    "link": Fault(LEAF, f"link cut for {AWAY_S} s", lambda at: at.cut_link(True)),
+    "link-gone": Fault(LEAF, "link cut for good", lambda at: at.cut_link(False)),
+    "cloud": Fault(LEAF, f"cloud killed, `fedge resume` after {AWAY_S} s", lambda at: at.kill_cloud()),
+    "certificate": Fault(LEAF, f"certificate revoked, new after {AWAY_S} s", lambda at: at.revoke(True)),
+    "certificate-gone": Fault(LEAF, "certificate revoked for good", lambda at: at.revoke(False)),
+    "node": Fault(NODE, f"node killed, back after {AWAY_S} s", lambda at: at.kill_node(True)),
+    "node-gone": Fault(NODE, "node killed for good", lambda at: at.kill_node(False)),
+    "raylet": Fault(RAY, "raylet killed, another joins a round later", "and back"),
+    "raylet-gone": Fault(RAY, "raylet killed for good", "for good"),
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Carry faults out, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of faults; all without any")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="put the table between the marks of a page")
+    parser.add_argument("--list", action="store_true", help="name the faults and end")
+    told = parser.parse_args(words)
+    if told.list:
+        print("\n".join(FAULTS))
+        return 0
+    unknown = [name for name in told.names if name not in FAULTS]
+    if unknown:
+        parser.error(f"names must be of the list (--list), but is {unknown[0]!r}")
+    lines, without = [], {}
+    with tempfile.TemporaryDirectory(prefix="ff", dir="/tmp") as place:
+        data = str(save_windows(Path(place) / "nine.npz", synthetic_windows(9, 1, rate_hz=25.0)))
+        for name in told.names or FAULTS:
+            fault = FAULTS[name]
+            carry_out = DEPLOYMENTS[fault.deployment]
+            if fault.deployment not in without:
+                without[fault.deployment] = carry_out(_new(place, fault.deployment), data, None)
+                print(f"{fault.deployment}: {without[fault.deployment]}", flush=True)
+            came = carry_out(_new(place, name), data, fault.strike)
+            print(f"{name}: {came}", flush=True)
+            lines.append(row(fault, came, without[fault.deployment]))
+    table = "".join(f"{line}\n" for line in (*HEAD, *lines))
+    print(table, end="")
+    if told.into:
+        told.into.write_text(put_into(told.into.read_text(encoding="utf-8"), table), encoding="utf-8")
+    return 0
+
+
+HEAD = (
+    "| deployment | fault | seconds lost | run ends | bits |",
+    "|---|---|---:|---|---|",
+)
+
+
+def row(fault: Fault, came: Came, without: Came) -> str:
+    """Row of the table."""
+    failed = f", {came.failed} client{'s' * (came.failed > 1)} failed" if came.failed else ""
+    others = "those without them" if came.failed else "OTHERS"
+    bits = "the same" if came.models == without.models else others
+    lost = max(0, round(came.seconds - without.seconds))
+    return f"| {fault.deployment} | {fault.told} | {lost} | {came.status}{failed} | {bits} |"
+
+
+def put_into(page: str, table: str) -> str:
+    """Page with the table between its marks.
+
+    Raises:
+        ValueError: it has none.
+    """
+    before, found, rest = page.partition(_MARKS[0])
+    _, ends, after = rest.partition(_MARKS[1])
+    if not (found and ends):
+        raise ValueError(f"a page must have the marks {_MARKS[0].strip()} and {_MARKS[1].strip()}")
+    return before + _MARKS[0] + table + _MARKS[1] + after
+
+
+def _new(place: str, name: str) -> Path:
+    folder = Path(place) / name.replace(" ", "-")
+    folder.mkdir()
+    return folder
+
+
+def _strike(
+    at: Any,
+    strike: Callable[[Any], None] | None,
+    run: Path,
+    running: Callable[[], "subprocess.Popen[bytes] | None"],
+) -> threading.Thread:
+    """Thread that strikes once a run has done some rounds, if it does them."""
+
+    def wait_and_strike() -> None:
+        table, until = run / "metrics" / "global_rounds.csv", time.monotonic() + _LONGEST_S
+        while not (table.is_file() and table.read_bytes().count(b"\n") > AFTER):
+            process = running()
+            if time.monotonic() > until or process is None or process.poll() is not None:
+                return
+            time.sleep(0.02)
+        if strike is not None:
+            strike(at)
+
+    thread = threading.Thread(target=wait_and_strike)
+    thread.start()
+    return thread
+
+
+def _wait(running: Callable[[], "subprocess.Popen[bytes] | None"], striking: threading.Thread) -> None:
+    """Wait for the fault to be over, and for whatever runs then.
+
+    Raises:
+        TimeoutError: it does not end.
+    """
+    until = time.monotonic() + _LONGEST_S
+    while striking.is_alive() or (process := running()) is None or process.poll() is None:
+        if time.monotonic() > until:
+            raise TimeoutError(f"a run did not end within {_LONGEST_S} s")
+        time.sleep(0.05)
+
+
+def _came(run: Path, began: float) -> Came:
+    """Outcome of a run that has just ended."""
+    from fedge import load_run
+
+    ended = time.monotonic()
+    loaded = load_run(run)
+    final = run / "checkpoints" / "final.safetensors"
+    models = hashlib.sha256(final.read_bytes()).hexdigest()[:12] if final.is_file() else ""
+    rows = loaded.clients
+    known = rows.filter(rows["unseen_client"] == 0) if "unseen_client" in rows.columns else rows
+    failed = known.filter(known["train_loss"].is_null())["client"].n_unique()
+    return Came(ended - began, str(loaded.status), models, failed)
+
+
+def _fedge(*words: object, at: Path) -> "subprocess.Popen[bytes]":
+    """Start a command `fedge` of this environment, whose output goes to a file."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment = {name: value for name, value in os.environ.items() if name != "SEED"} | quiet
+    with (at / "said.txt").open("ab") as said:
+        return subprocess.Popen(
+            [str(Path(sys.executable).with_name("fedge")), *map(str, words)], cwd=at, env=environment,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+        )  # fmt: skip
+
+
+def _finish(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for a command.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    if process.wait(_LONGEST_S):
+        raise RuntimeError(f"{process.args!r} ended with exit code {process.returncode}")
+
+
+def _end(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """End processes that were started here."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 20
+    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def _overrides(config: Mapping[str, Any], folder: Path) -> str:
+    """Path of a TOML file of options."""
+    path = folder / "overrides.toml"
+    keys = (".".join(map(json.dumps, key.split("."))) for key in config)
+    path.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in zip(keys, config.values(), strict=True)))
+    return str(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
