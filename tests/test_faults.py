@@ -14,7 +14,7 @@ def test_a_row_says_what_was_lost_and_whose_bits_came():
     said = f"| leaf servers | leaf server killed, back after {AWAY_S} s |"
     assert row(fault, Came(15.2, "completed", "a", 0), without) == f"{said} 5 | completed | the same |"
     gone = Came(71.6, "partial", "b", 3)
-    assert row(fault, gone, without) == f"{said} 62 | partial, 3 clients failed | those without them |"
+    assert row(fault, gone, without) == f"{said} 62 | partial, 3 clients failed | without those |"
     wrong = Came(9.0, "completed", "b", 0)
     assert row(fault, wrong, without) == f"{said} 0 | completed | OTHERS |"
 

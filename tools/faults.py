@@ -336,7 +336,7 @@ HEAD = (
 def row(fault: Fault, came: Came, without: Came) -> str:
     """Row of the table."""
     failed = f", {came.failed} client{'s' * (came.failed > 1)} failed" if came.failed else ""
-    others = "those without them" if came.failed else "OTHERS"
+    others = "without those" if came.failed else "OTHERS"
     bits = "the same" if came.models == without.models else others
     lost = max(0, round(came.seconds - without.seconds))
     return f"| {fault.deployment} | {fault.told} | {lost} | {came.status}{failed} | {bits} |"
