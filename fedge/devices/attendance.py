@@ -26,6 +26,7 @@ _OPTION = "devices.availability-args.path"
 _COLUMNS = ("device", "from_s", "until_s")
 _WITH_PERIOD = (*_COLUMNS, "period_s")
 _MOST_S = 1e9
+_LEAST_PERIOD_S = 1e-3  # a virtual minute of shorter ones would take real hours
 
 
 def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffle: bool = True) -> Presence:
@@ -127,6 +128,11 @@ def _periods(
                 )
         return [own or last_us for _, own in found]
     period_us = round(period_s * SECOND_US) if period_s else last_us
+    if period_us < _LEAST_PERIOD_S * SECOND_US:
+        raise ConfigError(
+            f"{_OPTION} must have times until {_LEAST_PERIOD_S:g} s or later, since {path} begins anew after "
+            f"its last, but that is {last_us / SECOND_US:g}; mend it, or set period_s"
+        )
     if not last_us <= period_us <= _MOST_S * SECOND_US:
         raise ConfigError(
             f"devices.availability-args.period_s must be at least the last second of {path}, "
@@ -151,9 +157,10 @@ def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
                 f"{_OPTION} must have a device and {len(header)} cells in each row, but {where} has not; "
                 f"mend it"
             )
-        if not begins < ends or period == 0:
+        if not begins < ends or (period is not None and period < _LEAST_PERIOD_S):
             raise ConfigError(
-                f"{_OPTION} must have times that end after they begin, and periods above 0, but {where} has "
+                f"{_OPTION} must have times that end after they begin, and periods of at least "
+                f"{_LEAST_PERIOD_S:g} s, but {where} has "
                 f"{begins:g} until {ends:g}{'' if period is None else f', period {period:g}'}; mend it"
             )
         begins_us = round(begins * SECOND_US)

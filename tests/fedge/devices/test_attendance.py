@@ -83,6 +83,7 @@ def test_touching_times_are_one(tmp_path):
     [
         (HEAD, "must have a row for each time"),
         ("device,from,until\na,0,1\n", "must have the columns device,from_s,until_s"),
+        (HEAD + "a,0,0.0009\n", "until 0.001 s or later, since .* but that is 0.0009; mend it"),
         (HEAD + "a,3,2\n", "end after they begin, .* line 2 has 3 until 2; mend it"),
         (HEAD + "a,0,soon\n", "line 2, until_s is 'soon'; mend it"),
         (HEAD + "a,0,nan\n", "line 2, until_s is 'nan'; mend it"),
@@ -131,7 +132,8 @@ def test_each_device_begins_anew_after_its_own_period(tmp_path):
     [
         ("a,0,1,4\na,2,3,5\n", 0.0, "one period_s for all rows of a device, but .*line 3"),
         ("a,0,4,3\n", 0.0, "periods at least as long"),
-        ("a,0,1,0\n", 0.0, "periods above 0, .* line 2 has 0 until 1, period 0"),
+        ("a,0,1,0\n", 0.0, "periods of at least 0.001 s, .* line 2 has 0 until 1, period 0"),
+        ("a,0,1e-6,2e-6\n", 0.0, "periods of at least 0.001 s, .* period 2e-06; mend it"),
         ("a,0,1,4\n", 9.0, "must be left out"),
     ],
 )
