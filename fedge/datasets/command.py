@@ -66,7 +66,7 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-user", type=int, help="mnist, cifar10: images of each (default: all)")
     parser.add_argument("--part", choices=("train", "test", "all"), help="mnist, cifar10 (default: train)")
     parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
-    parser.set_defaults(command=_one_line(_prepare))
+    parser.set_defaults(command=_one_line(_prepare), needs_room=True)
 
 
 def _one_line(command: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:

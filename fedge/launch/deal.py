@@ -25,7 +25,7 @@ def add_deal(commands: Any) -> None:
         "-c", "--run-config", action="append", default=[], metavar="OVERRIDE",
         help="as for the run: seed, data, partition, hierarchy and scenario are used",
     )  # fmt: skip
-    deal.set_defaults(command=_deal)
+    deal.set_defaults(command=_deal, needs_room=True)
 
 
 def _deal(options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
     report = commands.add_parser("report", help="write a run's report.html, also of a running or failed run")
     report.add_argument("run", nargs="?", default="latest", help="run folder, or its name (default: latest)")
     report.add_argument("-o", "--output", type=Path, help="output file (default: report.html in the folder)")
-    report.set_defaults(command=_report)
+    report.set_defaults(command=_report, needs_room=True)
     compare = commands.add_parser("compare", help="write one page on several runs; repetitions are averaged")
     compare.add_argument(
         "runs", nargs="+", metavar="RUN",

@@ -27,7 +27,7 @@ TEXTS = [
     "__class__",
 ]
 FACTORS = [-1.0, 0.0, 1e-9, 0.5, 2.0, 30.0, 1e3, 1e6, 1e17, 1e30, 1e300, float("nan"), float("inf")]
-FIELDS = ["partition_id", "num_partitions", "seen", "told", "device"]
+FIELDS = ["partition_id", "num_partitions", "seen", "told", "device", "kernels"]
 REASONS = [
     "not a number", "1.2.3", "", "\x1b[2J", "\x1b]0;x\x07", "\u202e", "a\nb\r\nc", "x" * 3_000_000, "5",
     "nan", "inf", "-1", "1e400", "9" * 5000, "\x00", "\ud800", "%s%n", "=cmd|' /C calc'!A0", "Error",

@@ -21,6 +21,7 @@ from spoilt_folders import spoil_folder
 
 from fedge.data.own import WindowsReport
 from fedge.data.prepared import read_laid_out
+from fedge.native.library import usable_kernels
 from fedge.run.run import run
 
 CLIENTS, LIAR = 9, 1
@@ -142,7 +143,9 @@ def ended(runs, name):
 def honest_record(dealt, client=LIAR):
     """The values of a client's honest first answer."""
     _, facts = read_laid_out(Path(dealt) / f"client-{client}")
-    return {"partition_id": client, "num_partitions": CLIENTS, "seen": "", "told": facts["told"]}
+    kernels = " ".join(usable_kernels())
+    of = {"partition_id": client, "num_partitions": CLIENTS, "seen": "", "told": facts["told"]}
+    return {**of, "kernels": kernels}
 
 
 def look_at_first(runs, dealt, seed):
@@ -161,8 +164,9 @@ def look_at_first(runs, dealt, seed):
     honest = honest_record(dealt)
     lie = spoil(dict(honest))
     assert first_fault(honest, lie) is None, where
+    is_same = lie.get("kernels", honest["kernels"]) == honest["kernels"]  # all use what all say that they can
     before, after = WindowsReport.of_text(honest["told"]), WindowsReport.of_text(str(lie.get("told")))
-    if after.counts == before.counts:
+    if after.counts == before.counts and is_same:
         left_out = str(LIAR) in found.manifest["data"].get("left_out", {})
         wanted = "left-out" if left_out else "gone" if after.sums == before.sums else ""
         if wanted:

@@ -76,8 +76,10 @@ def test_room_that_others_have_taken_is_refused_before_scipy_asks_for_it():
 
 @pytest.mark.parametrize("mib", [400, 1300])
 @pytest.mark.parametrize(
-    "words", [("resume",), ("run",), ("compare", "a", "b"), ("predict", "a", "b"), ("demo",)]
-)
+    "words",
+    [("resume",), ("run",), ("compare", "a", "b"), ("predict", "a", "b"), ("demo",), ("report", "a"),
+     ("deal", "a"), ("datasets", "prepare", "hhar", "a")],
+)  # fmt: skip
 def test_too_small_a_limit_is_one_line(tmp_path, words, mib):
     done = under(mib, FEDGE, *words, cwd=tmp_path)
     (line,) = done.stderr.splitlines()
