@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _INT, _FLOAT, _TEXT = pl.Int64, pl.Float64, pl.String
 _DTYPES: dict[str, Any] = {INT: _INT, FLOAT: _FLOAT, TEXT: _TEXT}
 
+_TOO_LARGE = 2**63
 _CLUSTERS: dict[str, Any] = {
     "round": _INT,
     "signal": _TEXT,
@@ -407,8 +408,16 @@ def _guess(cells: Sequence[Sequence[str]]) -> Any:
 
 def _converter(dtype: Any) -> Callable[[str], Any]:
     """Converter from a cell to its value; nothing measured is None."""
-    kind: Callable[[str], Any] = {_INT: int, _TEXT: str}.get(dtype, float)
+    kind: Callable[[str], Any] = {_INT: _whole, _TEXT: str}.get(dtype, float)
     return lambda cell: kind(cell) if cell else None
+
+
+def _whole(cell: str) -> int:
+    """A whole number of 64 bits."""
+    number = int(cell)
+    if abs(number) >= _TOO_LARGE:
+        raise ValueError("no table holds a number of so many digits")
+    return number
 
 
 def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
@@ -449,8 +458,18 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
         entry["lowest_p"] = min((float(test["p"]) for test in tests), default=None)
         entry["server"], entry["server_round"] = entry.get("server", "/"), entry.get("server_round")
         entry["level"] = float(tests[0]["level"]) if tests and "level" in tests[0] else None
-        return {key: entry[key] for key in _CLUSTERS}
-    except (ValueError, KeyError, TypeError, IndexError):
+        found = {key: entry[key] for key in _CLUSTERS}
+        pl.DataFrame([found], schema=_CLUSTERS)  # alone: one that does not fit would lose all others
+        return found
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        pl.exceptions.PolarsError,
+    ):
         return None
 
 

@@ -293,3 +293,31 @@ def test_models_are_in_the_order_of_leaves(tmp_path):
     (folder / "manifest.json").write_text(manifest)
     assert [int(model["w"][0]) for model in load_run(folder).models()] == list(range(12))
     assert json.loads(manifest)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["5", "[]", "null", '"text"', '{"round": 1' + "0" * 400, '{"round": [1], "labels": "x"}', '{"tests": 5}'],
+)
+def test_a_line_of_another_kind_among_cluster_steps_is_named(folder, line):
+    """One of another file of the folder, for example."""
+    path = folder / "clusters.jsonl"
+    first = json.loads(path.read_text().splitlines()[0])
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+        file.write(json.dumps({**first, "round": 10**30}) + "\n")
+    number = len(path.read_text().splitlines())
+    run = load_run(folder)
+    (said,) = [problem for problem in run.problems if "clusters.jsonl" in problem]
+    assert said.endswith(f"line {number - 1}, {number}")
+    assert run.clusters.height == number - 2
+
+
+@pytest.mark.parametrize("digits", [20, 400, 5000])
+def test_a_whole_number_that_no_table_holds_is_a_damaged_row(folder, digits):
+    path = folder / "metrics" / "global_rounds.csv"
+    lines = path.read_text().splitlines()
+    lines.append(",".join(["9" * digits, *lines[-1].split(",")[1:]]))
+    path.write_text("\n".join(lines) + "\n")
+    run = load_run(folder)
+    assert f"global_rounds.csv: damaged and left out: line {len(lines)}" in run.problems
