@@ -408,7 +408,8 @@ def _guess(cells: Sequence[Sequence[str]]) -> Any:
 
 def _converter(dtype: Any) -> Callable[[str], Any]:
     """Converter from a cell to its value; nothing measured is None."""
-    kind: Callable[[str], Any] = {_INT: _whole, _TEXT: str}.get(dtype, float)
+    kinds: dict[Any, Callable[[str], Any]] = {_INT: _whole, _TEXT: str}
+    kind = kinds.get(dtype, float)
     return lambda cell: kind(cell) if cell else None
 
 
