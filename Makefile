@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -88,6 +88,10 @@ extended: $(STAMP)
 
 quick-tests: $(STAMP)
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 $(SIDE_BY_SIDE) -m "not soak and not extended and not whole_runs and not slow" --ignore=tests/runs
+
+# small changes of the code that decides results, and those that no test notices: make mutants NUMBER=200
+mutants: $(STAMP)
+	$(BIN)/python -m tools.mutants --number $(or $(NUMBER),50)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.all

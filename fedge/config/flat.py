@@ -37,8 +37,17 @@ def check_keys(keys: list[str]) -> None:
         if key not in known and _table_of(key) is None:
             raise ConfigError(
                 f"{key} is not a configuration key"
-                f"{nearest(key, known) or '; pyproject.toml lists all of them'}"
+                f"{_longer(key, known) or nearest(key, known) or '; pyproject.toml lists all of them'}"
             )
+
+
+def _longer(key: str, known: list[str]) -> str:
+    """Words on the first key that begins as one does, as partition.alpha-leaves for partition.alpha, or "".
+
+    One that ends with a whole word only: what is one letter short is looked for by likeness.
+    """
+    found = next((name for name in known if name.startswith((f"{key}-", f"{key}."))), None)
+    return f"; did you mean {found}?" if found else ""
 
 
 _GONE = {"cluster.test": "the deal test alone tells groups from chance (docs/clustering.md)"}

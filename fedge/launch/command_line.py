@@ -140,9 +140,12 @@ def _option_meant(word: str) -> str | None:
     """
     if word in options():
         return word
-    named = [key for key in options() if word in key.replace(".", "-").split("-")]
-    named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(word), "." in key))
-    return named[0] if named else None
+    for meant in (f"{word}s", word):  # --round is --rounds
+        named = [key for key in options() if meant in key.replace(".", "-").split("-")]
+        named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(meant), "." in key))
+        if named and (meant == word or named[0] in MOST_USED):
+            return named[0]
+    return None
 
 
 def refuse_misplaced(word: str | None, what: str) -> None:

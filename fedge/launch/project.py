@@ -75,14 +75,14 @@ def parse_override(text: str) -> dict[str, Scalar]:
 
     Args:
         text: ``key=value …``, the name of a TOML file, or that of a packaged configuration ("fedge:hierfl");
-            a word without quotes is text where its option is text, as in ``train.model=cnn``.
+            a word without quotes is text, as in ``train.model=cnn``.
 
     Raises:
         ConfigError: the file cannot be read, or the text is not a list of TOML values.
     """
     if text.strip().endswith(".toml") or is_packaged(text.strip()):
         return read_config(text.strip(), "-c")
-    lines = "\n".join(f"{key} = {_quoted(key, value)}" for key, value in _PAIR.findall(text))
+    lines = "\n".join(f"{key} = {_quoted(value)}" for key, value in _PAIR.findall(text))
     leftover = _PAIR.sub("", text).strip()
     try:
         if leftover:
@@ -97,11 +97,12 @@ def parse_override(text: str) -> dict[str, Scalar]:
         ) from error
 
 
-def _quoted(key: str, value: str) -> str:
-    """A value in TOML's quotes where its option takes text and it is a word without them, as 2x3x4."""
-    default = options().get(key, (None,))[0]
-    is_word = _WORD.fullmatch(value) and not _is_toml(value)
-    return json.dumps(value) if isinstance(default, str) and is_word else value
+def _quoted(value: str) -> str:
+    """A value in TOML's quotes where it is a word without them, as 2x3x4 or cnn.
+
+    Whatever its option takes: where it takes no text, the check of its type says so.
+    """
+    return json.dumps(value) if _WORD.fullmatch(value) and not _is_toml(value) else value
 
 
 def _is_toml(value: str) -> bool:

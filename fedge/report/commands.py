@@ -16,6 +16,8 @@ from fedge.records.folder import find_run
 if TYPE_CHECKING:
     from fedge.tasks.task import Score
 
+_RUNS = Path("runs")
+
 
 def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], int]) -> None:
     """Add the subcommands to the parser's; `compare_command` carries out ``compare``."""
@@ -58,9 +60,7 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
     runs = commands.add_parser("runs", help="list runs with status and result, newest first")
     runs.set_defaults(command=_runs)
     for parser in (report, compare, export, runs):
-        parser.add_argument(
-            "--runs-dir", type=Path, default=Path("runs"), help="folder of all runs (default: runs)"
-        )
+        parser.add_argument("--runs-dir", type=Path, default=_RUNS, help="folder of all runs (default: runs)")
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -140,7 +140,10 @@ def _runs(options: argparse.Namespace) -> int:
     """Carry out ``fedge runs``."""
     from fedge.report.listing import lines, list_runs
 
-    found = list_runs(options.runs_dir)
+    is_begun = (
+        options.runs_dir != _RUNS or _RUNS.exists()
+    )  # nobody names the default where there is no run yet
+    found = list_runs(options.runs_dir) if is_begun else []
     if not found:
         print(f"no run yet in {options.runs_dir}; begin one with `fedge run`", file=sys.stderr)
         return 0

@@ -7,6 +7,9 @@ import torch
 
 from fedge import client_app
 from fedge.config.option import ConfigError
+from fedge.config.sections.train import TrainConfig
+from fedge.exchange.round_context import RoundContext
+from fedge.seeding import Purpose, torch_stream
 from fedge.timing import calls
 
 
@@ -82,3 +85,15 @@ def test_without_a_gpu_it_is_refused_or_the_cpu(monkeypatch):
     assert client_app.device_of_thread("auto") == torch.device("cpu")
     with pytest.raises(ConfigError, match=r'train\.device is "cuda", but this client sees no GPU'):
         client_app.device_of_thread("cuda")
+
+
+def test_a_users_model_draws_from_a_stream_of_its_own():
+    """Not from that of the order of windows."""
+    context = RoundContext(7, 1, 3, "nowhere", "log", 0, 5.0)
+    own = client_app._draws(TrainConfig(model="fedge.training.models:Cnn"), context, 5)
+    where = context.seed, context.stream_of(5)
+    drawn = own.get_state().tolist()
+    assert drawn == torch_stream(where[0], Purpose.DROPOUT, *where[1]).get_state().tolist()
+    others = [purpose for purpose in Purpose if purpose != Purpose.DROPOUT]
+    assert all(drawn != torch_stream(where[0], p, *where[1]).get_state().tolist() for p in others)
+    assert client_app._draws(TrainConfig(model="cnn"), context, 5) is None

@@ -228,6 +228,17 @@ def test_all_of_it_survives(seed, useful):
         assert dealt.facts() == copy.facts()
 
 
+def test_watched_losses_survive():
+    """The first round after a stop still sees whose loss has jumped."""
+    dealt, copy = DealtGroups(CONFIG), DealtGroups(CONFIG)
+    leaf_of = {0: 0, 1: 0, 2: 1}
+    dealt.watch({0: 1.0, 1: 1.0, 2: 1.0}, leaf_of)
+    copy.restore(None, json.loads(json.dumps(dealt.facts())))
+    for each in (dealt, copy):
+        each.watch({0: 2.0, 1: 2.0, 2: 1.0}, leaf_of)
+        assert each.facts()["changed"] == [0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("leaves", [3, 6])
 def test_simulated_nulls_split_no_more_often_than_the_level(leaves):

@@ -43,6 +43,12 @@ def test_clusters_are_matched_with_models_by_the_sum_of_losses():
     assert clove.matched(np.array([0, 0]), vectors[:2]).tolist() == [1]
 
 
+def test_a_cluster_of_many_leaves_weighs_more_in_the_match():
+    """Sums (3, 4.5) and (1, 2): 3 + 2 is less than 4.5 + 1, though means would say 1 + 2 against 1.5 + 1."""
+    vectors = np.array([[1.0, 1.5]] * 3 + [[1.0, 2.0]])
+    assert clove.matched(np.array([0, 0, 0, 1]), vectors).tolist() == [0, 1]
+
+
 def test_the_number_of_clusters_by_the_silhouette():
     """Three bundles of vectors far apart. Bundles of two points at distance 0.1, 10 from each other, have
     silhouettes of about 1 − 0.1 / 10 = .99 with three clusters; with two, one cluster has two bundles, whose

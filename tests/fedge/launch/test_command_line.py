@@ -28,6 +28,7 @@ def refused(words, capsys, code=2):
         ("run --train.lr=0.1", "there is no --train.lr: options of a run follow -c, as -c 'train.lr=0.1'"),
         ("run --seed", "as -c 'seed=42'"),
         ("run --rounds 5", "as -c 'num-server-rounds=5'"),
+        ("run --round 5", "as -c 'num-server-rounds=5'"),
         ("run --lr=0.1", "as -c 'train.lr=0.1'"),
         ("run . local-simulation third", "too many words: 'third'; see fedge run --help"),
         ("compare", "the following arguments are required: RUN; see fedge compare --help"),
@@ -37,6 +38,20 @@ def refused(words, capsys, code=2):
 )
 def test_one_line_that_says_what_is_near(words, telling, capsys):
     assert telling in refused(words.split(), capsys)
+
+
+@pytest.mark.parametrize(
+    ("override", "telling"),
+    [
+        ("partition.alpha=1", "partition.alpha is not a configuration key; did you mean partition.alpha-"),
+        ("train.modle=cnn", "train.modle is not a configuration key; did you mean train.model?"),
+        ("train.lr=fast", "train.lr must be a number, but is 'fast'"),
+        ("report=yes", "report must be true or false, but is 'yes'"),
+    ],
+)
+def test_a_word_without_quotes_is_refused_for_what_is_wrong_with_it(override, telling, capsys):
+    """And never for its missing quotes."""
+    assert telling in refused(["run", "-c", override], capsys, code=4)
 
 
 @pytest.mark.parametrize("words", ["train.lr=0.1", "hierfl.toml", "fedge:hierfl", ". fedge:hierfl"])

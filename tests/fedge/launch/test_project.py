@@ -77,10 +77,18 @@ def test_text_needs_no_quotes_where_its_option_is_text(text, found):
     assert parse_override(text) == found
 
 
-@pytest.mark.parametrize("text", ["gate.enabled=yes", "train.lr=fast", "no.such=word"])
-def test_a_word_is_no_value_of_another_option(text):
-    with pytest.raises(ConfigError, match="TOML values"):
-        parse_override(text)
+@pytest.mark.parametrize(
+    ("text", "telling"),
+    [
+        ("gate.enabled=yes", "gate.enabled must be true or false, but is 'yes'"),
+        ("train.lr=fast", "train.lr must be a number, but is 'fast'"),
+        ("no.such=word", "no.such is not a configuration key"),
+    ],
+)
+def test_a_word_is_no_value_of_another_option(text, telling):
+    """Refused for what is wrong with it, and not for its missing quotes."""
+    with pytest.raises(ConfigError, match=telling):
+        from_run_config(parse_override(text))
 
 
 def test_an_override_may_name_only_known_keys(tmp_path):

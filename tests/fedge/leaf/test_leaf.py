@@ -13,6 +13,7 @@ from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
+from fedge.leaf.drift import Drift
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
 from fedge.states.averaging import weighted_mean
@@ -114,6 +115,33 @@ def test_a_leaf_goes_on_from_what_it_gave(strategy, rounds, stop):
         n: s["w"].tobytes() for n, s in whole.states().items() if "w" in s
     }
     assert parts.facts() == whole.facts()
+
+
+def test_the_norms_that_limit_updates_survive():
+    """The limit of the next round goes by them: whole states, and states of a leaf round from elsewhere."""
+    leaf, restored, moved = make_leaf(), make_leaf(), make_leaf()
+    assert not leaf.norms.too_large({0: 1.0, 1: 2.0}, 5.0)
+    assert list(leaf.norms.too_large({0: 3.0, 1: 99.0}, 5.0)) == [1]
+    leaf.keep_states(lambda kept: kept)
+    restored.restore(leaf.states(), json.loads(json.dumps(leaf.facts())))
+    restored.keep_states(lambda kept: kept)
+    states, facts = leaf.round_states()
+    moved.norms.norms.append(7.0)
+    moved.put_round_states(states, json.loads(json.dumps(facts)))
+    for other in (restored, moved):
+        assert list(other.norms.norms) == [1.0, 2.0, 3.0]
+        assert list(other.norms.too_large({0: 20.0}, 5.0)) == [0]
+
+
+@pytest.mark.parametrize("group", [0, 3, -1])
+@pytest.mark.parametrize("length", [0.0, 2.5])
+def test_a_drift_survives_with_its_group(group, length):
+    """Servers whose drifts began together are corrected by their common mean."""
+    drift = Drift(state(4), length, group, state(2))
+    again = Drift.restored(drift.states(), json.loads(json.dumps(drift.facts())), state(4))
+    assert (again.length, again.group) == (length, group)
+    assert again.start["w"].tolist() == [4.0]
+    assert again.correction["w"].tolist() == [2.0]
 
 
 # --- what clients are told -----------------------------------------------------------------------------

@@ -483,7 +483,7 @@ def test_the_command_writes_a_report_by_name_or_path(folder, tmp_path, capsys):
     [
         (["report", "nowhere"], "RUN must be a run folder or a name under"),
         (["report", "."], "is not a run folder: it has no manifest.json"),
-        (["runs"], "runs is not a folder"),
+        (["runs", "--runs-dir", "nowhere"], "nowhere is not a folder"),
     ],
 )
 def test_commands_refuse_in_one_line(words, message, tmp_path, monkeypatch, capsys):
@@ -493,6 +493,12 @@ def test_commands_refuse_in_one_line(words, message, tmp_path, monkeypatch, caps
     assert error.startswith("fedge: ")
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_where_there_is_no_run_yet_the_list_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["runs"]) == 0
+    assert "no run yet in runs; begin one with `fedge run`" in capsys.readouterr().err
 
 
 def test_the_list_of_runs(folder, tmp_path, capsys):
