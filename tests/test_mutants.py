@@ -48,18 +48,22 @@ def test_a_change_is_made_at_its_place_also_behind_wide_letters():
 def place(tmp_path, monkeypatch):
     """A small repository with a module and its test; mutants are made in a copy."""
     root = tmp_path / "root"
-    for name, text in {
-        "fedge/__init__.py": "",
-        "fedge/leaf/__init__.py": "",
-        "fedge/leaf/sizes.py": "def is_large(x):\n    return x > 3\n\n\ndef twice(x):\n    return x * 2\n",
-        "tests/fedge/leaf/test_sizes.py": (
-            "from fedge.leaf.sizes import is_large, twice\n\n\n"
-            "def test_large():\n    assert [is_large(x) for x in (2, 5)] == [False, True]\n"
-            "    assert twice(3) == 6\n"
+    for parts, text in {
+        ("fedge", "__init__.py"): "",
+        ("fedge", "leaf", "__init__.py"): "",
+        (
+            "fedge",
+            "leaf",
+            "sizes.py",
+        ): "def is_large(x):\n    return x > 3\n\n\ndef twice(x):\n    return x * 2\n",
+        ("tests", "fedge", "leaf", "test_sizes.py"): (
+            "from fedge.leaf import sizes\n\n\n"
+            "def test_large():\n    assert [sizes.is_large(x) for x in (2, 5)] == [False, True]\n"
+            "    assert sizes.twice(3) == 6\n"
         ),
     }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+        root.joinpath(*parts).parent.mkdir(parents=True, exist_ok=True)
+        root.joinpath(*parts).write_text(text)
     monkeypatch.setattr(mutants, "ROOT", root)
     return root
 

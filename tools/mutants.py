@@ -103,7 +103,7 @@ def _annotations(arguments: ast.arguments) -> list[ast.expr | None]:
 
 
 def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
-    """Yield what an expression may be changed to."""
+    """Changes of an expression."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in _OTHERS:
         changed = copy.deepcopy(node)
         changed.ops[0] = _OTHERS[type(node.ops[0])]()
@@ -139,13 +139,15 @@ def survives(mutant: Mutant, place: Path) -> bool:
         target.write_bytes(source)
 
 
-def passes(tests: Sequence[Path], place: Path) -> bool:
-    """Whether tests pass in the copy."""
+def passes(tests: Sequence[Path], place: Path, within_s: float | None = MOST_S) -> bool:
+    """Whether tests pass in the copy, within so many seconds."""
     there = [str(place / test.relative_to(ROOT)) for test in tests]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *there]
     told = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
-        done = subprocess.run(command, cwd=place, env=told, capture_output=True, check=False, timeout=MOST_S)
+        done = subprocess.run(
+            command, cwd=place, env=told, capture_output=True, check=False, timeout=within_s
+        )
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0
@@ -190,7 +192,7 @@ def main(words: Sequence[str]) -> int:
         place = Path(folder).resolve()
         copied(place)
         needed = dict.fromkeys(test for mutant in chosen for tests in tests_of(mutant.path) for test in tests)
-        if not passes([test for test in needed if test.is_dir()], place):
+        if not passes([test for test in needed if test.is_dir()], place, None):
             print("mutants: the tests fail without any; mend them first")
             return 1
         left = []
