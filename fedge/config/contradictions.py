@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedge.config import groupings, parts, traits
 from fedge.config.choices import BY_TEST
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.common_test import refuse_impossible_common_test
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
@@ -275,6 +276,8 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
      lambda config: not config.cloud.is_mean),
     ("hierarchy.leaf-rounds=1", "leaves have no rounds of their own",
      lambda config: config.hierarchy.leaf_rounds != 1),
+    ('hierarchy.region-rounds="1"', "asynchrony.tiers says when regions send",
+     lambda config: any(n > 1 for n in config.hierarchy.rounds_of_tiers)),
     ("hierarchy.fraction-train=1.0", "asynchrony.concurrency says how many train",
      lambda config: config.hierarchy.fraction_train != 1.0),
     ('hierarchy.participation="auto"', "asynchrony.concurrency says how many train",
@@ -298,7 +301,7 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> Non
             f"privacy.kind {kind} needs rounds, because its norm follows the share of a round's updates that "
             f'are within it, but asynchrony.rule is {rule}; set privacy.kind="{kind.split("-")[0]}-fixed"'
         )
-    cloud = [config.asynchrony.cloud_rule] * (config.hierarchy.num_servers > 1)
+    cloud = [of.cloud_rule for of in clock_of_tiers(config)] * has_servers_above_leaves(config.hierarchy)
     for each, register in ((rule, parts.SERVER_RULES), *((name, parts.CLOUD_RULES) for name in cloud)):
         if register.has(each, traits.TELLS_CLASSES):
             raise ConfigError(
@@ -338,14 +341,27 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
             f"(asynchrony.concurrency, {places}, must be at most the devices that train); "
             f"add -c '{' '.join(remedies)}'"
         )
-    labels = static_groups(config.asynchrony.groups, config.hierarchy.num_servers)
-    smallest = 1 if config.cluster.enabled else min(map(labels.count, labels))
-    buffer = config.asynchrony.arguments("cloud_rule").get("buffer", 1)
-    if config.hierarchy.num_servers > 1 and type(buffer) is int and buffer > smallest:
-        of = "hierarchy.num-servers" if smallest == config.hierarchy.num_servers else "the smallest group"
+    _refuse_buffers_that_are_never_full(config)
+
+
+def _refuse_buffers_that_are_never_full(config: "Config") -> None:
+    """Raise ConfigError where a server over servers would wait for more of them than there are."""
+    hierarchy = config.hierarchy
+    labels = static_groups(config.asynchrony.groups, hierarchy.branches)
+    for tier, options in enumerate(clock_of_tiers(config)):
+        children = hierarchy.fewest_children([tier])
+        fewest = 1 if config.cluster.enabled else children if tier else min(map(labels.count, labels))
+        buffer = options.arguments("cloud_rule").get("buffer", 1)
+        if not has_servers_above_leaves(hierarchy) or type(buffer) is not int or buffer <= fewest:
+            continue
+        of = "the smallest group" if fewest < children else "the children of a server (hierarchy.tree)"
+        if (tier, fewest) == (0, hierarchy.num_servers):
+            of = "hierarchy.num-servers"
+        key = f"tiers.{hierarchy.tier_names[tier]}" if tier else "cloud"
         raise ConfigError(
-            f"asynchrony.cloud-rule-args.buffer must be at most {of}, because a leaf sends "
-            f"nothing while it waits, but is {buffer} for {smallest}; lower it"
+            f"asynchrony.{key}{'.' if tier else '-'}rule-args.buffer must be at most {of}, because a "
+            f"{hierarchy.tier_names[tier + 1]} sends nothing while it waits, but is {buffer} for {fewest}; "
+            f"lower it"
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedge.config import parts, traits
 from fedge.config.choices import BY_TEST, BY_THRESHOLD
+from fedge.config.clock_tiers import has_servers_above_leaves
 from fedge.config.groupings import GATES, GROUPINGS
 from fedge.config.option import key_of, shown
 from fedge.config.register import Register
@@ -261,9 +262,10 @@ EFFECTS: dict[str, Effect] = {
     "asynchrony.deadline-s": _in_rounds,
     "asynchrony.evaluate-every-s": _clock(""),
     "asynchrony.leaf-link-megabytes-s": _clock(""),
+    "asynchrony.tiers": _clock("a deeper hierarchy.tree", lambda config: config.hierarchy.tiers > 2),
     **{
         f"asynchrony.{option}": _clock(
-            "hierarchy.num-servers above 1", lambda config: config.hierarchy.num_servers > 1
+            "hierarchy.num-servers above 1", lambda config: has_servers_above_leaves(config.hierarchy)
         )
         for option in (
             "groups",
@@ -274,7 +276,7 @@ EFFECTS: dict[str, Effect] = {
     },
     **{
         f"asynchrony.{option}": _devices(
-            "hierarchy.num-servers above 1", lambda config: config.hierarchy.num_servers > 1
+            "hierarchy.num-servers above 1", lambda config: has_servers_above_leaves(config.hierarchy)
         )
         for option in ("cloud-delay-s", "cloud-megabytes-s")
     },

@@ -4,7 +4,7 @@ from fedge.config.option import ConfigError, shown
 
 
 def static_groups(groups: str, leaves: int) -> list[int]:
-    """The group of each leaf that `asynchrony.groups` says, numbered by first appearance.
+    """The group of each child of the cloud that `asynchrony.groups` says, numbered by first appearance.
 
     >>> static_groups("5,2,5", 3), static_groups("", 3)
     ([0, 1, 0], [0, 0, 0])
@@ -18,7 +18,7 @@ def static_groups(groups: str, leaves: int) -> list[int]:
     if len(words) != leaves or not all(word.isdecimal() and len(word) < 10 for word in words):
         example = ",".join(str(leaf % 2) for leaf in range(leaves))
         raise ConfigError(
-            f"asynchrony.groups must be a whole number for each of {leaves} leaves (hierarchy.num-servers), "
+            f"asynchrony.groups must be a whole number for each of {leaves} children of the cloud, "
             f'with commas between, but is {shown(groups)}; set for example asynchrony.groups="{example}"'
         )
     numbers = list(dict.fromkeys(map(int, words)))

@@ -36,8 +36,8 @@ def _models_are_replaced(config: "Config") -> bool:
 
 
 _DEEP: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
-    ('asynchrony.rule="off"', "the virtual clock knows leaves under one cloud",
-     lambda config: config.asynchrony.is_on),
+    ("cluster.enabled=false", "on the virtual clock leaves under one cloud alone are compared",
+     lambda config: config.asynchrony.is_on and config.cluster.enabled),
     ('cluster.tiers of the servers over leaves, or a cluster.count other than "auto"',
      "a trial of new groups takes forks of leaves",
      lambda config: config.cluster.count == BY_TEST and _groups_of_regions(config)),

@@ -19,15 +19,16 @@ class Kind(IntEnum):
 
     SENT = -5  # transfers over a shared link end
     SEND = -4  # a device begins to receive or to send over the link of its leaf
-    SEND_CLOUD = -3  # a leaf or the cloud begins to send over the cloud's link
-    CLOUD_SERVED = -2  # the cloud is done with a leaf's model
-    SERVED = -1  # a server is done with an arrival
+    SEND_BETWEEN = -3  # a server, or the one above it, begins to send over the link of the latter
+    SERVED_ABOVE = -2  # a server is done with the model of one below
+    SERVED = -1  # a leaf is done with an arrival
     ARRIVE = 0  # a device's job ends
-    AT_CLOUD = 1  # a leaf's model reaches the cloud
-    AT_LEAF = 2  # the cloud's model reaches a leaf
-    ROUND_END = 3  # a server with rounds combines its arrivals
-    EVALUATE = 4
-    START = 5  # a server gives work to an idle device, or to those of a round
+    UP = 1  # a server's model reaches the one above
+    DOWN = 2  # the answer reaches a server
+    ROUND_END = 3  # a leaf that works in rounds combines its arrivals
+    LEAVE = 4  # a region's model leaves for servers below; what came from above is in it
+    EVALUATE = 5
+    START = 6  # a server gives work to an idle device, or to those of a round
 
 
 class Event(NamedTuple):
@@ -58,7 +59,7 @@ class Clock:
     >>> clock.at(30, Kind.ARRIVE, subject=7, number=1)
     >>> clock.at(30, Kind.ARRIVE, subject=2, number=2)
     >>> [clock.next()[1:3] for _ in range(3)], clock.now_us
-    ([(0, 2), (0, 7), (5, 0)], 30)
+    ([(0, 2), (0, 7), (6, 0)], 30)
     """
 
     def __init__(self, now_us: int = 0, events: int = 0, ahead: Iterable[Sequence[int]] = ()) -> None:

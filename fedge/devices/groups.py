@@ -49,7 +49,7 @@ class ClockGroups:
             seed: root of the streams of tests.
             truth: (S,) groups planted by a scenario; None without one.
         """
-        leaves = config.hierarchy.num_servers
+        leaves = config.hierarchy.branches
         self.labels = np.array(static_groups(config.asynchrony.groups, leaves), dtype=np.int64)
         self.membership = Membership()
         self.is_tested = False

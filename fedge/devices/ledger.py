@@ -71,17 +71,18 @@ class Ledger:
 
     Attributes:
         counts: name of `DeviceTotals` (times in microseconds) → (N,) int64, a number per device.
-        staleness: τ → arrivals with it, dropped ones included.
-        cloud_staleness: the same of leaves' models at the cloud.
-        taken: used results, of all devices.
-        leaf_versions: made by leaves.
+        staleness: τ → arrivals that had it, those that were dropped for it included.
+        cloud_staleness: the same of servers' models at those above.
+        taken: results that were taken in, of all devices.
+        leaf_versions: that leaves have made.
         moved: "up", "down", "cloud_up", "cloud_down" → bytes of models so far.
+        between: per server but the cloud, by its number, bytes of models up and down, (S, 2) int64.
         losses: device → mean loss of its newest job, of those since the last evaluation.
         failures: device → its first failure since then.
     """
 
-    def __init__(self, devices: int, fleet: Fleet | None = None) -> None:
-        """Open the books of this many devices; power comes from the fleet, if known."""
+    def __init__(self, devices: int, fleet: Fleet | None = None, servers: int = 0) -> None:
+        """Open the books of so many devices and servers but the cloud; power is a fleet's, if it is known."""
         self.counts = {name: np.zeros(devices, np.int64) for name in _COUNTS}
         self.staleness: Counter[int] = Counter()
         self.cloud_staleness: Counter[int] = Counter()
@@ -89,6 +90,7 @@ class Ledger:
         self._watts = None if fleet is None else watts_of(fleet)
         self._joules = 0.0
         self.moved = dict.fromkeys(_BYTES, 0)
+        self.between = np.zeros((servers, 2), np.int64)
         self.losses: dict[int, float] = {}
         self.failures: dict[int, Failure] = {}
 
@@ -107,6 +109,12 @@ class Ledger:
             train, radio = self._watts
             energy = train[device] * job.train_us + radio[device] * (job.busy_us - job.train_us)
             self._joules += float(energy) / SECOND_US
+
+    def between_servers(self, node: int, up: int = 0, down: int = 0) -> None:
+        """Count bytes between a server, by its number, and the one above."""
+        self.moved["cloud_up"] += up
+        self.moved["cloud_down"] += down
+        self.between[node] += (up, down)
 
     def total(self, name: str) -> int:
         """A number over all devices."""
@@ -163,6 +171,7 @@ class Ledger:
             "leaf_versions": self.leaf_versions,
             "joules": self._joules,
             "moved": self.moved,
+            "between": self.between.tolist(),
             "losses": list(self.losses.items()),
             "failures": [[device, each.kind, each.detail] for device, each in self.failures.items()],
         }
@@ -177,6 +186,7 @@ class Ledger:
         self.taken, self.leaf_versions = self.total("updates"), int(facts.get("leaf_versions", 0))
         self._joules = float(facts.get("joules", 0.0))
         self.moved = {name: int(facts["moved"][name]) for name in _BYTES}
+        self.between = np.array(facts["between"], np.int64).reshape(-1, 2)
         self.losses = {int(device): float(loss) for device, loss in facts["losses"]}
         self.failures = {int(device): Failure(kind, detail) for device, kind, detail in facts["failures"]}
 

@@ -1,4 +1,4 @@
-"""Links of a run shared by transfers: of each leaf to its devices, and of the cloud to its leaves.
+"""Links of a run that transfers share: of each leaf to its devices, of each server above to those below.
 
 Each has two independent directions. Where the configuration gives no bandwidth there is no such link, and a
 transfer takes as long as the device's own allows.
@@ -21,28 +21,33 @@ class SharedLinks:
 
     Attributes:
         at_leaves: devices share the links of their leaves.
-        at_cloud: leaves share the link of the cloud.
     """
 
-    def __init__(self, config: AsynchronyConfig, leaves: int, model_bytes: int) -> None:
+    def __init__(
+        self, config: AsynchronyConfig, leaves: int, model_bytes: int, above: Sequence[float] = ()
+    ) -> None:
         """Let nobody send yet.
 
         Args:
-            config: its bandwidths are read.
+            config: the bandwidth of leaves is read.
             leaves: how many.
             model_bytes: of a transfer.
+            above: 10⁶ bytes per second of each server over servers, the cloud's first; 0: nothing is shared.
 
         Raises:
             ConfigError: a link is shared, and the model has more bytes than its sums hold.
         """
-        at_leaf, at_cloud = config.leaf_link_megabytes_s, config.cloud_link_megabytes_s
-        self.at_leaves, self.at_cloud = at_leaf > 0, at_cloud > 0 and leaves > 1
-        if (self.at_leaves or self.at_cloud) and model_bytes > MOST_BYTES:
+        at_leaf = config.leaf_link_megabytes_s
+        self.at_leaves = at_leaf > 0
+        if (self.at_leaves or any(above)) and model_bytes > MOST_BYTES:
             raise ConfigError(
                 f"asynchrony.leaf-link-megabytes-s and cloud-link-megabytes-s are for models of at most "
                 f"{MOST_BYTES / 1e9:g} GB, but this one has {model_bytes / 1e9:.1f}; set 0 for none"
             )
-        rates = [at_leaf] * 2 * leaves * self.at_leaves + [at_cloud] * 2 * self.at_cloud
+        rates = [at_leaf] * 2 * leaves * self.at_leaves
+        self._shared = [parent for parent, rate in enumerate(above) if rate]
+        self._first = len(rates)
+        rates += [rate for rate in above if rate for _ in (DOWN, UP)]
         self.links = [SharedLink(rate * _MEGA) for rate in rates]
         self._bytes = model_bytes
 
@@ -50,13 +55,17 @@ class SharedLinks:
         """The number of the link between a leaf and its devices in a direction."""
         return 2 * leaf + direction
 
-    def of_cloud(self, direction: int) -> int:
-        """The number of the link between the cloud and its leaves in a direction."""
-        return len(self.links) - 2 + direction
+    def is_shared(self, parent: int) -> bool:
+        """Whether the servers below a server over servers share its link."""
+        return parent in self._shared
 
-    def is_of_cloud(self, link: int) -> bool:
-        """Whether a link is the cloud's."""
-        return self.at_cloud and link >= len(self.links) - 2
+    def of_parent(self, parent: int, direction: int) -> int:
+        """The number of the link between a server over servers and these in a direction."""
+        return self._first + 2 * self._shared.index(parent) + direction
+
+    def parent_of(self, link: int) -> int | None:
+        """The server over servers whose link it is; None: a leaf's."""
+        return self._shared[(link - self._first) // 2] if link >= self._first else None
 
     def join(self, link: int, key: int, most_bytes_s: float, clock: Clock) -> None:
         """Begin to transfer a model, at most so many bytes per second."""

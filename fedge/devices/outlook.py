@@ -163,7 +163,7 @@ def nothing_made(procedure: Procedure) -> str | None:
         remedy = "lower the buffer in asynchrony.rule-args, or lengthen the run"
     else:
         remedy = "lower asynchrony.cloud-every, asynchrony.cloud-delay-s or the buffer in cloud-rule-args"
-        if procedure.cloud is not None and not all(server.number for server in procedure.servers):
+        if procedure.above is not None and not all(server.number for server in procedure.servers):
             remedy += ", or see to leaves that made none"
     return _NOTHING.format(seconds=seconds, jobs=ledger.total("jobs"), updates=updates, remedy=remedy)
 

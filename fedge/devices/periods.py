@@ -1,5 +1,6 @@
 """End of a period: clients evaluate their served models, leaves are compared if due."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ from fedge.cloud.step import CloudStep
 from fedge.devices.clock import SECOND_US
 from fedge.devices.ledger import gini
 from fedge.devices.private import releases_of
-from fedge.devices.results import Period, mean_score, round_result
+from fedge.devices.results import Period, mean_score, round_result, server_rows
+from fedge.exchange.evaluate import Evaluation
 from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import RoundResult
+from fedge.rounds.results import RoundResult, ServerResult
 from fedge.tasks.chosen import task_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
         procedure.evaluated, ledger.losses, ledger.failures, moved, began, task_of(world.config.train),
         validated,
     )  # fmt: skip
-    labels = [0] if procedure.cloud is None else procedure.cloud.labels
+    labels = [0] if procedure.above is None else procedure.above.labels()
     row = replace(
         moment(procedure),
         seen_score=mean_score(world.who, evaluated, unseen=False),
@@ -50,8 +52,10 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
         cloud=step,
         moment=row,
         releases=releases(procedure),
+        servers=_server_rows(procedure, evaluated),
+        tier_names=world.config.hierarchy.tier_names,
     )
-    procedure.moved_before = dict(ledger.moved)
+    procedure.moved_before, procedure.between_before = dict(ledger.moved), ledger.between.copy()
     ledger.begin_period()
     return result, row
 
@@ -93,13 +97,22 @@ def _share_models(procedure: "Procedure", step: CloudStep) -> CloudStep:
     return step
 
 
+def _server_rows(procedure: "Procedure", evaluated: Mapping[int, Evaluation]) -> list[ServerResult]:
+    """Rows of all servers of a tree with regions; of leaves under one cloud the tables of leaves have all."""
+    above = procedure.above
+    if above is None or len(above.parents) < 2:
+        return []
+    moved = (procedure.ledger.between - procedure.between_before).tolist()
+    return server_rows(procedure.world.who, evaluated, above.paths, above.labels(), moved)
+
+
 def moment(procedure: "Procedure") -> VersionRow:
     """The row of this moment, without accuracies."""
     ledger, now_us, jobs = procedure.ledger, procedure.clock.now_us, procedure.jobs.values()
     at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
     at_work += sum(job.busy_us for line in procedure.lines for job in line.waiting)
     updates = ledger.counts["updates"][np.fromiter(sorted(procedure.world.who.windows), np.int64)]
-    cloud = procedure.cloud
+    above = procedure.above
     return VersionRow(
         evaluation=procedure.evaluated,
         virtual_s=now_us / SECOND_US,
@@ -124,8 +137,8 @@ def moment(procedure: "Procedure") -> VersionRow:
         at_work=sum(procedure.at_work),
         leaf_versions=ledger.leaf_versions,
         cloud_staleness=ledger.mean_cloud_staleness,
-        cloud_busy=0.0 if cloud is None else _share(cloud.done_us(now_us), now_us),
-        cloud_in_line=0 if cloud is None else sum(len(line.waiting) for line in cloud.lines),
+        cloud_busy=0.0 if above is None else _share(above.done_us(now_us), now_us),
+        cloud_in_line=0 if above is None else above.in_line,
         joules=ledger.joules,
         places=sum(procedure.places),
         partial=ledger.total("partial"),
@@ -145,6 +158,6 @@ def releases(procedure: "Procedure") -> int:
     return releases_of([server.memory for server in procedure.servers])
 
 
-def _share(part_us: int, whole_us: int) -> float:
+def _share(part_us: float, whole_us: int) -> float:
     """One time over another; 0 at the beginning."""
     return part_us / whole_us if whole_us else 0.0

@@ -2,13 +2,14 @@
 
     SENT           transfers over a shared link end (`fedge.devices.transit`)
     SEND           a device begins to receive or to send over the link of its leaf
-    SEND_CLOUD     a leaf or the cloud begins to send over the cloud's link
-    CLOUD_SERVED   the cloud, whose rule takes virtual time, is done with a leaf's model
+    SEND_BETWEEN   a server, or the one above it, begins to send over the link of the latter
+    SERVED_ABOVE   a server whose rule takes virtual time is done with the model of one below
     SERVED         a leaf whose rule takes virtual time (`DeviceServer.seconds_of_next`) took in an arrival
     ARRIVE         a device's job ends; its model goes to its leaf's rule, its place is free again
-    AT_CLOUD       a leaf's model reaches the cloud (`fedge.devices.cloud`)
-    AT_LEAF        the cloud's answer reaches a leaf
+    UP             a server's model reaches the one above (`fedge.devices.parent`)
+    DOWN           the answer reaches it
     ROUND_END      a leaf that works in rounds combines its arrivals, and begins the next round
+    LEAVE          a region's model leaves for those below of which it is made
     EVALUATE       clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`)
     START          a leaf gives work to devices that are idle and there, or to those of a round
 
@@ -22,15 +23,16 @@ from functools import partial
 from fedge.config import parts, traits
 from fedge.config.topology import places_per_leaf
 from fedge.devices import transit
+from fedge.devices.above import Above
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
-from fedge.devices.cloud import Cloud
 from fedge.devices.ends import Ends
 from fedge.devices.groups import ClockGroups
 from fedge.devices.jobs import Job
 from fedge.devices.ledger import Ledger
 from fedge.devices.line import Line
 from fedge.devices.network import SharedLinks
+from fedge.devices.parent import Parent
 from fedge.devices.periods import end_period
 from fedge.devices.planning import Planning
 from fedge.devices.rounds import goal_of, settled
@@ -50,10 +52,10 @@ class Procedure:
         world: its setting.
         clock: virtual time, and events to come.
         servers: the leaves, in order.
-        cloud: above them; None above a single one.
-        groups: of leaves with a model of their own each; None where all share one.
-        jobs: number → job under way.
-        lines: per leaf the ended jobs waiting for use.
+        above: the servers above them; None above a single one.
+        groups: of the cloud's children with a model of their own each; None where all share one.
+        jobs: number → job that is under way.
+        lines: per leaf the jobs that have ended and wait to be taken in.
         choosing: devices idle, present, and picked for work.
         planning: outcomes of jobs.
         ledger: of all events.
@@ -63,9 +65,10 @@ class Procedure:
         evaluated: how many evaluations there have been.
         ending: the reached limit of the run, in words; the next evaluation is the last. Empty before.
         has_ended: the newest evaluation is to be the last.
-        moved_before: the bytes moved by the last evaluation.
-        places: target number of devices at work per leaf.
-        at_work: devices of each leaf at work.
+        moved_before: the bytes that had been moved at the last evaluation.
+        between_before: the same per server, as `Ledger.between`.
+        places: devices of each leaf that are to be at work at a time.
+        at_work: devices of each leaf that are.
         wakes: per leaf its next look for devices, virtual microseconds; in the past where nothing is
             due.
     """
@@ -74,7 +77,7 @@ class Procedure:
         self,
         world: World,
         servers: Sequence[DeviceServer],
-        cloud: Cloud | None = None,
+        above: Above | None = None,
         groups: ClockGroups | None = None,
     ) -> None:
         """Stand before the first event.
@@ -82,14 +85,14 @@ class Procedure:
         Args:
             world: of the run.
             servers: the leaves, in order, with their first model.
-            cloud: above them, with the same model; None above a single leaf.
-            groups: of leaves; None: all share a model.
+            above: the servers above them, with the same model; None above a single leaf.
+            groups: of the cloud's children; None: all share a model.
         """
         config = world.config
         self.world = world
         self.clock = Clock()
         self.servers = list(servers)
-        self.cloud = cloud
+        self.above = above
         self.groups = groups
         self.jobs: dict[int, Job] = {}
         self.lines: list[Line[Job]] = [Line() for _ in self.servers]
@@ -105,16 +108,18 @@ class Procedure:
         self.planning = Planning(
             config, world.seed, world.fleet, windows, self._model_bytes, world.duration, self.choosing.history
         )
-        self.ledger = Ledger(len(world.fleet), world.fleet)
-        self.network = SharedLinks(config.asynchrony, len(self.servers), self._model_bytes)
+        parents = [] if above is None else above.parents
+        self.ledger = Ledger(len(world.fleet), world.fleet, sum(len(parent.nodes) for parent in parents))
+        rates = [parent.link_megabytes_s for parent in parents]
+        self.network = SharedLinks(config.asynchrony, len(self.servers), self._model_bytes, rates)
+        for parent in parents:
+            parent.network = self.network if self.network.is_shared(parent.number) else None
         self.routes: dict[int, Route] = {}
         self.rounds: list[OpenRound | None] = [None] * len(self.servers)
-        if cloud is not None and self.network.at_cloud:
-            cloud.network = self.network
         self.evaluated = 0
         self.ending = ""
         self.has_ended = False
-        self.moved_before = dict(self.ledger.moved)
+        self.moved_before, self.between_before = dict(self.ledger.moved), self.ledger.between.copy()
         self._ends = Ends(config.asynchrony)
         self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
@@ -122,12 +127,13 @@ class Procedure:
         self._handlers: Mapping[int, Callable[[Event], None]] = {
             Kind.SENT: partial(transit.end_transfers, self),
             Kind.SEND: partial(transit.send, self),
-            Kind.SEND_CLOUD: self._between_tiers,
-            Kind.CLOUD_SERVED: self._between_tiers,
+            Kind.SEND_BETWEEN: self._between_tiers,
+            Kind.SERVED_ABOVE: self._between_tiers,
             Kind.SERVED: self._served,
             Kind.ARRIVE: self._arrive,
-            Kind.AT_CLOUD: self._between_tiers,
-            Kind.AT_LEAF: self._between_tiers,
+            Kind.UP: self._between_tiers,
+            Kind.DOWN: self._between_tiers,
+            Kind.LEAVE: self._between_tiers,
             Kind.ROUND_END: self._round_end,
             Kind.EVALUATE: self._evaluate,
             Kind.START: self._start,
@@ -340,35 +346,30 @@ class Procedure:
         made = self.servers[leaf].take(arrival)
         if made:
             self.ledger.leaf_versions += 1
-        if made and self.cloud is not None:
-            self.cloud.renewed(leaf, self.servers[leaf], self.clock, self.ledger)
+        if made and self.above is not None:
+            self.above.renewed(leaf, self.clock, self.ledger)
         self.world.give_back()
         self.world.clock.lap("aggregate")
 
     def _between_tiers(self, event: Event) -> None:
-        """Let the cloud or a leaf take in a model under way, unless the leaf has changed its group since."""
-        cloud, leaf = self.cloud, event.subject
-        assert cloud is not None
-        if event.number != cloud.links[leaf].exchange:
-            return
-        if event.kind == Kind.SEND_CLOUD:
-            cloud.send(leaf, self.clock)
-        elif event.kind == Kind.AT_CLOUD:
-            cloud.receive(leaf, self.clock, self.ledger)
-        elif event.kind == Kind.CLOUD_SERVED:
-            cloud.served(leaf, self.clock, self.ledger)
-        else:
-            cloud.give(leaf, self.servers[leaf], self.clock, self.ledger)
-        self.world.clock.lap("cluster")
+        """Let servers take in a model under way."""
+        assert self.above is not None
+        if self.above.happen(event, self.clock, self.ledger):
+            self.world.clock.lap("cluster")
 
     # --- how good it is -----------------------------------------------------------------------------
 
     @property
+    def cloud(self) -> Parent | None:
+        """The root; None above a single leaf."""
+        return None if self.above is None else self.above.cloud
+
+    @property
     def tops(self) -> list[DeviceServer]:
-        """Per leaf the server of its clients' model: the cloud's for its group, or the only leaf."""
-        if self.cloud is None:
+        """Per leaf whose model its clients are served: the cloud's for its group, or the only leaf."""
+        if self.above is None:
             return self.servers
-        return [self.cloud.server_of(leaf) for leaf in range(len(self.servers))]
+        return [self.above.top_of(leaf) for leaf in range(len(self.servers))]
 
     @property
     def served(self) -> Version:

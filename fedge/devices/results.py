@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedge.config.tree import Path
 from fedge.exchange.evaluate import Evaluation, pooled
 from fedge.exchange.failure import Failure
-from fedge.rounds.results import ClientResult, LeafResult, RoundResult
+from fedge.rounds.results import ClientResult, LeafResult, RoundResult, ServerResult
 from fedge.serving.gate import GateResult
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
@@ -154,6 +155,48 @@ def _leaf(
         val_score=val.score if val else None,
         val_loss=val.loss if val else None,
     )
+
+
+def server_rows(
+    who: Population,
+    evaluated: Mapping[int, Evaluation],
+    paths: Sequence[Path],
+    labels: Sequence[int],
+    moved: Sequence[Sequence[int]],
+) -> list[ServerResult]:
+    """Rows of all servers, from the root down; a server is followed by those below it.
+
+    Args:
+        who: devices of the run.
+        evaluated: client → evaluation of its served model.
+        paths: of all servers but the root, the leaves last.
+        labels: per leaf the number of the root's group that it is in.
+        moved: per path, bytes to the server above and from it.
+    """
+    leaves = dict(enumerate(paths[len(paths) - who.leaves :]))
+    traffic = dict(zip(paths, moved, strict=True))
+    rows = []
+    for path in sorted([(), *paths]):
+        below = {leaf for leaf, of in leaves.items() if of[: len(path)] == path}
+        clients = [client for client in who.windows if who.leaf_of[client] in below]
+        mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] in below}
+        seen = pooled([found for client, found in mine.items() if client not in who.unseen])
+        unseen = pooled([found for client, found in mine.items() if client in who.unseen])
+        up, down = traffic.get(path, (0, 0))
+        rows.append(
+            ServerResult(
+                path=path,
+                cluster=labels[min(below)] if path else None,
+                gate=None,
+                uplink_bytes=up or None,
+                downlink_bytes=down or None,
+                num_clients=len(clients),
+                train_samples=sum(who.windows[client] for client in clients),
+                test_score=seen.score if seen else None,
+                unseen_score=unseen.score if unseen else None,
+            )
+        )
+    return rows
 
 
 def mean_score(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:

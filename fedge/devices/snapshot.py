@@ -14,9 +14,9 @@ import numpy as np
 
 from fedge.config.option import ConfigError, shown
 from fedge.devices.clock import Clock
-from fedge.devices.cloud import Cloud, CloudLink
 from fedge.devices.jobs import restored
 from fedge.devices.line import Line
+from fedge.devices.parent import Parent, ParentLink
 from fedge.devices.procedure import Procedure
 from fedge.devices.real import RealClock
 from fedge.devices.rules import Arrival
@@ -29,7 +29,7 @@ Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
 _GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING)
 _V = "vector"
-_FORM = 2  # of the checkpoint; 1, without the word, knew nobody's comings and goings
+_FORM = 3  # of the checkpoint; 2 knew no servers between cloud and leaves, 1 nobody's comings and goings
 
 
 class _Kept:
@@ -111,7 +111,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
             for line in procedure.lines
         ],
         "servers": servers,
-        "cloud": None if procedure.cloud is None else _cloud_facts(procedure.cloud, kept),
+        "above": [_parent_facts(parent, kept) for parent in _parents(procedure)],
         "groups": None if procedure.groups is None else procedure.groups.facts(),
         "choosing": procedure.choosing.facts(),
         "wakes": procedure.wakes,
@@ -122,6 +122,7 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "ending": procedure.ending,
         "begun": procedure.planning.begun,
         "moved_before": procedure.moved_before,
+        "between_before": procedure.between_before.tolist(),
         "ledger": procedure.ledger.facts(),
     }
     groups: Groups = {
@@ -156,8 +157,8 @@ def restore(
     for index, (server, of) in enumerate(zip(_servers(procedure), facts["servers"], strict=True)):
         arrays = {name: np.array(array) for name, array in groups[_MEMORY].get(str(index), {}).items()}
         _restore_server(server, of, arrays, found)
-    if procedure.cloud is not None:
-        _restore_cloud(procedure.cloud, facts["cloud"], found)
+    for parent, of in zip(_parents(procedure), facts["above"], strict=True):
+        _restore_parent(parent, of, found)
     jobs = [restored(job, found.version(start)) for job, start in facts["jobs"]]
     procedure.jobs = {job.number: job for job in jobs}
     procedure.at_work = [0] * len(procedure.servers)
@@ -176,12 +177,18 @@ def restore(
     procedure.evaluated, procedure.planning.begun = facts["evaluated"], facts["begun"]
     procedure.ending = facts["ending"]
     procedure.moved_before = dict(facts["moved_before"])
+    procedure.between_before = np.array(facts["between_before"], np.int64).reshape(-1, 2)
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
 
 
 def _servers(procedure: Procedure) -> list[DeviceServer]:
-    """The leaves, and the cloud's servers if there are any."""
-    return [*procedure.servers, *(procedure.cloud.servers if procedure.cloud is not None else [])]
+    """The leaves, and the servers above them if there are any."""
+    return [*procedure.servers, *(server for parent in _parents(procedure) for server in parent.servers)]
+
+
+def _parents(procedure: Procedure) -> list[Parent]:
+    """Servers over servers."""
+    return [] if procedure.above is None else procedure.above.parents
 
 
 def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
@@ -190,15 +197,15 @@ def _restore_groups(procedure: Procedure, facts: Mapping[str, Any]) -> None:
         procedure.groups.restore(facts["groups"])
     cloud = procedure.cloud
     if cloud is not None:
-        labels = facts["cloud"]["labels"]
+        labels = facts["above"][0]["labels"]
         like, cloud.labels = cloud.servers[0], list(labels)
         cloud.servers = [
             like.like(like.version, len(cloud.of_group(group)), group) for group in range(max(labels) + 1)
         ]
 
 
-def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
-    """The cloud's links as JSON; their models are kept."""
+def _parent_facts(parent: Parent, kept: _Kept) -> dict[str, Any]:
+    """The links below a server as JSON; their models are kept."""
     links = [
         [
             kept.version(link.base),
@@ -208,28 +215,29 @@ def _cloud_facts(cloud: Cloud, kept: _Kept) -> dict[str, Any]:
             None if link.answer is None else [kept.version(link.answer[0]), link.answer[1]],
             link.exchange,
         ]
-        for link in cloud.links
+        for link in parent.links
     ]
-    lines = [[list(line.waiting), line.busy_us, line.until_us] for line in cloud.lines]
+    lines = [[list(line.waiting), line.busy_us, line.until_us] for line in parent.lines]
     return {
-        "links": links, "waiting": cloud.waiting, "labels": cloud.labels, "lines": lines,
-        "dissolved_us": cloud.dissolved_us,
+        "links": links, "waiting": parent.waiting, "due": parent.due, "labels": parent.labels, "lines": lines,
+        "dissolved_us": parent.dissolved_us,
     }  # fmt: skip
 
 
-def _restore_cloud(cloud: Cloud, facts: Mapping[str, Any], found: _Found) -> None:
-    """Let the cloud's links go on."""
-    cloud.links = [
-        CloudLink(
+def _restore_parent(parent: Parent, facts: Mapping[str, Any], found: _Found) -> None:
+    """Let the links below a server go on."""
+    parent.links = [
+        ParentLink(
             found.version(base), base_number, made,
             None if sent is None else found.version(sent),
-            None if answer is None else (found.version(answer[0]), answer[1]), *exchange,
+            None if answer is None else (found.version(answer[0]), answer[1]), exchange,
         )
-        for base, base_number, made, sent, answer, *exchange in facts["links"]
+        for base, base_number, made, sent, answer, exchange in facts["links"]
     ]  # fmt: skip
-    cloud.waiting = [list(waiting) for waiting in facts["waiting"]]
-    cloud.lines = [Line(deque(waiting), busy_us, until_us) for waiting, busy_us, until_us in facts["lines"]]
-    cloud.dissolved_us = facts["dissolved_us"]
+    parent.due = list(facts["due"])
+    parent.waiting = [list(waiting) for waiting in facts["waiting"]]
+    parent.lines = [Line(deque(waiting), busy_us, until_us) for waiting, busy_us, until_us in facts["lines"]]
+    parent.dissolved_us = facts["dissolved_us"]
 
 
 def _server_facts(server: DeviceServer, kept: _Kept) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
 from fedge.config.traits import TELLS_CLASSES
+from fedge.devices.above import Place, servers_above
 from fedge.devices.availability import Presence
-from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of
 from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.fleet import check_fleet, with_power
@@ -24,6 +25,7 @@ from fedge.devices.groups import ClockGroups
 from fedge.devices.jobs import Job
 from fedge.devices.lookahead import LookAhead
 from fedge.devices.outlook import refuse_nobody_there, refuse_unknown_power, refuse_vain_times
+from fedge.devices.parent import cloud_arguments
 from fedge.devices.private import private_sum
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
@@ -114,7 +116,8 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     train = replace(config.train, local_steps=local_steps(config.train, [crowd.windows]))
     config = replace(config, train=train)
     count, devices, asynchrony = crowd.devices, config.devices, config.asynchrony
-    for register, name in ((SERVER_RULES, asynchrony.rule), (CLOUD_RULES, asynchrony.cloud_rule)):
+    above_rules = [(CLOUD_RULES, of.cloud_rule) for of in clock_of_tiers(config)]
+    for register, name in ((SERVER_RULES, asynchrony.rule), *above_rules):
         if register.has(name, TELLS_CLASSES):
             raise ConfigError(
                 f"{register.option} {name} makes windows from real models, and nobody trains here; time it "
@@ -162,17 +165,19 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
         DeviceServer(start, rule, arguments, size, None, private_sum(config.privacy, seed, leaf, count))
         for leaf, size in enumerate(sizes)
     ]
-    groups = ClockGroups(config, (), seed) if len(sizes) > 1 else None
-    cloud = None if groups is None else _cloud(config, start, sizes, groups)
-    return Procedure(world, servers, cloud, groups)
+    groups = ClockGroups(config, (), seed) if has_servers_above_leaves(config.hierarchy) else None
+    labels = None if groups is None else groups.labels.tolist()
+    above = servers_above(
+        config, servers, [float(size) for size in sizes], lambda place: _server_at(place, start), labels
+    )
+    return Procedure(world, servers, above, groups)
 
 
-def _cloud(config: Config, start: Version, sizes: list[int], groups: ClockGroups) -> Cloud:
-    """The cloud above leaves of these sizes."""
-    rule = CLOUD_RULES.load(config.asynchrony.cloud_rule)
-    arguments = cloud_arguments(rule, config.asynchrony.arguments("cloud_rule"))
-    server = DeviceServer(start, rule, arguments, len(sizes))
-    return Cloud(config.asynchrony, server, [float(size) for size in sizes], groups.labels.tolist())
+def _server_at(place: Place, start: Version) -> DeviceServer:
+    """A server over servers."""
+    rule = CLOUD_RULES.load(place.options.cloud_rule)
+    arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
+    return DeviceServer(start, rule, arguments, len(place.leaves))
 
 
 def _start(model_bytes: int) -> Version:

@@ -96,9 +96,10 @@ def send(procedure: "Procedure", event: Event) -> None:
 def end_transfers(procedure: "Procedure", event: Event) -> None:
     """Let a transferred model go on its way; its device begins to train a received one."""
     for key in procedure.network.ended(event.subject, event.number, procedure.clock):
-        if procedure.network.is_of_cloud(event.subject):
-            assert procedure.cloud is not None
-            procedure.cloud.sent(key, procedure.clock)
+        parent = procedure.network.parent_of(event.subject)
+        if parent is not None:
+            assert procedure.above is not None
+            procedure.above.parents[parent].sent(key, procedure.clock)
         elif _sent(procedure, key):
             procedure.hand_over(procedure.jobs[key])
 

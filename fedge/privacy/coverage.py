@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fedge.config import groupings, parts, traits
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.config.sections.train import TrainConfig
@@ -48,7 +49,7 @@ class Decision:
 
 
 def _has_cloud(config: Config) -> bool:
-    return config.hierarchy.num_servers > 1
+    return has_servers_above_leaves(config.hierarchy)
 
 
 DECISIONS = (
@@ -68,7 +69,8 @@ DECISIONS = (
     Decision(
         WINDOWS, "by which the cloud weighs leaves", "hierarchy.num-servers",
         lambda config: _has_cloud(config) and (
-            config.cluster.enabled or parts.CLOUD_RULES.has(config.asynchrony.cloud_rule, traits.ROUNDS)
+            config.cluster.enabled
+            or any(parts.CLOUD_RULES.has(of.cloud_rule, traits.ROUNDS) for of in clock_of_tiers(config))
             if config.asynchrony.is_on else config.cluster.enabled
         ),
     ),

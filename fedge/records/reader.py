@@ -74,7 +74,8 @@ class RunData:
         manifest: manifest.json, from `fedge.records.manifest.read_manifest`.
         rounds: metrics/global_rounds.csv.
         leaves: metrics/leaf_rounds.csv.
-        servers: metrics/servers.csv; empty in folders of earlier versions and on the virtual clock.
+        servers: metrics/servers.csv; empty in folders of earlier versions, and on the virtual clock without
+            regions.
         clients: metrics/clients.csv; unseen clients are among them, see `known_clients` and `unseen_clients`.
         clusters: clusters.jsonl; `labels` and `similarity` are lists; its round is named "global_round";
             `compared` is false without a due comparison, `changes` describes the events in words, `lowest_p`

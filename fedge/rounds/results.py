@@ -198,7 +198,7 @@ class RoundResult:
         failures: client → its first failure in the round.
         uplink_bytes, downlink_bytes: arrays from and to clients, all exchanges of the round.
         cloud_uplink_bytes, cloud_downlink_bytes: arrays from servers to those above them and back.
-        servers: from the root down; empty on the virtual clock.
+        servers: from the root down; empty on the virtual clock without regions.
         inner_steps: of servers below the cloud, in the order of their rounds.
         tier_names: of the servers, from the root down.
         churn: of a cloud step, against the labels before it (`fedge.metrics.agreement.churn`); None for the

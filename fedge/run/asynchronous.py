@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks, Stop
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.option import ConfigError
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
 from fedge.config.register import Register
@@ -16,9 +17,9 @@ from fedge.config.traits import ROUNDS, TELLS_CLASSES
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
+from fedge.devices.above import Above, Place, servers_above
 from fedge.devices.aside import Aside
 from fedge.devices.availability import Presence
-from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.duration import duration_of
 from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.fleet import Fleet, check_fleet, with_power
@@ -33,6 +34,7 @@ from fedge.devices.outlook import (
     refuse_unknown_power,
     refuse_vain_times,
 )
+from fedge.devices.parent import cloud_arguments
 from fedge.devices.periods import moment
 from fedge.devices.private import private_sum
 from fedge.devices.probing import Probing
@@ -100,10 +102,11 @@ class AsynchronousSteps(Steps):
         return found
 
     def _rules(self) -> list[tuple[Register, str]]:
-        """Rules of leaves, and of the cloud if there is one."""
+        """Rules of leaves, and of servers above them."""
         config = self._plan.config
-        cloud = [(CLOUD_RULES, config.asynchrony.cloud_rule)] * (config.hierarchy.num_servers > 1)
-        return [(SERVER_RULES, config.asynchrony.rule), *cloud]
+        names = {of.cloud_rule for of in clock_of_tiers(config)}
+        above = [(CLOUD_RULES, name) for name in sorted(names) if has_servers_above_leaves(config.hierarchy)]
+        return [(SERVER_RULES, config.asynchrony.rule), *above]
 
     def _note_deal(self, deal: Deal) -> None:
         """Keep each client's user and classes."""
@@ -200,12 +203,13 @@ class AsynchronousSteps(Steps):
             for leaf in range(who.leaves)
         ]  # fmt: skip
         groups = None
-        if who.leaves > 1:
+        if has_servers_above_leaves(config.hierarchy):
             groups = ClockGroups(config, parameter_names(network), plan.seed, who.truth)
         for server in servers:
             server.put_aside = aside.vector
-        procedure = Procedure(world, servers, self._cloud(who, facts, groups), groups)
-        for server in procedure.cloud.servers if procedure.cloud is not None else ():
+        above = self._above(who, servers, facts, groups)
+        procedure = Procedure(world, servers, above, groups)
+        for server in above.servers if above is not None else ():
             server.put_aside = aside.vector
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
@@ -241,20 +245,25 @@ class AsynchronousSteps(Steps):
             self._frozen,
         )
 
-    def _cloud(self, who: Population, facts: ModelFacts, groups: ClockGroups | None) -> Cloud | None:
-        """The cloud; none above a single leaf."""
-        if groups is None:
-            return None
-        config = self._plan.config.asynchrony
-        rule = CLOUD_RULES.load(config.cloud_rule)
-        arguments = cloud_arguments(rule, config.arguments("cloud_rule"))
+    def _above(
+        self, who: Population, leaves: Sequence[DeviceServer], facts: ModelFacts, groups: ClockGroups | None
+    ) -> Above | None:
+        """The servers above the leaves; none above a single one."""
         windows = np.zeros((who.leaves, len(who.leaf_of)))
         for device, count in who.windows.items():
             windows[who.leaf_of[device], device] = count
-        weights = windows.sum(1)
-        of_leaves = replace(facts, shares=windows @ facts.shares / weights[:, None], server=who.leaves)
-        server = DeviceServer(facts.version, rule, arguments, who.leaves, of_leaves)
-        return Cloud(config, server, weights.tolist(), groups.labels.tolist())
+
+        def make(place: Place) -> DeviceServer:
+            rule = CLOUD_RULES.load(place.options.cloud_rule)
+            arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
+            below = np.array([windows[list(each)].sum(0) for each in place.leaves])
+            shares = below @ facts.shares / below.sum(1)[:, None]
+            stream = who.leaves + place.stream
+            own = replace(facts, shares=shares, server=stream)
+            return DeviceServer(facts.version, rule, arguments, len(below), own)
+
+        labels = None if groups is None else groups.labels.tolist()
+        return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
 
     def _fleet(self) -> Fleet:
         """How fast every client is."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedge.callbacks.calls import refuse_other_columns
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
 from fedge.config.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.option import ConfigError, arguments_of, nearest, shown
@@ -266,10 +267,11 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     refuse_what_reality_decides(config)
     try_rule(asynchrony.rule, rule)
     refuse_partial_work(devices, asynchrony.rule)
-    if config.hierarchy.num_servers > 1:
-        cloud = asynchrony.arguments("cloud_rule")
-        CLOUD_RULES.refuse_wrong_arguments(asynchrony.cloud_rule, cloud, "model", "memory", "arrival")
-        try_rule(asynchrony.cloud_rule, cloud, CLOUD_RULES)
+    if has_servers_above_leaves(config.hierarchy):
+        for of in clock_of_tiers(config):
+            cloud = of.arguments("cloud_rule")
+            CLOUD_RULES.refuse_wrong_arguments(of.cloud_rule, cloud, "model", "memory", "arrival")
+            try_rule(of.cloud_rule, cloud, CLOUD_RULES)
         if config.cluster.enabled:
             from fedge.devices.groups import refuse_needs_of_rounds
 

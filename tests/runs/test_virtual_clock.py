@@ -31,6 +31,41 @@ def test_killed_twice_at_random_moments(tmp_path):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+DEEP = {
+    **{name: value for name, value in CONFIG.items() if name != "hierarchy.num-servers"},
+    "hierarchy.tree": "2x2x9", "asynchrony.cloud-delay-s": 0.3,
+    "asynchrony.tiers": '{"region": {"rule": "fedavg", "delay-s": 0.1}}',
+}  # fmt: skip
+
+
+@pytest.mark.extended
+def test_a_deeper_tree_killed_on_ray_and_by_any_number_of_workers(tmp_path):
+    here = carry_out_with_kills(tmp_path / "here", DEEP, kills=3, seed=3)
+    on_ray = carry_out_with_kills(tmp_path / "ray", DEEP, kills=1, seed=4, options=("--engine", "flower"))
+    runs = [
+        simulate({**DEEP, "runs-dir": str(tmp_path / str(n))}, workers=n, terminal=io.StringIO())
+        for n in (1, 2, 4)
+    ]
+    for name in (*FILES, "metrics/servers.csv"):
+        folders = (here, on_ray, *(run.folder for run in runs))
+        assert len({hashlib.sha256((of / name).read_bytes()).hexdigest() for of in folders}) == 1, name
+
+
+@pytest.mark.whole_runs
+def test_servers_of_a_deeper_tree_are_in_the_tables(tmp_path):
+    run = simulate(
+        {**DEEP, "run-name": "", "num-server-rounds": 3, "runs-dir": str(tmp_path)}, terminal=io.StringIO()
+    )
+    last = run.servers.filter(run.servers["global_round"] == 3)
+    assert last["path"].to_list() == ["/", "/0", "/0/0", "/0/1", "/1", "/1/0", "/1/1"]
+    assert last["name"].to_list() == ["cloud", "region", "leaf", "leaf", "region", "leaf", "leaf"]
+    between = run.servers.filter(run.servers["tier"] > 0)
+    totals = run.versions.row(-1, named=True)
+    assert between["uplink_bytes"].sum() == totals["cloud_up"]
+    assert between["downlink_bytes"].sum() == totals["cloud_down"]
+    assert run.versions["version"][-1] > 0
+
+
 RULES = [name for name in SERVER_RULES.names if name != "off"]
 BUFFERED = {"fedbuff", "ca2fl", "fedfa"}
 REVIVED = '{"freeze": 1, "warmup": 2, "s_max": 3, "teachers": 3, "steps": 2, "every": 3%s}'

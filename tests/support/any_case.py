@@ -14,8 +14,9 @@ from independent_rules import Case, own_seconds, stream, trained
 
 from fedge.config.flat import from_run_config
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, SELECTIONS, SERVER_RULES
-from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.above import servers_above
 from fedge.devices.fleet import Fleet
+from fedge.devices.parent import cloud_arguments
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import DeviceServer
@@ -78,33 +79,59 @@ class Told:
     def on_evaluation(self, result, row, laps):
         of = self.procedure
         self.curve.append({
-            "now": of.clock.now_us, "leaves": [server.version.vector for server in of.servers],
+            "now": of.clock.now_us, "models": [server.version.vector for server in all_of(of)],
             "top": of.tops[0].version.vector, "version": of.tops[0].number,
-            "versions": [server.number for server in of.servers], "ended": len(self.ended),
+            "versions": [server.number for server in all_of(of)], "ended": len(self.ended),
             "moved": dict(of.ledger.moved), "at work": row.at_work, "joules": row.joules or 0.0,
         })  # fmt: skip
         return False
 
 
+def all_of(procedure):
+    """The leaves, and the servers above them."""
+    return [*procedure.servers, *(procedure.above.servers if procedure.above is not None else [])]
+
+
 def config_of_case(case):
     """The configuration of a case."""
+    above = case.tiers[0] if case.tiers else {"rule": "fedbuff", "arguments": {}, "every": 1, "delay": 0.0,
+                                              "megabytes": 1.0, "link": 0.0}  # fmt: skip
+    is_deep = len(case.tiers) > 1
+    deep = {
+        "hierarchy.tree": tree_text(case, case.tree), "asynchrony.tiers": json.dumps(
+            {str(tier): in_words(of) for tier, of in enumerate(case.tiers) if tier}
+        ),
+    }  # fmt: skip
     return from_run_config({
+        **(deep if is_deep else {"hierarchy.num-servers": len(case.leaves)}),
         "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "report": False,
-        "hierarchy.num-servers": len(case.leaves), "clients": max(len(case.windows), len(case.leaves)),
+        "clients": max(len(case.windows), len(case.leaves)),
         "train.local-epochs": 1, "num-server-rounds": case.evaluations, "devices.dropout": case.dropout,
         "devices.partial-work": case.partial, "train.batch-size": case.batch,
         "asynchrony.rule": case.rule, "asynchrony.rule-args": json.dumps(case.arguments),
         "asynchrony.concurrency": case.places, "asynchrony.evaluate-every-s": case.every,
         "asynchrony.max-staleness": case.max_staleness, "asynchrony.timeout-s": case.timeout,
         "asynchrony.refill": case.refill, "asynchrony.over-selection": case.over,
-        "asynchrony.deadline-s": case.deadline, "asynchrony.cloud-rule": case.cloud_rule,
-        "asynchrony.cloud-rule-args": json.dumps(case.cloud_arguments),
-        "asynchrony.cloud-every": case.cloud_every, "asynchrony.cloud-delay-s": case.cloud_delay,
-        "asynchrony.cloud-megabytes-s": case.cloud_megabytes,
-        "asynchrony.leaf-link-megabytes-s": case.leaf_link,
-        "asynchrony.cloud-link-megabytes-s": case.cloud_link,
+        "asynchrony.deadline-s": case.deadline, "asynchrony.leaf-link-megabytes-s": case.leaf_link,
+        **{f"asynchrony.cloud-{word}": json.dumps(value) if word == "rule-args" else value
+           for word, value in in_words(above).items()},
         **{f"asynchrony.end-{name}": most for name, most in case.ends.items()},
     })  # fmt: skip
+
+
+def in_words(of):
+    """Options of a tier of servers over servers."""
+    return {
+        "rule": of["rule"], "rule-args": of["arguments"], "every": of["every"], "delay-s": of["delay"],
+        "megabytes-s": of["megabytes"], "link-megabytes-s": of["link"],
+    }  # fmt: skip
+
+
+def tree_text(case, below):
+    """The tree as hierarchy.tree has it: the clients of every leaf, in brackets."""
+    if below is None or isinstance(below, int):
+        return "" if below is None else str(len(case.leaves[below]))
+    return f"({','.join(tree_text(case, each) for each in below)})"
 
 
 def procedure_of(case):
@@ -128,7 +155,7 @@ def procedure_of(case):
     world = World(**{**vars(world), "hooks": Listeners(told.on_evaluation, told.on_job)})
     rule = SERVER_RULES.load(case.rule)
     servers = [DeviceServer(start, rule, case.arguments, len(devices)) for devices in case.leaves]
-    told.procedure = Procedure(world, servers, _cloud(case, config, start))
+    told.procedure = Procedure(world, servers, _above(case, config, start, servers))
     return told.procedure, told, ahead
 
 
@@ -168,21 +195,23 @@ def _written(path, header, rows):
     return str(path)
 
 
-def _cloud(case, config, start):
-    """The cloud above several leaves; its rule may be one of a user's that takes time."""
-    if len(case.leaves) == 1:
-        return None
-    rule = CLOUD_RULES.load(case.cloud_rule)
-    if case.own_cloud_rule_is_busy:
-        fedges = rule
+def _above(case, config, start, servers):
+    """The servers above several leaves; the cloud's rule may be one of a user's that takes time."""
 
-        def rule(model, memory, arrival, **arguments):
-            return fedges(model, memory, arrival, **arguments)
+    def make(place):
+        fedges = CLOUD_RULES.load(place.options.cloud_rule)
+        rule = fedges
+        if case.own_cloud_rule_is_busy and not place.path:
 
-        rule.seconds_of = lambda memory, arguments: case.own_cloud_rule_is_busy
-    arguments = cloud_arguments(rule, case.cloud_arguments)
+            def rule(model, memory, arrival, **arguments):
+                return fedges(model, memory, arrival, **arguments)
+
+            rule.seconds_of = lambda memory, arguments: case.own_cloud_rule_is_busy
+        arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
+        return DeviceServer(start, rule, arguments, len(place.leaves))
+
     weights = [float(sum(case.windows[device] for device in devices)) for devices in case.leaves]
-    return Cloud(config.asynchrony, DeviceServer(start, rule, arguments, len(case.leaves)), weights)
+    return servers_above(config, servers, weights, make)
 
 
 def _arguments(draw, rule, most):
@@ -211,6 +240,27 @@ def _arguments(draw, rule, most):
         found |= {"freeze": draw(one_of([0, 3])), "warmup": draw(one_of([0, 4]))}
         found |= {"server_s": draw(one_of([0.0, 0.07, 0.4])), "distil": draw(st.booleans())}
     return found
+
+
+def _tree(draw, rules, leaves, depth):
+    """Any tree above so many leaves, or none above one; and its tiers' rules and edges."""
+    one_of = st.sampled_from
+    depth = draw(one_of([2, 2, 3, 4])) if depth is None else depth
+    if leaves == 1 and depth == 2:
+        return None, []
+    tree, tiers, fewest = list(range(leaves)), [], [leaves]
+    for _ in range(depth - 2):
+        cuts = sorted(draw(st.sets(st.integers(1, max(1, len(tree) - 1)), max_size=len(tree) - 1)))
+        tree = [tree[first:last] for first, last in pairwise([0, *cuts, len(tree)])]
+        fewest = [len(tree), min(map(len, tree)), *fewest[1:]]
+    for most in fewest:
+        rule = draw(one_of(rules))
+        tiers.append({
+            "rule": rule, "arguments": _arguments(draw, rule, most), "every": draw(st.integers(1, 3)),
+            "delay": draw(one_of([0.0, 0.3, 1.0])), "megabytes": draw(one_of([10.0, 0.001])),
+            "link": draw(one_of([0.0, 0.0, 0.00005])),
+        })  # fmt: skip
+    return tree, tiers
 
 
 def _fleet(draw, rng, count):
@@ -268,8 +318,8 @@ WITH_PARTIAL_WORK = ("fedavg", "fedasync", "fedbuff")
 
 
 @st.composite
-def cases(draw, rules=RULES, who=("uniform", *WHO), when=WHEN, is_late=None, way=None):
-    """Any case: rule, selection, timeout, refill, availability, limit, one level or two.
+def cases(draw, rules=RULES, who=("uniform", *WHO), when=WHEN, is_late=None, way=None, depth=None):
+    """Any case: rule, selection, timeout, refill, availability, limit, tiers of servers.
 
     Args:
         draw: hypothesis's.
@@ -278,16 +328,18 @@ def cases(draw, rules=RULES, who=("uniform", *WHO), when=WHEN, is_late=None, way
         when: availabilities.
         is_late: whether jobs are given up after some time, by timeout or deadline; None: any.
         way: "alone", "partial" work, or "shared" link of a leaf; None: any.
+        depth: tiers of servers; None: any of 1 to 4.
     """
     one_of = st.sampled_from
     limits = {None: [0.0, 0.0, 0.9, 2.5], True: [0.9, 2.5], False: [0.0]}[is_late]
     sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=4))
     ends = np.cumsum([0, *sizes]).tolist()
     leaves = [list(range(first, end)) for first, end in pairwise(ends)]
-    count, levels = ends[-1], len(sizes)
+    count = ends[-1]
+    tree, tiers = _tree(draw, rules, len(sizes), depth)
     seed = draw(st.integers(0, 9999))
     rng = np.random.default_rng(seed)
-    rule, cloud_rule = draw(one_of(rules)), draw(one_of(rules))
+    rule = draw(one_of(rules))
     variances = draw(one_of([0, 0, 2]))
     start = rng.standard_normal(9).astype(np.float32)
     start[9 - variances :] = np.abs(start[9 - variances :])
@@ -310,10 +362,10 @@ def cases(draw, rules=RULES, who=("uniform", *WHO), when=WHEN, is_late=None, way
         speed_file, fleet = _from_file(draw, rng, seed, count)
     partial = rule in WITH_PARTIAL_WORK and draw(st.booleans() if way is None else st.just(way == "partial"))
     links = {None: [0.0, 0.0, 0.01, 0.0001, 0.00003], "shared": [0.01, 0.0001, 0.00003]}.get(way, [0.0])
-    own_busy = draw(one_of([0.0, 0.0, 0.35])) if levels > 1 and cloud_rule != "fedrevive" else 0.0
+    own_busy = draw(one_of([0.0, 0.0, 0.35])) if tiers and tiers[0]["rule"] != "fedrevive" else 0.0
     return Case(
         leaves, rng.integers(1, 60, size=count).tolist(), seed, rule, _arguments(draw, rule, 8),
-        draw(st.integers(levels, min(sizes) * levels)), fleet, start,
+        draw(st.integers(len(sizes), min(sizes) * len(sizes))), fleet, start,
         np.arange(9 - variances, 9), availability, availability_arguments, selection, selection_arguments,
         dropout=draw(one_of([0.0, 0.1, 0.6])),
         partial=partial,
@@ -322,12 +374,9 @@ def cases(draw, rules=RULES, who=("uniform", *WHO), when=WHEN, is_late=None, way
         refill=1 if in_rounds else draw(one_of([1, 1, 2, 30])),
         over=draw(one_of([1.0, 1.3, 2.0])) if in_rounds else 1.0,
         deadline=draw(one_of([0.0, 0.5, 2.0] if is_late is None else limits)) if in_rounds else 0.0,
-        cloud_rule=cloud_rule, cloud_arguments=_arguments(draw, cloud_rule, levels) if levels > 1 else {},
-        cloud_every=draw(st.integers(1, 3)), cloud_delay=draw(one_of([0.0, 0.3, 1.0])),
-        cloud_megabytes=draw(one_of([10.0, 0.001])), every=draw(one_of([1.0, 3.0])),
+        tree=tree, tiers=tiers, every=draw(one_of([1.0, 3.0])),
         evaluations=draw(one_of([5, 12])), ends={} if end is None else {end: most[end]},
         watts=draw(one_of([(0.0, 0.0), (2.0, 0.5)])), own_cloud_rule_is_busy=own_busy,
         leaf_link=0.0 if partial else draw(one_of(links)),
-        cloud_link=draw(one_of([0.0, 0.0, 0.00005])),
         own_duration=draw(one_of([False, False, True])), speed_file=speed_file,
     )  # fmt: skip

@@ -10,34 +10,23 @@ from collections import Counter
 from fractions import Fraction
 from statistics import NormalDist
 
-import numpy as np
 from independent_links import Pipe
 from independent_rules import US, Comings, Model, Picks, own_seconds, stream, trained
+from independent_tiers import Tiers
 
 RANK = {name: rank for rank, name in enumerate((
-    "change", "sent", "send-bytes", "send-cloud", "cloud-served", "served", "arrive", "reached-cloud",
-    "reached-leaf", "round-end", "evaluate",
+    "change", "sent", "send-bytes", "send-between", "served-above", "served", "arrive", "reached-upper",
+    "reached-lower", "round-end", "answer", "evaluate",
 ))}  # fmt: skip
 
 
-class Simulation:
+class Simulation(Tiers):
     """One case, event by event."""
 
     def __init__(self, case):
         self.case, self.now = case, 0
         leaves = range(len(case.leaves))
         self.models = [Model(case, case.rule, case.arguments, len(devices)) for devices in case.leaves]
-        self.cloud = None
-        if len(leaves) > 1:
-            self.cloud = Model(
-                case, case.cloud_rule, case.cloud_arguments, len(leaves), case.own_cloud_rule_is_busy
-            )
-        self.links = [
-            {"base": case.start, "from": 0, "made": 0, "sent": None, "answer": None} for _ in leaves
-        ]
-        self.buffered, self.cloud_line, self.cloud_is_busy = [], [], False
-        way = case.cloud_delay + case.nbytes / (case.cloud_megabytes * 1e6)
-        self.way = round(way * US) if case.cloud_delay else 0
         self.there, self.away = [[] for _ in leaves], [set() for _ in leaves]
         self.lines, self.is_busy = [[] for _ in leaves], [False for _ in leaves]
         self.rounds, self.at_work = [None for _ in leaves], [0 for _ in leaves]
@@ -49,8 +38,7 @@ class Simulation:
         self.joules, self.is_ending, self.has_ended = 0.0, False, False
         self.todo = []
         self.pipes = [Pipe(case.leaf_link) for _ in (*leaves, *leaves)] if case.leaf_link else []
-        if case.cloud_link and self.cloud:
-            self.pipes += [Pipe(case.cloud_link), Pipe(case.cloud_link)]
+        self.grow()
         for leaf, devices in enumerate(case.leaves):
             for device in devices:
                 is_there, until = self.comings.at(device, 0)
@@ -81,7 +69,7 @@ class Simulation:
     def look_at_the_limits(self):
         case = self.case
         found = {
-            "versions": (self.cloud or self.models[0]).version, "updates": self.updates,
+            "versions": self.top().version, "updates": self.updates,
             "megabytes": sum(self.moved.values()) / 1e6, "joules": self.joules,
         }  # fmt: skip
         if not self.is_ending and any(found[name] >= most for name, most in case.ends.items()):
@@ -307,9 +295,7 @@ class Simulation:
         over = pipe.over(self.now)
         self.change_pipe(place, leaves=over)
         for key in over:
-            if self.case.cloud_link and self.cloud and place >= len(self.pipes) - 2:
-                self.at(self.now, "reached-cloud" if place == len(self.pipes) - 1 else "reached-leaf", key)
-            else:
+            if not self.sent_between(place, key):
                 self.sent_by_device(self.way_of.pop(key))
 
     def sent_by_device(self, job):
@@ -451,83 +437,18 @@ class Simulation:
         if self.models[leaf].end_round():
             self.made(leaf)
 
-    # --- leaves and cloud ---
-
-    def made(self, leaf):
-        if self.cloud is not None:
-            self.links[leaf]["made"] += 1
-            self.send(leaf)
-
-    def send(self, leaf):
-        link = self.links[leaf]
-        if link["sent"] is None and link["made"] >= self.case.cloud_every:
-            link["sent"], link["made"] = self.models[leaf].w, 0
-            self.moved["cloud_up"] += self.case.nbytes
-            self.way_to_cloud(leaf, "reached-cloud")
-
-    def way_to_cloud(self, leaf, reaches):
-        if not self.case.cloud_link:
-            self.at(self.now + self.way, reaches, leaf)
-        else:
-            self.at(self.now + round(self.case.cloud_delay * US), "send-cloud", leaf, 0, reaches)
-
-    def send_cloud(self, leaf, _, reaches):
-        place = len(self.pipes) - (1 if reaches == "reached-cloud" else 2)
-        self.change_pipe(place, joins=(leaf, self.case.nbytes, self.case.cloud_megabytes * 1e6))
-
-    def reached_cloud(self, leaf, *_):
-        self.cloud_line.append(leaf)
-        self.serve_cloud()
-
-    def serve_cloud(self):
-        while self.cloud_line and not self.cloud_is_busy:
-            busy = self.cloud.busy_us()
-            if busy:
-                self.cloud_is_busy = True
-                self.at(self.now + busy, "cloud-served", self.cloud_line[0])
-                return
-            self.take_at_cloud(self.cloud_line.pop(0))
-
-    def cloud_served(self, *_):
-        self.cloud_is_busy = False
-        self.take_at_cloud(self.cloud_line.pop(0))
-        self.serve_cloud()
-
-    def take_at_cloud(self, leaf):
-        link, case = self.links[leaf], self.case
-        weight = sum(case.windows[device] for device in case.leaves[leaf])
-        new = self.cloud.take(leaf, self.cloud.version - link["from"], link["base"], link["sent"], weight)
-        self.buffered.append(leaf)
-        if case.cloud_rule == "fedavg" and len(self.buffered) == len(case.leaves):
-            new = self.cloud.end_round()
-        if new:
-            for each in self.buffered:
-                self.links[each]["answer"] = self.cloud.w, self.cloud.version
-                self.moved["cloud_down"] += case.nbytes
-                self.way_to_cloud(each, "reached-leaf")
-            self.buffered = []
-
-    def reached_leaf(self, leaf, *_):
-        link, model, at = self.links[leaf], self.models[leaf], self.case.variances
-        w, version = link["answer"]
-        if model.w is link["sent"]:
-            model.w = w
-        else:
-            new = w.astype(np.float64) + (model.w.astype(np.float64) - link["sent"].astype(np.float64))
-            new[at] = np.clip(new[at], np.minimum(w[at], model.w[at]), np.maximum(w[at], model.w[at]))
-            model.w = new.astype(np.float32)
-        link.update({"base": w, "from": version, "sent": None, "answer": None})
-        self.send(leaf)
-
     # --- how good it is ---
+
+    def top(self):
+        return self.cloud["model"] if self.cloud else self.models[0]
 
     def evaluate(self, _, number, __):
         self.evaluated = number
         self.at(self.now + round(self.case.every * US), "evaluate", 0, number + 1)
-        top = self.cloud or self.models[0]
+        top, models = self.top(), [*self.models, *(node["model"] for node in self.inner)]
         self.curve.append({
-            "now": self.now, "leaves": [model.w for model in self.models], "top": top.w,
-            "version": top.version, "versions": [model.version for model in self.models],
+            "now": self.now, "models": [model.w for model in models], "top": top.w,
+            "version": top.version, "versions": [model.version for model in models],
             "ended": len(self.ended),
             "moved": {name: self.moved[name] for name in ("down", "up", "cloud_up", "cloud_down")},
             "at work": sum(self.at_work), "joules": self.joules,

@@ -33,18 +33,14 @@ class Case:
     refill: int = 1
     over: float = 1.0
     deadline: float = 0.0
-    cloud_rule: str = "fedbuff"
-    cloud_arguments: dict = field(default_factory=dict)
-    cloud_every: int = 1
-    cloud_delay: float = 0.0
-    cloud_megabytes: float = 1.0
+    tree: list | None = None  # servers above leaves, as nested lists of leaves; None above a single one
+    tiers: list = field(default_factory=list)  # of these, from the root down: rule, and edges to those below
     every: float = 1.0
     evaluations: int = 4
     ends: dict = field(default_factory=dict)
     watts: tuple = (0.0, 0.0)  # training, radio
     own_cloud_rule_is_busy: float = 0.0  # virtual seconds of a rule of the user's at the cloud
     leaf_link: float = 0.0  # 10^6 bytes per second that the devices of a leaf share; 0: nothing is shared
-    cloud_link: float = 0.0  # the same of the leaves at the cloud
     own_duration: bool = False  # `own_seconds` says how long jobs train
     speed_file: list = field(default_factory=list)  # rows of a speed trace; empty: `fleet` is the devices'
 

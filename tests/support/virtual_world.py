@@ -11,14 +11,14 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedge.config.flat import from_run_config
-from fedge.config.leaf_groups import static_groups
 from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
-from fedge.devices.cloud import Cloud, cloud_arguments
+from fedge.devices.above import servers_above
 from fedge.devices.duration import duration_of
 from fedge.devices.evaluation import ClockEvaluation
 from fedge.devices.groups import ClockGroups
 from fedge.devices.lookahead import LookAhead, Waiting
 from fedge.devices.model_facts import ModelFacts
+from fedge.devices.parent import cloud_arguments
 from fedge.devices.private import private_sum
 from fedge.devices.probing import Probing
 from fedge.devices.procedure import Procedure
@@ -71,7 +71,9 @@ def facts_of(initial, seed, children, server=0):
 def config_of(**changes):
     """The configuration of a small run; "__" stands for the dot in a key, "_" for a dash."""
     given = {key.replace("__", ".").replace("_", "-"): value for key, value in changes.items()}
-    return from_run_config({**OFF, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
+    of_tree = {"hierarchy.num-servers"} if given.get("hierarchy.tree") else set()
+    off = {key: value for key, value in OFF.items() if key not in of_tree}
+    return from_run_config({**off, "asynchrony.rule": "fedbuff", "num-server-rounds": 3, **given})
 
 
 def app(fails=(), losses=None, steps=1, apart=None):
@@ -172,6 +174,14 @@ def world(
         )
         rule, arguments = SERVER_RULES.load(config.asynchrony.rule), config.asynchrony.arguments("rule")
         known = frozenset(range(devices)) if traced is None else traced
+        servers = [
+            DeviceServer(
+                initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf),
+                private_sum(config.privacy, seed, leaf, devices),
+            )
+            for leaf in range(leaves)
+        ]  # fmt: skip
+        above = above_of(config, initial, devices, seed, servers)
         yield Procedure(
             World(
                 config, seed, who, made, there,
@@ -183,29 +193,24 @@ def world(
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
                 probing=Probing(grid, clients, config, contexts, initial, ["w"], (), waiting),
             ),
-            [
-                DeviceServer(
-                    initial, rule, arguments, devices // leaves, facts_of(initial, seed, devices, leaf),
-                    private_sum(config.privacy, seed, leaf, devices),
-                )
-                for leaf in range(leaves)
-            ],
-            cloud_of(config, initial, devices, seed),
-            ClockGroups(config, ["w"], seed) if leaves > 1 else None,
+            servers,
+            above,
+            ClockGroups(config, ["w"], seed) if above is not None else None,
         ), noted  # fmt: skip
 
 
-def cloud_of(config, initial, devices, seed):
-    """The cloud above the leaves, all of the same weight."""
-    leaves, asynchrony = config.hierarchy.num_servers, config.asynchrony
-    if leaves == 1:
-        return None
-    rule = CLOUD_RULES.load(asynchrony.cloud_rule)
-    arguments = cloud_arguments(rule, asynchrony.arguments("cloud_rule"))
-    facts = facts_of(initial, seed, leaves, leaves)
-    server = DeviceServer(initial, rule, arguments, leaves, facts)
-    labels = static_groups(asynchrony.groups, leaves)
-    return Cloud(asynchrony, server, [devices * WINDOWS / leaves] * leaves, labels)
+def above_of(config, initial, devices, seed, servers):
+    """The servers above the leaves, all of the same weight."""
+    leaves = len(servers)
+
+    def make(place):
+        rule = CLOUD_RULES.load(place.options.cloud_rule)
+        arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
+        facts = facts_of(initial, seed, len(place.leaves), leaves + place.stream)
+        return DeviceServer(initial, rule, arguments, len(place.leaves), facts)
+
+    labels = ClockGroups(config, ["w"], seed).labels.tolist() if config.asynchrony.groups else None
+    return servers_above(config, servers, [devices * WINDOWS / leaves] * leaves, make, labels)
 
 
 def carried_out(config, devices, **where):

@@ -1,10 +1,11 @@
 """Options of simulated devices and of learning without rounds."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fedge.config import parts
 from fedge.config.choices import CLOCKS
-from fedge.config.option import Section, option
+from fedge.config.option import Section, arguments_of, option
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,17 @@ class AsynchronyConfig(Section):
         "10^6 bytes per virtual second shared by leaves at the cloud, each way; 0: not shared",
         minimum=0.0, maximum=1e5,
     )  # fmt: skip
+    tiers: str = option(
+        "",
+        "other rules, and edges to servers below, of tiers between cloud and leaves: tiers.region.rule, "
+        "rule-args, every, delay-s, megabytes-s, link-megabytes-s; as a table",
+        table=True,
+    )
+
+    @property
+    def of_tiers(self) -> dict[str, Any]:
+        """Name or number of a tier between cloud and leaves → what it has of its own."""
+        return arguments_of(self.tiers, "asynchrony.tiers")
 
     @property
     def is_real(self) -> bool:

@@ -26,7 +26,7 @@ def refuse_difference(case):
         for name in ("now", "version", "versions", "ended", "moved", "at work"):
             assert mine[name] == theirs[name], name
         assert mine["joules"] == pytest.approx(theirs["joules"])
-        for one, two in zip([*mine["leaves"], mine["top"]], [*theirs["leaves"], theirs["top"]], strict=True):
+        for one, two in zip([*mine["models"], mine["top"]], [*theirs["models"], theirs["top"]], strict=True):
             assert np.max(np.abs(one.astype(float) - two) / (1 + np.abs(one))) < 2e-5
     assert len(ahead.asked) == len(set(ahead.asked))  # no job is handed to the workers twice
     assert set(ahead.used) <= set(ahead.asked)
@@ -41,6 +41,19 @@ def test_every_rule(rule):
         refuse_difference(case)
 
     whatever_the_case()
+
+
+@settings(max_examples=25)
+@given(cases(depth=3))
+def test_regions_between_cloud_and_leaves(case):
+    refuse_difference(case)
+
+
+@pytest.mark.extended
+@settings(max_examples=500)
+@given(cases(depth=3) | cases(depth=4))
+def test_hundreds_of_deep_trees(case):
+    refuse_difference(case)
 
 
 @pytest.mark.extended

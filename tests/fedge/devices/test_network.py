@@ -10,24 +10,25 @@ from fedge.devices.clock import Clock, Kind
 from fedge.devices.network import DOWN, UP, SharedLinks
 
 NONE = config_of().asynchrony
-LEAF, CLOUD = replace(NONE, leaf_link_megabytes_s=1.0), replace(NONE, cloud_link_megabytes_s=2.0)
-BOTH = replace(LEAF, cloud_link_megabytes_s=2.0)
+LEAF = replace(NONE, leaf_link_megabytes_s=1.0)
 
 
 @pytest.mark.parametrize(
-    ("config", "leaves", "links"), [(NONE, 3, 0), (LEAF, 3, 6), (CLOUD, 3, 2), (CLOUD, 1, 0), (BOTH, 3, 8)]
+    ("config", "above", "links"),
+    [(NONE, [], 0), (LEAF, [0.0], 6), (NONE, [2.0], 2), (LEAF, [2.0], 8), (NONE, [0.0, 3.0, 3.0], 4)],
 )
-def test_each_leaf_and_the_cloud_have_two(config, leaves, links):
-    assert len(SharedLinks(config, leaves, 100).links) == links
+def test_each_leaf_and_each_server_above_have_two(config, above, links):
+    assert len(SharedLinks(config, 3, 100, above).links) == links
 
 
 def test_no_two_links_have_one_number():
-    network = SharedLinks(BOTH, 3, 100)
+    network = SharedLinks(LEAF, 3, 100, [2.0, 0.0, 1.0])
     of_leaves = [network.of_leaf(leaf, way) for leaf in range(3) for way in (DOWN, UP)]
-    of_cloud = [network.of_cloud(way) for way in (DOWN, UP)]
-    assert sorted(of_leaves + of_cloud) == list(range(8))
-    assert [network.is_of_cloud(link) for link in range(8)] == [False] * 6 + [True] * 2
-    assert not SharedLinks(LEAF, 3, 100).is_of_cloud(5)
+    above = [network.of_parent(parent, way) for parent in (0, 2) for way in (DOWN, UP)]
+    assert of_leaves + above == list(range(10))
+    assert [network.parent_of(link) for link in range(10)] == [None] * 6 + [0, 0, 2, 2]
+    assert [network.is_shared(parent) for parent in range(3)] == [True, False, True]
+    assert network.links[8].whole == network.links[6].whole // 2
 
 
 def test_an_end_that_was_planned_for_other_rates_is_void():

@@ -9,8 +9,8 @@ from virtual_world import REVIVED, START, carried_out, config_of, digest, outcom
 from fedge.config.option import ConfigError
 from fedge.config.parts import SERVER_RULES
 from fedge.devices.clock import Clock
-from fedge.devices.cloud import Cloud, cloud_arguments
 from fedge.devices.ledger import Ledger
+from fedge.devices.parent import Parent, cloud_arguments
 from fedge.devices.rules import fedavg, fedbuff
 from fedge.devices.server import DeviceServer
 from fedge.devices.snapshot import restore, snapshot
@@ -44,8 +44,8 @@ def test_an_exchange_by_hand():
     """The leaf sends 4 and makes 7 meanwhile; the cloud makes 1 + ½ (4 − 1); the leaf goes on with 5.5."""
     of = config(asynchrony__cloud_delay_s=1.0, asynchrony__cloud_megabytes_s=4e-6).asynchrony
     start = version_of({"w": np.array([1.0], np.float32)})
-    cloud = Cloud(of, DeviceServer(start, fedbuff, {"buffer": 1, "lr": 0.5}, 1), [5.0])
-    leaf, clock, ledger = DeviceServer(start, fedbuff, {}, 1), Clock(), Ledger(1)
+    cloud = Parent(of, DeviceServer(start, fedbuff, {"buffer": 1, "lr": 0.5}, 1), [5.0])
+    leaf, clock, ledger = DeviceServer(start, fedbuff, {}, 1), Clock(), Ledger(1, servers=3)
     leaf.change(np.array([4.0]), {})
     cloud.renewed(0, leaf, clock, ledger)
     assert clock.next()[:3] == (2_000_000, 1, 0)  # a second, and four bytes at four bytes a second
@@ -172,8 +172,12 @@ def test_other_groups_by_hand():
     """Weights 1, 3, 2 and models 2, 4, 8: leaves 0 and 1 now share 3.5. What was on its way is void."""
     of = config().asynchrony
     start = version_of({"w": np.array([1.0], np.float32)})
-    cloud = Cloud(of, DeviceServer(start, fedbuff, {"buffer": 1}, 3), [1.0, 3.0, 2.0])
-    leaves, clock, ledger = [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)], Clock(), Ledger(1)
+    cloud = Parent(of, DeviceServer(start, fedbuff, {"buffer": 1}, 3), [1.0, 3.0, 2.0])
+    leaves, clock, ledger = (
+        [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)],
+        Clock(),
+        Ledger(1, servers=3),
+    )
     for leaf, number in zip(leaves, (2.0, 4.0, 8.0), strict=True):
         leaf.change(np.array([number]), {})
     cloud.renewed(0, leaves[0], clock, ledger)

@@ -1,0 +1,69 @@
+"""Servers over servers on the virtual clock: their rules, and the edges below them, tier by tier."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fedge.config.option import ConfigError, nearest, shown
+from fedge.config.sections.devices import AsynchronyConfig
+from fedge.config.sections.hierarchy import HierarchyConfig
+
+if TYPE_CHECKING:
+    from fedge.config.config import Config
+
+_KEY = "asynchrony.tiers"
+_WORDS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
+
+
+def has_servers_above_leaves(hierarchy: HierarchyConfig) -> bool:
+    """Whether there is a cloud on the virtual clock: above a single leaf there is none."""
+    return hierarchy.num_servers > 1 or hierarchy.tiers > 2
+
+
+def clock_of_tiers(config: "Config") -> list[AsynchronyConfig]:
+    """Options on the cloud as they are for each tier of servers over servers, from the root down.
+
+    Raises:
+        ConfigError: `asynchrony.tiers` names no tier of regions, or none of their options.
+    """
+    asynchrony, hierarchy = config.asynchrony, config.hierarchy
+    found = [asynchrony] * (hierarchy.tiers - 1)
+    for name, said in asynchrony.of_tiers.items():
+        if hierarchy.tiers < 3:
+            raise ConfigError(
+                f"{_KEY} is for servers between cloud and leaves, but names {shown(name)} without a deeper "
+                f"hierarchy.tree; leave it out, or set a tree"
+            )
+        tiers = hierarchy.tiers_said(name, _KEY)
+        if 0 in tiers:
+            raise ConfigError(
+                f"{_KEY} is for servers between cloud and leaves, but names {shown(name)}, whose options are "
+                f"asynchrony.cloud-rule, cloud-every, …; set those"
+            )
+        for tier in tiers:
+            found[tier] = _changed(asynchrony, name, said)
+    return found
+
+
+def _changed(asynchrony: AsynchronyConfig, name: str, said: Any) -> AsynchronyConfig:
+    """Options on the cloud as a tier has them that says some itself."""
+    if not isinstance(said, Mapping):
+        raise ConfigError(
+            f"{_KEY}.{name} must be a table of {', '.join(_WORDS)}, but is {shown(said)}; set for example "
+            f'{_KEY}.{name}.rule="fedavg"'
+        )
+    if unknown := [word for word in said if word not in _WORDS]:
+        raise ConfigError(
+            f"{_KEY}.{name} must have {', '.join(_WORDS)}, but has {shown(unknown[0])}"
+            f"{nearest(unknown[0], _WORDS) or '; leave it out'}"
+        )
+    given = {f"cloud_{word.replace('-', '_')}": value for word, value in said.items()}
+    if "cloud_rule" in given:
+        given.setdefault("cloud_rule_args", {})
+    if isinstance(given.get("cloud_rule_args"), Mapping):
+        given["cloud_rule_args"] = json.dumps(given["cloud_rule_args"])
+    try:
+        return replace(asynchrony, **given)
+    except ConfigError as error:
+        raise ConfigError(f"{_KEY}.{name}: {str(error).replace('asynchrony.cloud-', '')}") from error

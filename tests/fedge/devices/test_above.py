@@ -1,0 +1,194 @@
+"""Trees of any depth on the virtual clock: by hand, as hierarchical averaging, through stops."""
+
+import random
+
+import numpy as np
+import pytest
+from virtual_world import START, WINDOWS, carried_out, config_of, outcome, world
+
+from fedge.config.tree import dotted
+from fedge.devices.above import servers_above
+from fedge.devices.clock import Clock, Kind
+from fedge.devices.ledger import Ledger
+from fedge.devices.rules import fedbuff
+from fedge.devices.server import DeviceServer
+from fedge.devices.snapshot import restore, snapshot
+from fedge.devices.vectors import version_of
+from fedge.states.averaging import weighted_mean
+from fedge.states.checkpoint import read_checkpoint, write_checkpoint
+
+TIERS = '{"region": {"every": 1, "delay-s": 0.05, "link-megabytes-s": 0.001}}'
+DEEP = {
+    "hierarchy__tree": "2x2x4", "asynchrony__concurrency": 12, "asynchrony__evaluate_every_s": 0.6,
+    "asynchrony__rule_args": '{"buffer": 2}', "devices__dropout": 0.1, "asynchrony__cloud_delay_s": 0.2,
+}  # fmt: skip
+AT_ONCE = {
+    "asynchrony__cloud_delay_s": 0.0, "devices__preset": "equal", "asynchrony__evaluate_every_s": 1.0,
+    "asynchrony__rule": "fedavg", "asynchrony__cloud_rule": "fedavg", "asynchrony__concurrency": 8,
+}  # fmt: skip
+
+
+def made(config, leaves, start):
+    """Servers above new leaves that sum up as FedBuff, each with a buffer of one."""
+
+    def make(place):
+        return DeviceServer(start, fedbuff, {"buffer": 1, "staleness": "constant"}, len(place.leaves))
+
+    return servers_above(config, leaves, [1.0, 3.0, 2.0], make)
+
+
+def test_numbers_paths_and_weights():
+    """Leaves 0 and 1 under region 0, leaf 2 under region 1: regions are 0 and 1, leaves 2, 3 and 4."""
+    start = version_of({"w": np.zeros(1, np.float32)})
+    leaves = [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)]
+    above = made(config_of(hierarchy__tree="((2,2),(2))", clients=6), leaves, start)
+    assert [dotted(path) for path in above.paths] == ["0", "1", "0.0", "0.1", "1.0"]
+    assert [parent.nodes for parent in above.parents] == [[0, 1], [2, 3], [4]]
+    assert [parent.weights for parent in above.parents] == [[4.0, 2.0], [1.0, 3.0], [2.0]]
+    assert [parent.above is above.cloud for parent in above.parents] == [False, True, True]
+    assert [above.branch_of(leaf) for leaf in range(3)] == [0, 0, 1]
+    assert above.branches == [above.parents[1].servers[0], above.parents[2].servers[0]]
+
+
+def test_streams_of_places_differ():
+    seen = []
+    start = version_of({"w": np.zeros(1, np.float32)})
+
+    def make(place):
+        seen.append((place.path, place.stream, place.leaves))
+        return DeviceServer(start, fedbuff, {}, len(place.leaves))
+
+    leaves = [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)]
+    servers_above(config_of(hierarchy__tree="((2,2),(2))", clients=6), leaves, [1.0] * 3, make)
+    assert seen == [((), 0, [[0, 1], [2]]), ((0,), 2, [[0], [1]]), ((1,), 3, [[2]])]
+
+
+def test_a_single_leaf_has_nothing_above_it():
+    assert servers_above(config_of(), [], [], lambda place: None) is None
+
+
+def test_a_message_goes_all_the_way_by_hand():
+    """Leaf 0 sends 4: its region makes 4 of 0 and sends it up and, after what comes from there, down.
+
+    A second on each edge. At 1 s the region has 4. At 2 s leaf 0 gets it, and the cloud makes 4; at 3 s the
+    region gets that, which it had. Leaf 2 hears of it as soon as its own region asks: it sends 6, which
+    region 1 makes its model (1 s later), and at the cloud 4 + 6 = 10, so region 1 goes on with 10.
+    """
+    config = config_of(
+        hierarchy__tree="((2,2),(2))", clients=6, asynchrony__cloud_delay_s=1.0,
+        asynchrony__cloud_megabytes_s=1e6, asynchrony__tiers='{"region": {"delay-s": 1.0}}',
+    )  # fmt: skip
+    start = version_of({"w": np.zeros(1, np.float32)})
+    leaves = [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)]
+    above, clock, ledger = made(config, leaves, start), Clock(), Ledger(1, servers=5)
+    leaves[0].change(np.array([4.0]), {})
+    above.renewed(0, clock, ledger)
+    seen = []
+
+    def go_on():
+        while len(clock):
+            event = clock.next()
+            above.happen(event, clock, ledger)
+            seen.append((event.time_us // 10**6, Kind(event.kind).name, event.subject))
+
+    go_on()
+    assert seen == [(1, "UP", 2), (1, "LEAVE", 1), (2, "UP", 0), (2, "DOWN", 2), (3, "DOWN", 0)]
+    assert [parent.servers[0].version.vector.tolist() for parent in above.parents] == [[4.0], [4.0], [0.0]]
+    leaves[2].change(np.array([6.0]), {})
+    above.renewed(2, clock, ledger)
+    go_on()
+    assert [parent.servers[0].version.vector.tolist() for parent in above.parents] == [[10.0], [4.0], [10.0]]
+    assert leaves[2].version.vector.tolist() == [6.0]  # sent down before the cloud's answer was there
+    assert ledger.between.tolist() == [[4, 4], [4, 4], [4, 4], [0, 0], [4, 4]]
+    assert ledger.moved["cloud_up"] == ledger.moved["cloud_down"] == 16
+
+
+def means(steps, every, rounds):
+    """Hierarchical averaging of 2 × 2 leaves of two devices: regions meet the cloud every so many rounds."""
+    regions = [START["w"], START["w"]]
+    for attempt in range(1, rounds + 1):
+        ends = [np.float32(0.9) * regions[device // 4] + steps(device, attempt) for device in range(8)]
+        leaves = [weighted_mean([{"w": e} for e in ends[i : i + 2]], [1, 1])["w"] for i in (0, 2, 4, 6)]
+        regions = [weighted_mean([{"w": e} for e in leaves[i : i + 2]], [8, 8])["w"] for i in (0, 2)]
+        if attempt % every == 0:
+            cloud = weighted_mean([{"w": e} for e in regions], [16, 16])["w"]
+            regions = [cloud, cloud]
+    return cloud, regions
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_without_delays_it_is_hierarchical_averaging_on_every_tier(every):
+    """HierFAVG on three tiers (Liu et al. 2020): regions meet every 1, 2 or 3 rounds, to the bit."""
+    config = config_of(
+        hierarchy__tree="2x2x2", asynchrony__tiers='{"region": {"every": 1}}', num_server_rounds=6,
+        asynchrony__cloud_every=every, **AT_ONCE,
+    )  # fmt: skip
+    procedure, noted = carried_out(config, 8, workers=2)
+    cloud, regions = means(
+        lambda device, attempt: np.random.default_rng([device, attempt]).normal(size=2).astype(np.float32),
+        every, 6,
+    )  # fmt: skip
+    assert procedure.served.vector.tobytes() == cloud.tobytes()
+    found = [server.version.vector.tobytes() for server in procedure.above.branches]
+    assert found == [region.tobytes() for region in regions]
+    assert [server.number for server in procedure.above.servers] == [6 // every, 6, 6]
+    assert [row.path for row in noted.results[-1].servers] == [
+        (), (0,), (0, 0), (0, 1), (1,), (1, 0), (1, 1),
+    ]  # fmt: skip
+    rows = {row.path: row for row in noted.results[-1].servers}
+    assert [rows[()].uplink_bytes, rows[0,].uplink_bytes, rows[0, 1].downlink_bytes] == [None, 16, 16]
+    assert [rows[path].train_samples for path in ((), (1,), (1, 0))] == [n * WINDOWS for n in (8, 4, 2)]
+
+
+@pytest.mark.parametrize("rules", [("fedbuff", "fedbuff"), ("fedasync", "fedavg"), ("fedavg", "ca2fl")])
+def test_it_goes_on_after_random_events(rules, tmp_path):
+    """At some of eight stops a region's model is on its way to the cloud or back."""
+    rule, region_rule = rules
+    tiers = TIERS.replace('"every"', f'"rule": "{region_rule}", "every"')
+    config = config_of(**{
+        **DEEP, "asynchrony__rule": rule, "asynchrony__tiers": tiers,
+        "asynchrony__rule_args": '{"buffer": 2}' if rule == "fedbuff" else "",
+    })  # fmt: skip
+    procedure, noted = carried_out(config, 16)
+    whole, last, sent = outcome(procedure, noted), procedure.clock.events, 0
+    everything = [server.version.vector.tobytes() for server in procedure.above.servers]
+    for events in random.Random(rule + region_rule).sample(range(1, last), 8):
+        with world(config, 16) as (procedure, before):
+            procedure.begin()
+            procedure.go_on(3, events=events)
+            sent += any(link.sent is not None for link in procedure.cloud.links)
+            path = write_checkpoint(tmp_path, events, *snapshot(procedure))
+        found = read_checkpoint(path)
+        with world(config, 16, workers=2) as (procedure, after):
+            restore(procedure, found.groups, found.facts)
+            procedure.go_on(3)
+        after.rows[:0], after.jobs[:0] = before.rows, before.jobs
+        assert outcome(procedure, after) == whole, f"after {events} of {last} events"
+        assert [server.version.vector.tobytes() for server in procedure.above.servers] == everything
+    assert sent > 0
+
+
+def test_groups_of_regions_have_models_of_their_own():
+    """Region 1 shares nothing with region 0; clients are served the model of their region's group."""
+    config = config_of(
+        hierarchy__tree="2x2x2", num_server_rounds=2, asynchrony__groups="0,1",
+        asynchrony__tiers='{"region": {"every": 1}}', **AT_ONCE,
+    )  # fmt: skip
+    procedure, noted = carried_out(config, 8)
+    one, other = (means_of_one(first) for first in (0, 4))
+    assert [top.version.vector.tobytes() for top in procedure.tops] == [one] * 2 + [other] * 2
+    assert noted.results[-1].labels == [0, 0, 1, 1]
+    assert [row.cluster for row in noted.results[-1].servers] == [None, 0, 0, 0, 1, 1, 1]
+
+
+def means_of_one(first):
+    """Two rounds of a region of four devices by itself, as bytes."""
+    state = START["w"]
+    for attempt in (1, 2):
+        steps = [
+            np.random.default_rng([device, attempt]).normal(size=2) for device in range(first, first + 4)
+        ]
+        ends = [np.float32(0.9) * state + step.astype(np.float32) for step in steps]
+        leaves = [weighted_mean([{"w": end} for end in ends[i : i + 2]], [1, 1]) for i in (0, 2)]
+        state = weighted_mean(leaves, [8, 8])["w"]
+    return state.tobytes()
