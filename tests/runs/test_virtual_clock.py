@@ -61,8 +61,8 @@ def test_servers_of_a_deeper_tree_are_in_the_tables(tmp_path):
     assert last["name"].to_list() == ["cloud", "region", "leaf", "leaf", "region", "leaf", "leaf"]
     between = run.servers.filter(run.servers["tier"] > 0)
     totals = run.versions.row(-1, named=True)
-    assert between["uplink_bytes"].sum() == totals["cloud_up"]
-    assert between["downlink_bytes"].sum() == totals["cloud_down"]
+    assert between["uplink_bytes"].sum() == totals["cloud_uplink_bytes"]
+    assert between["downlink_bytes"].sum() == totals["cloud_downlink_bytes"]
     assert run.versions["version"][-1] > 0
 
 
