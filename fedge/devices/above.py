@@ -35,7 +35,7 @@ class Place:
 
 
 class Above:
-    """Servers above the leaves, and what happens between them.
+    """Servers above the leaves, and messages between them.
 
     Attributes:
         paths: of all servers but the cloud, in the order of their numbers.

@@ -15,7 +15,7 @@ def leaves_of(below):
 
 
 class Tiers:
-    """What happens above the leaves of a `Simulation`."""
+    """Events above the leaves of a `Simulation`."""
 
     def grow(self):
         """Make the tree; None above a single leaf."""
