@@ -161,7 +161,7 @@ def run_once(name: str, seed: int, options: argparse.Namespace, rounds: int | No
             [at, event["kind"]] for at, step in enumerate(steps, 1) for event in step.get("events", [])
         ],
         "trials": [
-            [at, each["after"], each["gain"], each["parts"], each["useful"]]
+            [at, each["after"], each["gain"], each["parts"], each["useful"], each.get("standardised")]
             for at, step in enumerate(steps, 1)
             for each in step.get("trials", [])
         ],

@@ -75,7 +75,8 @@ class GroupsByDeals:
     def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
         """Questions of the changes on trial."""
         where = (met.begun.setting.seed, met.global_round)
-        return self.dealt.ask(met.models, met.weights, tried.forks, tried.folds or {}, where)
+        taught = met.begun.setting.taught
+        return self.dealt.ask(met.models, met.weights, tried.forks, tried.folds or {}, where, taught)
 
     def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
         """The groups in force after the trials of the step."""

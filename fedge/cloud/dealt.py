@@ -8,13 +8,13 @@
                leaves are compared at once, from a probe
     proposals  changes towards the result, each decided by a trial of its own; besides, leaves better served
                by another cluster's model, and clusters equally good for each other's clients
-               (`fedge.clustering.proposals`, `fedge.clustering.strangers`)
+               (`fedge.clustering.proposals`, `strangers`, `trials`)
 
 Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,16 +30,11 @@ from fedge.clustering.strangers import (
     Asking,
     Folds,
     StrangerLosses,
-    TrialResult,
-    is_doubted,
     is_simple_move,
-    merged,
-    misplaced,
-    moved,
     questions,
-    result_of,
     stranger_losses,
 )
+from fedge.clustering.trials import TrialResult, is_doubted, merged, misplaced, moved, result_of
 from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
@@ -140,6 +135,7 @@ class DealtGroups:
         forks: Sequence[State | None],
         folds: Mapping[int, Folds],
         where: tuple[int, int],
+        taught: np.ndarray | None = None,
     ) -> list[dict[str, State]]:
         """Questions to clients: per leaf, role → model.
 
@@ -149,12 +145,13 @@ class DealtGroups:
             forks: per leaf its fork on trial, as trained; empty or None for none.
             folds: leaf → its clients' models without each other.
             where: seed and global round, by which models are drawn where there are too many.
+            taught: (clients, C) training windows of each class, by partition id; None if unknown.
         """
         self._seed = where[0]
         labels = self.proposals.present(len(models))
         self._forks.back(forks, folds)
         self._asking = Asking(
-            labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *where)
+            labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *where), taught
         )
         return questions(self._asking)
 
@@ -309,7 +306,7 @@ class DealtGroups:
         known = {change: gained for change, gained in trial_results.items() if gained is not None}
         if not known:
             return {}
-        trials = [{**c.to_json(), **asdict(w), "parts": list(w.parts)} for c, w in known.items()]
+        trials = [{**c.to_json(), **w.to_json()} for c, w in known.items()]
         best = max(known.values(), key=lambda gained: (gained.useful, gained.gain))
         summary = {"gain": best.gain, "better": best.better, "clients": best.clients, "useful": best.useful}
         return {"trial": {"candidate": self._candidate().tolist(), **summary}, "trials": trials}

@@ -94,6 +94,7 @@ class CloudSetting:
             train on several times as many windows as others, which makes its updates incomparable.
         even_windows: each client's training windows in a probe of the run's first model; 0 for all.
         rule: how models of a group become one; None for their mean.
+        taught: (clients, C) training windows of each class, by partition id; None where nobody has counted.
     """
 
     parameter_names: tuple[str, ...]
@@ -103,6 +104,7 @@ class CloudSetting:
     asks_all: bool = False
     even_windows: int = 0
     rule: RuleMaker | None = None
+    taught: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 `evidence` holds the cloud's knowledge and its questions, `signals` compute similarities, `registry` has the
 methods: `hierarchical`, `ifca`, `baselines` and others. `membership` has the groups from step to step,
 `cadence` says when leaves are compared. `auto` makes the deal test (`deals`, `closed`), of which `proposals`
-and `strangers` decide each change by itself.
+`strangers`, `trials` and `mixture` decide each change by itself.
 
 Imports only from below: `algorithm`, `exchange`, `inference`, `parallel` and rooms below them.
 """

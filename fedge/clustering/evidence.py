@@ -54,6 +54,8 @@ class Answers:
         moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
         accuracies: role → (K,) the task's first score on the same windows, oriented so that more is better:
             for classification the model's share of right windows; NaN as for losses.
+        confusions: role → (K, C, C) int64, rows true classes, columns predicted, of the same windows; zero
+            as for losses. Empty if the task has no classes.
     """
 
     losses: Mapping[str, np.ndarray]
@@ -63,6 +65,7 @@ class Answers:
     clients: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     accuracies: Mapping[str, np.ndarray] = field(default_factory=dict)
     moments: Mapping[str, np.ndarray] = field(default_factory=dict)
+    confusions: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,7 @@ def collect_answers(
     losses: dict[str, np.ndarray] = {}
     accuracies: dict[str, np.ndarray] = {}
     moments: dict[str, np.ndarray] = {}
+    confusions: dict[str, np.ndarray] = {}
     for at, client in enumerate(clients):
         for (role, _), evaluation in evaluated.get(client, {}).items():
             column = losses.setdefault(role, np.full(len(clients), np.nan))
@@ -240,6 +244,11 @@ def collect_answers(
             if evaluation.moments is not None:
                 shape = (len(clients), len(evaluation.moments))
                 moments.setdefault(role, np.full(shape, np.nan))[at] = evaluation.moments
+            confusion = evaluation.confusion
+            if confusion is not None:
+                counts = confusions.setdefault(role, np.zeros((len(clients), *confusion.shape), np.int64))
+                if np.isfinite(evaluation.loss):
+                    counts[at] = confusion
             right = accuracies.setdefault(role, np.full(len(clients), np.nan))
             right[at] = (
                 evaluation.task.scores[0].merit(evaluation.score) if np.isfinite(evaluation.loss) else np.nan
@@ -252,4 +261,5 @@ def collect_answers(
         np.array(clients, dtype=np.int64),
         accuracies,
         moments,
+        confusions,
     )

@@ -11,28 +11,21 @@ evaluate, on validation windows, in one exchange,
                 client u: as there is no other leaf, other clients of the leaf are the strangers' teachers; in
                 one round where it is alone, in as many as forks train where it would be
 
-A change is worth, in log loss, the mean over its parts of the mean over their clients,
-
-    gain = log(loss, present) − log(loss, proposed)
-
-so that one departing leaf counts as much as the many remaining. A split or a move must gain more than
-`cluster.min-gain`; a merge may lose as much, because fewer clusters are simpler. Shape letters: S leaf
-servers, K clients.
+Their worth is a matter of `fedge.clustering.trials`. Shape letters: S leaf servers, K clients, C classes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedge.clustering.evidence import Answers
+from fedge.clustering.mixture import ByClass
 from fedge.clustering.proposals import Change
 from fedge.states.averaging import State, weighted_mean
 
 PROPOSED, PRESENT, NEIGHBOUR = "trial-proposed", "trial-present", "trial-neighbour"  # roles
 MOST_MODELS = 16  # models per client and exchange
-_CLEARLY = 4  # times min_gain, by which a leaf must do better on the other side of a cut
 _SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
 
 Folds = Mapping[int, State]
@@ -61,6 +54,7 @@ class Asking:
         forks: per leaf its trained fork, or None.
         folds: leaf → its folds, for present or future lone leaves.
         order: per leaf the other clusters in the order in which they are asked about; empty to ask of none.
+        taught: (clients, C) training windows of each class, by partition id; None if unknown.
     """
 
     labels: np.ndarray
@@ -70,6 +64,7 @@ class Asking:
     forks: Sequence[State | None] = field(repr=False)
     folds: Mapping[int, Folds] = field(repr=False)
     order: Sequence[Sequence[int]]
+    taught: np.ndarray | None = None
 
 
 def questions(asking: Asking) -> list[dict[str, State]]:
@@ -168,6 +163,8 @@ class StrangerLosses:
         present, proposed, neighbour: by role; a leaf alone is judged by its folds.
         clusters: (C, K) of each cluster's mean at clients of the others.
         labels: (S,) groups in force.
+        by_class: right answers of the present and the proposed model, where leaves differ much in their
+            classes; else None.
     """
 
     leaf_of: np.ndarray
@@ -176,200 +173,66 @@ class StrangerLosses:
     neighbour: np.ndarray
     clusters: np.ndarray
     labels: np.ndarray
+    by_class: ByClass | None = None
 
 
 def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
     """Evidence in clients' answers to `questions`."""
     unknown = np.full(len(answers.leaf_of), np.nan)
 
-    def log(role: str) -> np.ndarray:
-        logs: np.ndarray = np.log(np.maximum(answers.losses.get(role, unknown), _SMALLEST_LOSS))
+    def log(losses: np.ndarray) -> np.ndarray:
+        logs: np.ndarray = np.log(np.maximum(losses, _SMALLEST_LOSS))
         return logs
 
-    alone = _without_oneself(answers, asking.folds, log)
-    leaf_of = answers.leaf_of
-    present, proposed = log(PRESENT), log(PROPOSED)
-    in_force_alone = np.array([not others(asking.labels, int(leaf)) for leaf in leaf_of], dtype=bool)
+    alone = _folds_without_oneself(answers, asking.folds)
+    in_force_alone = [not others(asking.labels, int(leaf)) for leaf in answers.leaf_of]
     to_be_alone = {cluster[0] for change in asking.on_trial for cluster in change.after if len(cluster) == 1}
-    present = np.where(in_force_alone, alone, present)
-    proposed = np.where(np.isin(leaf_of, list(to_be_alone)), alone, proposed)
-    clusters = np.stack([log(cluster_role(k)) for k in range(int(asking.labels.max()) + 1)])
-    return StrangerLosses(leaf_of, present, proposed, log(NEIGHBOUR), clusters, asking.labels)
+    roles = [
+        [fold if is_alone else role for fold, is_alone in zip(alone, which, strict=True)]
+        for role, which in (
+            (PRESENT, in_force_alone),
+            (PROPOSED, [int(leaf) in to_be_alone for leaf in answers.leaf_of]),
+        )
+    ]
+    present, proposed = (log(_each(answers.losses, of_client, unknown)) for of_client in roles)
+    neighbour, *clusters = (
+        log(answers.losses.get(role, unknown))
+        for role in (NEIGHBOUR, *(cluster_role(k) for k in range(int(asking.labels.max()) + 1)))
+    )
+    by_class = _by_class(answers, roles[0], roles[1], asking.taught)
+    return StrangerLosses(
+        answers.leaf_of, present, proposed, neighbour, np.stack(clusters), asking.labels, by_class
+    )
 
 
-def _without_oneself(answers: Answers, folds: Mapping[int, Folds], log: Any) -> np.ndarray:
-    """(K,) loss of each client of a leaf with folds, by the model made without the client."""
-    found = np.full(len(answers.leaf_of), np.nan)
+def _each(said: Mapping[str, np.ndarray], roles: Sequence[str], unknown: np.ndarray) -> np.ndarray:
+    """Answer (K, …) of each client about the model of its role; `unknown` where there is none."""
+    return np.stack([said.get(role, unknown)[at] for at, role in enumerate(roles)])
+
+
+def _by_class(
+    answers: Answers, present: Sequence[str], proposed: Sequence[str], taught: np.ndarray | None
+) -> ByClass | None:
+    """Right answers of two models, a role of each per client; None where leaves hardly differ in classes."""
+    if not answers.confusions or taught is None or not taught.size:
+        return None
+    clients, classes = len(answers.clients), taught.shape[1]
+    unknown = np.zeros((clients, classes, classes), dtype=np.int64)
+    before, after = (_each(answers.confusions, roles, unknown) for roles in (present, proposed))
+    windows = np.minimum(before.sum(axis=2), after.sum(axis=2))  # of those who evaluated both
+    both = windows.any(axis=1)[:, None]
+    right = [np.where(both, np.diagonal(each, axis1=1, axis2=2), 0) for each in (before, after)]
+    found = ByClass(answers.leaf_of, taught[answers.clients], windows, right[0], right[1])
+    return found if found.is_skewed else None
+
+
+def _folds_without_oneself(answers: Answers, folds: Mapping[int, Folds]) -> list[str]:
+    """Role per client (K,) of the model that the others of its leaf have made; "" where there is none."""
+    found = [""] * len(answers.leaf_of)
     for leaf, of_client in folds.items():
         first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}
         for client, state in of_client.items():
             at = np.flatnonzero(answers.clients == client)
             if at.size and answers.leaf_of[at[0]] == leaf:
-                found[at[0]] = log(fold_role(first[id(state)]))[at[0]]
+                found[at[0]] = fold_role(first[id(state)])
     return found
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """Result of a trial of one change.
-
-    Attributes:
-        gain: by how much log loss falls, each part counting alike; 0.1 is about 10 %.
-        parts: the same of each part; None where nobody has answered.
-        better: share of the clients with a falling loss.
-        clients: how many evaluated both.
-        useful: whether the change is to be made.
-        home: the cluster whose model serves the others of a merge unchanged; empty where forks do better.
-    """
-
-    gain: float
-    parts: tuple[float | None, ...]
-    better: float
-    clients: int
-    useful: bool
-    home: tuple[int, ...] = ()
-
-
-def result_of(change: Change, said: StrangerLosses, min_gain: float) -> TrialResult | None:
-    """Gain of a change in the clients' answers; None if no client has evaluated both models."""
-    if change.kind == "merge":
-        found = _result_of_merge(change, said)
-        return None if found is None else replace(found, useful=found.gain >= -min_gain)
-    found = _gained(said.present - said.proposed, said.leaf_of, _judges(change))
-    return None if found is None else replace(found, useful=found.gain > min_gain)
-
-
-def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
-    """The parts of a split or move with judging clients."""
-    return (change.movers,) if is_simple_move(change) else change.after
-
-
-def _result_of_merge(change: Change, said: StrangerLosses) -> TrialResult | None:
-    """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
-
-    Where clusters have come to be alike since they were parted, as when the cause is over, the mean of their
-    models may be worse than one of them. Clients of the model's own cluster gain nothing.
-    """
-    found = [_gained(said.present - said.proposed, said.leaf_of, change.before)]
-    for home in change.before:
-        model = said.clusters[said.labels[home[0]]]
-        falls = np.where(np.isin(said.leaf_of, home), 0.0, said.present - model)
-        served = _gained(falls, said.leaf_of, change.before)
-        if served is not None and all(part is not None for part in served.parts):
-            found.append(replace(served, home=home))
-    known = [gained for gained in found if gained is not None]
-    return max(known, key=lambda gained: gained.gain, default=None)
-
-
-def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, ...]]) -> TrialResult | None:
-    """Mean fall of log loss over parts of leaves, each part counting alike; None if all are unknown.
-
-    Args:
-        falls: (K,) its decrease at each client; NaN where unknown.
-        leaf_of: (K,) the leaf of each client.
-        parts: of leaves.
-    """
-    of_parts = [falls[np.isin(leaf_of, part)] for part in parts]
-    known = [part[np.isfinite(part)] for part in of_parts]
-    means = [float(part.mean()) if part.size else None for part in known]
-    there = [mean for mean in means if mean is not None]
-    if not there:
-        return None
-    gain, every = float(np.mean(there)), np.concatenate(known)
-    return TrialResult(gain, tuple(means), float((every > 0).mean()), int(every.size), False)
-
-
-def misplaced(change: Change, said: StrangerLosses, min_gain: float) -> list[int]:
-    """Leaves of a split better served by the other part; a part is never emptied.
-
-    A cut right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
-    `_CLEARLY` × `min_gain` on average: its place follows from the updates of all clients, and a doubtful leaf
-    can move later.
-    """
-    if change.kind != "split" or len(change.after) != 2:
-        return []
-    left = {leaf: len(part) for part in change.after for leaf in part}
-    found = []
-    for part in change.after:
-        remaining = len(part)
-        for leaf in part:
-            gains = (said.proposed - said.neighbour)[said.leaf_of == leaf]
-            gains = gains[np.isfinite(gains)]
-            if remaining > 1 and gains.size and gains.mean() > _CLEARLY * min_gain and (gains > 0).all():
-                found.append(leaf)
-                remaining -= 1
-    return [leaf for leaf in found if left[leaf] > 1]
-
-
-def is_doubted(change: Change, said: StrangerLosses, gained: TrialResult, min_gain: float) -> bool:
-    """Whether forks of a useful split should train further before the decision.
-
-    They should if a part loses, or if a leaf seems to be on the wrong side: after one round, the reason may
-    be a lack of training.
-    """
-    loses = any(part is not None and part < 0 for part in gained.parts)
-    return change.kind == "split" and gained.useful and (loses or bool(misplaced(change, said, min_gain)))
-
-
-def moved(said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
-    """Groups (S,) after each leaf's move to the cluster with the best model for its clients.
-
-    A leaf stays unless another cluster's model loses less at each of its clients than a model of strangers of
-    its own cluster, and on average by more than `min_gain` in log loss. Only clusters evaluated by its
-    clients are possible.
-
-    Args:
-        said: the answers.
-        labels: (S,) in force.
-        blocked: leaves with another proposed change, of themselves or their clusters.
-        min_gain: by how much log loss must fall.
-    """
-    after = labels.copy()
-    closed = set(labels[list(blocked)].tolist())
-    for leaf in range(len(labels)):
-        mine, best = said.leaf_of == leaf, min_gain
-        for cluster in () if labels[leaf] in closed else range(len(said.clusters)):
-            falls = (said.present - said.clusters[cluster])[mine]
-            falls = falls[np.isfinite(falls)]
-            is_other = cluster not in closed and cluster != labels[leaf]
-            if is_other and falls.size and (falls > 0).all() and falls.mean() > best:
-                after[leaf], best = cluster, float(falls.mean())
-    return after
-
-
-def merged(
-    said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
-) -> list[tuple[int, int]]:
-    """Pairs of clusters with equally good models at each other's clients, within `min_gain`.
-
-    The pair with the smallest loss first; a cluster is in one pair at most.
-
-    Args:
-        said: the answers.
-        labels: (S,) in force.
-        blocked: leaves of clusters with another proposed change.
-        min_gain: by how much more a neighbour's model may lose, in either direction.
-    """
-    closed = set(labels[list(blocked)].tolist())
-    excess: dict[tuple[int, int], float] = {}
-    for cluster in range(len(said.clusters)):
-        mine = labels[said.leaf_of] == cluster
-        for other in range(len(said.clusters)):
-            more = _mean_known((said.clusters[other] - said.present)[mine])
-            if other != cluster and more is not None:
-                excess[cluster, other] = more
-    both = {
-        (a, b): max(excess[a, b], excess[b, a])
-        for a, b in excess
-        if a < b and (b, a) in excess and a not in closed and b not in closed
-    }
-    pairs: list[tuple[int, int]] = []
-    for pair, more in sorted(both.items(), key=lambda item: (item[1], item[0])):
-        if more < min_gain and not any(set(pair) & set(taken) for taken in pairs):
-            pairs.append(pair)
-    return pairs
-
-
-def _mean_known(values: np.ndarray) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if known.size else None

@@ -64,6 +64,24 @@ def _counts(
         yield (user, device, windows.classes[label] if windows.has_labels else ""), count
 
 
+def class_counts(held: Iterable[Holding], classes: Sequence[str], clients: int) -> np.ndarray:
+    """(clients, C) int64: training windows of each class; (clients, 0) where windows have no classes.
+
+    Args:
+        held: of all clients.
+        classes: names, in order.
+        clients: how many there are.
+    """
+    at = {label: place for place, label in enumerate(classes)}
+    counts = np.zeros((clients, len(classes)), dtype=np.int64)
+    for each in held:
+        if each.split == "train" and each.label not in at:
+            return counts[:, :0]
+        if each.split == "train":
+            counts[each.client, at[each.label]] += each.windows
+    return counts
+
+
 def class_gap(held: Iterable[Holding]) -> float:
     """Total variation, 0..1, between the classes of some leaf's training windows and those of the mean leaf.
 
@@ -81,7 +99,20 @@ def class_gap(held: Iterable[Holding]) -> float:
             own[each.label] = own.get(each.label, 0) + each.windows
     labels = sorted({label for own in counts.values() for label in own})
     table = np.array([[own.get(label, 0) for label in labels] for own in counts.values()], dtype=np.float64)
-    if not table.size:
+    return widest_gap(table) if table.size else 0.0
+
+
+def widest_gap(counts: np.ndarray) -> float:
+    """Total variation, 0..1, between the classes of some leaf and those of the mean leaf; the largest.
+
+    Args:
+        counts: (S, C) windows of each class at each leaf; a leaf without any is left out.
+
+    >>> widest_gap(np.array([[30, 10], [1, 3], [0, 0]]))
+    0.25
+    """
+    there = counts[counts.sum(axis=1) > 0].astype(np.float64)
+    if not there.size:
         return 0.0
-    shares = table / table.sum(axis=1, keepdims=True)
+    shares = there / there.sum(axis=1, keepdims=True)
     return float(np.abs(shares - shares.mean(axis=0)).sum(axis=1).max() / 2)

@@ -121,7 +121,7 @@ class Announcer:
             unseen_clients=sorted(dealt.unseen_clients),
             scenario=dealt.scenario and dealt.scenario.describe(),
         )
-        held = list(facts.holdings)
+        held = facts.holdings
         self._recorder.write_partition(held)
         config, leaves = self._plan.config, ",".join(map(str, sizes))
         self._console.say(
@@ -255,8 +255,8 @@ class Announcer:
         if self._plan.config.cluster.deals and gap > _MUCH_OF_A_LEAF:
             self._note([
                 f"leaves hold other shares of the classes (total variation up to {gap:.2f}): the test of "
-                "groups sees that, and groups of classes may serve unseen people worse than one model; "
-                "compare it with cluster.enabled=false"
+                "groups sees that; a split must serve people with the classes of all leaves, too, so groups "
+                "are found less often"
             ])  # fmt: skip
 
     def track(self) -> None:

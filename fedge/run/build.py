@@ -87,6 +87,7 @@ class RunPlan:
         memories: of clients that keep them on machines of their own; None where the run's folder has them.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
         kernel: of all clients' steps, as their messages name it; empty where the options say it all.
+        taught: (clients, C) training windows of each class; None where nobody has counted.
     """
 
     config: Config
@@ -103,6 +104,7 @@ class RunPlan:
     memories: MemoriesElsewhere | MemoriesBehind | None = None
     local_steps: int = 0
     kernel: str = ""
+    taught: np.ndarray | None = None
 
 
 def build_strategy(
@@ -145,7 +147,7 @@ def build_strategy(
     def cloud_at(path: TreePath, below: Sequence[Leaf]) -> CloudAggregator:
         setting = CloudSetting(
             tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
-            *evidence_asked(config, below), rule=cloud_rule(config, trainable, len(path)),
+            *evidence_asked(config, below), rule=cloud_rule(config, trainable, len(path)), taught=plan.taught,
         )  # fmt: skip
         return CloudAggregator(
             config.cluster_at(len(path)),

@@ -301,6 +301,7 @@ class Steps:
         forget_source(deal.windows)
         note_progress()
         self._announcer.data(facts, self._prepared.seed_source)
+        self._plan = replace(self._plan, taught=facts.taught)
         return deal.partition, deal.clients_per_leaf, shape
 
     def _take_told(
@@ -317,6 +318,7 @@ class Steps:
         self._card = card_of(plan.config, data.facts, data.shape)
         note_progress()
         self._announcer.data(data.facts, self._prepared.seed_source)
+        self._plan = replace(self._plan, taught=data.facts.taught)
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
     def _memories_of(self, form: ReplyForm | None) -> MemoriesElsewhere | None:

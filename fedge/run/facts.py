@@ -5,7 +5,7 @@ them the same facts as of windows: weights of clients, the common scale, sizes o
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from fedge.config.config import Config
 from fedge.config.option import ConfigError, shown
 from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
-from fedge.data.composition import Holding, holdings
+from fedge.data.composition import Holding, class_counts, holdings
 from fedge.data.order import TimeOrder, time_order
 from fedge.data.outliers import left_out
 from fedge.data.own import WindowsReport
@@ -57,9 +57,14 @@ class DataFacts:
     order: TimeOrder | None
     partition: Partition
     clients_per_leaf: list[int]
-    holdings: Iterable[Holding]
+    holdings: Sequence[Holding]
     misfit: str | None
     left_out: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def taught(self) -> np.ndarray:
+        """(clients, C) training windows of each class; without columns where windows have no classes."""
+        return class_counts(self.holdings, self.classes, len(self.partition.clients))
 
 
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
@@ -68,7 +73,7 @@ def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
         time_order(windows) if dealt.split_kind == "blocks" else None, dealt, sizes,
-        holdings(windows, dealt, sizes), misfit(config, windows, sum(sizes)),
+        list(holdings(windows, dealt, sizes)), misfit(config, windows, sum(sizes)),
     )  # fmt: skip
 
 
@@ -128,7 +133,7 @@ def data_of_owners(
     total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
-        _holdings(told, dealt, sizes), None, odd,
+        list(_holdings(told, dealt, sizes)), None, odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
 

@@ -1,11 +1,13 @@
-"""Questions to clients about models of strangers, and the weight of their answers, by hand."""
+"""Questions to clients about models of strangers, and their answers, by hand."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.clustering.evidence import Answers
+from fedge.clustering.evidence import Answers, collect_answers
 from fedge.clustering.proposals import Change
 from fedge.clustering.strangers import (
     MOST_MODELS,
@@ -13,17 +15,14 @@ from fedge.clustering.strangers import (
     PRESENT,
     PROPOSED,
     Asking,
-    StrangerLosses,
-    is_doubted,
     is_simple_move,
-    merged,
-    misplaced,
-    moved,
     others,
     questions,
-    result_of,
     stranger_losses,
 )
+from fedge.clustering.trials import result_of
+from fedge.exchange.evaluate import Evaluation
+from fedge.tasks.classification import CONFUSION
 
 NAN = float("nan")
 SPLIT = Change("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
@@ -98,89 +97,54 @@ def test_a_simple_move_needs_no_forks():
     assert result_of(change, said, 0.8).useful is False
 
 
-def said_of(present, proposed=None, neighbour=None, clusters=None, leaf_of=None, labels=None):
-    size = len(present)
-    unknown = np.full(size, NAN)
-    columns = [unknown if c is None else np.array(c, dtype=float) for c in (proposed, neighbour)]
-    return StrangerLosses(
-        np.arange(size) if leaf_of is None else np.array(leaf_of), np.array(present, dtype=float), *columns,
-        np.array([unknown] * 3) if clusters is None else np.array(clusters, dtype=float),
-        np.zeros(size, dtype=np.int64) if labels is None else np.array(labels),
-    )  # fmt: skip
-
-
-def test_a_merge_may_cost_a_little_a_split_must_gain():
-    merge = Change("merge", ((0, 1), (2,)), ((0, 1, 2),))
-    slight = said_of([0, 0, 0], [0.04, 0.04, 0.04])  # three clients lose 4 %
-    assert result_of(merge, slight, 0.05).useful
-    assert not result_of(merge, said_of([0, 0, 0], [0.06, 0.06, 0.06]), 0.05).useful
-    assert not result_of(LONE, said_of([0.05, 0.05, 0.05], [0, 0, 0]), 0.05).useful
-    assert result_of(LONE, said_of([NAN] * 3, [0, 0, 0]), 0.05) is None
-
-
-def test_what_parted_clusters_is_over():
-    """Forks of the mean lose .4 and gain .2; cluster 0's model gains leaf 2 .3, who wins nothing else."""
-    merge = Change("merge", ((0, 1), (2,)), ((0, 1, 2),))
-    clusters = [[NAN, NAN, -0.3], [0.9, 0.9, NAN]]
-    said = said_of([0, 0, 0], [0.4, 0.4, -0.2], clusters=clusters, labels=[0, 0, 1])
-    gained = result_of(merge, said, 0.05)
-    assert (gained.home, gained.parts, gained.useful) == ((0, 1), (0.0, 0.3), True)
-    assert gained.gain == pytest.approx(0.15)
-
-
-def test_one_leaf_counts_as_much_as_the_many_that_it_leaves():
-    """63 leaves gain nothing, one gains 1: half of that."""
-    many = Change("split", (tuple(range(64)),), (tuple(range(63)), (63,)))
-    assert result_of(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
-
-
-def test_a_leaf_on_the_wrong_side_of_a_cut():
-    """Leaf 1 does better with the other part; leaf 3, too, but then its part would be empty of others."""
-    said = said_of([0] * 4, [0, 0.5, 0, 0], [0.4, 0.1, 0.3, 0.1])
-    assert misplaced(SPLIT, said, 0.05) == [1]
-    assert misplaced(SPLIT, said_of([0] * 4, [1] * 4, [0] * 4), 0.05) == [0, 2]  # no part is emptied
-    assert misplaced(LONE, said_of([0] * 3, [0, 0, 1], [1, 1, 0]), 0.05) == []
-
-
-def test_when_a_useful_split_is_in_doubt():
-    """Where a part loses (leaves 2 and 3 by 0.1), or a leaf seems to be on the wrong side, and not else."""
-    for proposed, neighbour, doubted in (
-        ([-1, -1, -0.5, -0.5], [1] * 4, False),
-        ([-1, -1, 0.1, 0.1], [1] * 4, True),
-        ([-1, -0.2, -0.5, -0.5], [1, -0.5, 1, 1], True),
-    ):
-        said = said_of([0] * 4, proposed, neighbour)
-        assert is_doubted(SPLIT, said, result_of(SPLIT, said, 0.05), 0.05) == doubted
-    said = said_of([0] * 4, [1] * 4, [2] * 4)
-    assert not is_doubted(SPLIT, said, result_of(SPLIT, said, 0.05), 0.05)  # not useful at all
-
-
-def test_moves_by_hand_with_models_that_nobody_was_asked_about():
-    """Leaf 1 does best with cluster 1; leaf 2 was not asked about cluster 0, and leaf 3 is alone."""
-    labels = np.array([0, 0, 1, 2])
-    clusters = [[NAN, NAN, NAN, 0.1], [0.9, 0.3, NAN, 0.9], [0.8, 0.5, 0.9, NAN]]
-    said = said_of([0.5, 0.5, 0.5, NAN], clusters=clusters)
-    assert moved(said, labels, [], 0.05).tolist() == [0, 1, 1, 2]
-    assert moved(said, labels, [], 0.25).tolist() == [0, 0, 1, 2]
-    assert moved(said, labels, [0], 0.05).tolist() == [0, 0, 1, 2]  # its cluster waits for another change
-    known = said_of([0.5, 0.5, 0.5, 0.4], clusters=clusters)
-    assert moved(known, labels, [], 0.05).tolist() == [0, 1, 1, 0]  # alone, but judged by its folds
-    torn = said_of([0.5, 0.5], clusters=[[NAN, NAN], [0.1, 0.6]], leaf_of=[0, 0], labels=[0, 1])
-    assert moved(torn, np.array([0, 1]), [], 0.05).tolist() == [0, 1]  # one of its clients is worse off
-
-
-def test_merges_by_hand():
-    """Clusters 0 and 1 lose .02 and .04 with each other's models, 1 and 2 .01 and .6."""
-    labels = np.array([0, 1, 2])
-    said = said_of([0, 0, 0], clusters=[[NAN, 0.04, 0.9], [0.02, NAN, 0.6], [0.9, 0.01, NAN]])
-    assert merged(said, labels, [], 0.05) == [(0, 1)]
-    assert merged(said, labels, [], 0.03) == []
-    assert merged(said, labels, [0], 0.05) == []
-
-
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=7), st.data())
 def test_others_are_the_cluster_without_the_leaf(labels, data):
     leaf = data.draw(st.integers(0, len(labels) - 1))
     found = others(np.array(labels), leaf)
     assert leaf not in found
     assert {*found, leaf} == {at for at, label in enumerate(labels) if label == labels[leaf]}
+
+
+def confusion(*rows):
+    """(K, 2, 2) of two classes, of rows right and wrong: of class 0, then of class 1."""
+    return np.array([[[r0, w0], [w1, r1]] for r0, w0, r1, w1 in rows])
+
+
+def test_right_answers_by_class_of_leaves_that_differ_in_their_classes():
+    """Leaf 2 would be alone: its clients 4 and 5 judge each other's models. Client 1 is silent."""
+    folds = {2: {4: {"w": np.array([5.0])}, 5: {"w": np.array([4.0])}}}
+    about = asking([0] * 3, [LONE], [*models(2, 10.0), None], folds)
+    nothing = (0, 0, 0, 0)
+    said = {
+        PRESENT: confusion((1, 7, 0, 0), nothing, *[(2, 6, 0, 0)] * 2, (0, 0, 3, 5), (0, 0, 4, 4)),
+        PROPOSED: confusion((5, 3, 0, 0), nothing, *[(6, 2, 0, 0)] * 2, nothing, nothing),
+        "without-4": confusion(*[nothing] * 4, (0, 0, 7, 1), (0, 0, 1, 7)),
+        "without-5": confusion(*[nothing] * 4, (0, 0, 1, 7), (0, 0, 8, 0)),
+    }
+    about = replace(about, taught=np.array([[9, 0]] * 4 + [[0, 7]] * 2))
+    by_class = stranger_losses(replace(answers({}, [0, 0, 1, 1, 2, 2]), confusions=said), about).by_class
+    assert by_class.windows.tolist() == [[8, 0], [0, 0], [8, 0], [8, 0], [0, 8], [0, 8]]
+    assert by_class.taught.tolist() == about.taught.tolist()
+    assert by_class.present.tolist() == [[1, 0], [0, 0], [2, 0], [2, 0], [0, 3], [0, 4]]
+    assert by_class.proposed.tolist() == [[5, 0], [0, 0], [6, 0], [6, 0], [0, 7], [0, 8]]
+
+
+def test_where_leaves_have_the_same_classes_losses_alone_are_stranger_losses():
+    about = asking([0, 0], [Change("split", ((0, 1),), ((0,), (1,)))], models(2, 10.0))
+    said = replace(answers({}, [0, 1]), confusions={PRESENT: confusion((4, 4, 4, 4), (3, 5, 2, 6))})
+    apart, even = np.array([[9, 0], [0, 9]]), np.array([[5, 4], [4, 5]])
+    assert stranger_losses(said, replace(about, taught=apart)).by_class is not None
+    assert stranger_losses(said, replace(about, taught=even)).by_class is None
+    assert stranger_losses(said, about).by_class is None  # nobody has counted
+    assert stranger_losses(answers({}, [0, 1]), replace(about, taught=apart)).by_class is None  # no classes
+    assert stranger_losses(said, replace(about, taught=apart[:, :0])).by_class is None
+
+
+def test_answers_of_clients_have_their_confusions():
+    counts = np.array([[3, 1], [0, 4]])
+    replies = {
+        4: {("a", "val"): Evaluation({CONFUSION: counts}, 0.5, 8)},
+        7: {("a", "val"): Evaluation({CONFUSION: counts}, float("inf"), 8)},
+    }
+    found = collect_answers(replies, {4: 0, 5: 0, 7: 1}, {4: 8, 5: 8, 7: 8})
+    assert found.confusions["a"].tolist() == [counts.tolist(), [[0, 0]] * 2, [[0, 0]] * 2]

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 
 from fedge.config.flat import from_run_config
-from fedge.data.composition import class_gap, holdings
+from fedge.data.composition import class_counts, class_gap, holdings, widest_gap
 from fedge.data.partition import Partition, partition
 from fedge.data.scenario import Change, Scenario
 from fedge.records.recorder import Recorder
@@ -88,3 +88,22 @@ def test_how_far_leaves_are_apart_in_their_classes_by_hand(make_windows):
     held_out = Partition([(leaves[1], leaves[0], leaves[0])], "blocks")
     assert class_gap(holdings(windows, held_out, [1])) == 0.0
     assert class_gap([]) == 0.0
+
+
+def test_leaves_without_windows_are_not_apart():
+    assert widest_gap(np.array([[3, 0], [0, 3], [0, 0]])) == 0.5
+    assert widest_gap(np.zeros((2, 3), int)) == widest_gap(np.zeros((0, 0), int)) == 0.0
+
+
+def test_training_windows_of_each_class_by_hand(make_windows):
+    """Client 0 trains on one p and one q, client 1 on two q and holds out a p."""
+    windows = make_windows([("ann", None, None, label) for label in (0, 1, 1, 1, 0)])
+    nothing = np.array([], int)
+    dealt = Partition(
+        [(np.array([0, 1]), nothing, nothing), (np.array([2, 3]), np.array([4]), nothing)], "blocks"
+    )
+    held = list(holdings(windows, dealt, [1, 1]))
+    names = windows.classes
+    expected = [[1, 1, 0], [0, 2, 0], [0, 0, 0]]
+    assert class_counts(held, [*names[:2], "never"], 3).tolist() == expected
+    assert class_counts(held, names[:1], 3).shape == (3, 0)  # a class that is none
