@@ -20,20 +20,13 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.forks import Forks
-from fedge.clustering import deals
+from fedge.clustering import deals, strangers
 from fedge.clustering.auto import dealt_tests, p_of_cut
 from fedge.clustering.deals import Deal
 from fedge.clustering.evidence import Answers
 from fedge.clustering.proposals import Change, Proposals, applied, changes_between, towards
 from fedge.clustering.similarity import number_by_first_appearance
-from fedge.clustering.strangers import (
-    Asking,
-    Folds,
-    StrangerLosses,
-    is_simple_move,
-    questions,
-    stranger_losses,
-)
+from fedge.clustering.strangers import Asking, Folds, StrangerLosses, is_simple_move
 from fedge.clustering.trials import TrialResult, is_doubted, merged, misplaced, moved, result_of
 from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
@@ -153,7 +146,7 @@ class DealtGroups:
         self._asking = Asking(
             labels, models, weights, self.proposals.on_trial, forks, folds, _orders(labels, *where), taught
         )
-        return questions(self._asking)
+        return strangers.questions(self._asking)
 
     def settle(self, answers: Answers | None, leaves: int) -> tuple[np.ndarray, dict[str, Any]]:
         """The groups (S,) in force from now on, and facts of the step.
@@ -165,7 +158,7 @@ class DealtGroups:
         config, proposals = self._config, self.proposals
         present = proposals.present(leaves)
         said = (
-            stranger_losses(answers, self._asking)
+            strangers.stranger_losses(answers, self._asking)
             if answers is not None and self._asking is not None
             else None
         )

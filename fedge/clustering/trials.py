@@ -6,9 +6,9 @@ A change is worth, in log loss, the mean over its parts of the mean over their c
 
 so that one departing leaf counts as much as the many remaining. A split or a move must gain more than
 `cluster.min-gain`; a merge may lose as much, because fewer clusters are simpler. Where leaves differ much in
-their classes, a split or a move must gain as much for people with the classes of all leaves, too
-(`fedge.clustering.mixture`). Questions and answers: `fedge.clustering.strangers`. Shape letters: S leaf
-servers, K clients.
+their classes, a split or a move must gain as much for people with the classes of all leaves instead, and
+lose no more than that in log loss (`fedge.clustering.mixture`). Questions and answers:
+`fedge.clustering.strangers`. Shape letters: S leaf servers, K clients.
 """
 
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ def result_of(change: Change, said: StrangerLosses, min_gain: float) -> TrialRes
     if found is None:
         return None
     by_class = None if said.by_class is None else standardised_gain(said.by_class, _judges(change))
-    least = found.gain if by_class is None else min(found.gain, by_class)
-    return replace(found, useful=least > min_gain, standardised=by_class)
+    useful = found.gain > min_gain if by_class is None else by_class > min_gain and found.gain > -min_gain
+    return replace(found, useful=useful, standardised=by_class)
 
 
 def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
@@ -132,13 +132,14 @@ def is_doubted(change: Change, said: StrangerLosses, gained: TrialResult, min_ga
     """Whether forks of a useful split should train further before the decision.
 
     They should if a part loses, or if a leaf seems to be on the wrong side: after one round, the reason may
-    be a lack of training. And if class shares explain more than half of the gain: a model of few classes
-    learns these sooner than another learns all.
+    be a lack of training. And if class shares explain more than half of the gain, or losses show none: a
+    model of few classes learns these sooner than another learns all.
     """
     if change.kind != "split" or not gained.useful:
         return False
     loses = any(part is not None and part < 0 for part in gained.parts)
-    explained = gained.standardised is not None and gained.standardised < gained.gain / 2
+    by_class = gained.standardised
+    explained = by_class is not None and (by_class < gained.gain / 2 or gained.gain <= min_gain)
     return loses or explained or bool(misplaced(change, said, min_gain))
 
 

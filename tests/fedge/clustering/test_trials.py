@@ -120,12 +120,14 @@ def test_a_split_that_gains_in_all_classes_counts_and_waits_if_class_shares_expl
     # right of a part's classes are 2/7 and 2/4, then 4/7 and 4/4; it has 22 windows
     error, less = 1 - (2 / 7 + 1 / 2) / 2, 1 - (4 / 7 + 1) / 2
     gain = np.log((error + 1 / 22) / (less + 1 / 22))  # 0.92
-    for fall, doubted in ((1.8, False), (1.9, True)):
-        said = replace(said_of([0] * 4, [-fall] * 4, [1] * 4), by_class=by_class)
+    for fall, doubted in ((-0.04, True), (0.04, True), (0.06, False), (1.8, False), (1.9, True)):
+        said = replace(said_of([0] * 4, [-fall] * 4, [2] * 4), by_class=by_class)
         worth = result_of(SPLIT, said, 0.05)
         assert worth.standardised == pytest.approx(gain)
         assert worth.useful
         assert is_doubted(SPLIT, said, worth, 0.05) is doubted
     assert not result_of(SPLIT, said, gain).useful  # a later trial asks for more
+    worse = replace(said_of([0] * 4, [0.06] * 4, [1] * 4), by_class=by_class)
+    assert not result_of(SPLIT, worse, 0.05).useful  # known clients lose too much
     move = Change("move", ((0, 1, 2), (3,)), ((0, 1), (2, 3)))
     assert not is_doubted(move, said, result_of(move, said, 0.05), 0.05)  # has no forks that could train on
