@@ -37,7 +37,7 @@ _TAUGHT = 0.25  # of a class's share, from which on a part without validation wi
 
 @dataclass(frozen=True)
 class ByClass:
-    """What clients say of two models, class by class.
+    """Right answers of clients by two models, class by class.
 
     Attributes:
         leaf_of: (K,) the leaf of each client.

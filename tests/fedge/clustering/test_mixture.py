@@ -1,4 +1,4 @@
-"""What class shares make better does not count: right answers class by class, by hand."""
+"""Gains by class shares alone do not count: right answers class by class, by hand."""
 
 import numpy as np
 import pytest
