@@ -482,6 +482,6 @@ def _read_confusion(path: Path, problems: list[str]) -> dict[int, np.ndarray]:
     try:
         clients = read_json(path.read_text(encoding="utf-8"))["clients"]
         return {int(client): np.array(cells, dtype=np.int64) for client, cells in clients.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         problems.append(f"{path.name} is damaged and left out")
         return {}

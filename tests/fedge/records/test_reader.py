@@ -321,3 +321,9 @@ def test_a_whole_number_that_no_table_holds_is_a_damaged_row(folder, digits):
     path.write_text("\n".join(lines) + "\n")
     run = load_run(folder)
     assert f"global_rounds.csv: damaged and left out: line {len(lines)}" in run.problems
+
+
+def test_a_count_that_no_array_holds_is_a_damaged_confusion_matrix(folder):
+    path = folder / "metrics" / "confusion.json"
+    path.write_text(json.dumps({"clients": {"0": [10**30]}}))
+    assert "confusion.json is damaged and left out" in load_run(folder).problems
