@@ -40,6 +40,8 @@ DEEP = {
 
 @pytest.mark.extended
 def test_a_deeper_tree_killed_on_ray_and_by_any_number_of_workers(tmp_path):
+    for name in ("here", "ray"):
+        (tmp_path / name).mkdir()
     here = carry_out_with_kills(tmp_path / "here", DEEP, kills=3, seed=3)
     on_ray = carry_out_with_kills(tmp_path / "ray", DEEP, kills=1, seed=4, options=("--engine", "flower"))
     runs = [
