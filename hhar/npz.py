@@ -79,10 +79,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -
 
 def _checked_header(stream: IO[bytes], member_bytes: int, name: str) -> Header:
     """Header of an array that is neither pickled nor larger or smaller than its member."""
-    try:
-        header = read_header(stream)
-    except ValueError as error:
-        raise NpzError(f"{name}: {error}") from error
+    header = read_header(stream)
     shape, _, dtype = header
     if dtype.hasobject:
         raise NpzError(f"{name} must be a plain array, holds pickled objects, which are never loaded")

@@ -146,7 +146,7 @@ def restore(
     if facts.get("form") != _FORM:
         raise ConfigError(
             f"the checkpoint must be of this version's virtual clock (form {_FORM}), but is "
-            f"{shown(facts.get('form', 1))}: who is chosen has changed since; begin the run anew, or "
+            f"{shown(facts.get('form', 1))}: what it holds has changed since; begin the run anew, or "
             "go on with the version that made it (versions in manifest.json)"
         )
     groups = {name: groups.get(name, {}) for name in _GROUPS}

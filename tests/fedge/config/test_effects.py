@@ -34,6 +34,7 @@ LEAVES = {
     **CLOCK, "hierarchy.num-servers": 3, "asynchrony.rule-args": '{"buffer": 1}',
     "asynchrony.cloud-delay-s": 0.01,
 }  # fmt: skip
+DEEP = {**LEAVES, "hierarchy.tree": "((3),(3,3))"}
 ROUNDS = {**CLOCK, "asynchrony.rule": "fedavg", "asynchrony.rule-args": ""}
 
 # key → a value that is not its default, where it has an effect, where it has none
@@ -141,6 +142,7 @@ CASES = {
     "asynchrony.cloud-link-megabytes-s": (0.001, LEAVES, CLOCK),
     "asynchrony.groups": ("0,1,1", LEAVES, {}),
     "asynchrony.cloud-rule": ("fedasync", LEAVES, CLOCK),
+    "asynchrony.tiers": ('{"region": {"every": 2}}', DEEP, LEAVES),
     "asynchrony.cloud-every": (2, LEAVES, CLOCK),
     "asynchrony.cloud-delay-s": (0.3, LEAVES, CLOCK),
     "asynchrony.cloud-megabytes-s": (0.001, LEAVES, CLOCK),
@@ -166,7 +168,11 @@ SHOWN_ELSEWHERE = {
     "devices.radio-watts": "tests/fedge/devices/test_fleet.py",
 }
 
-REFUSED = ("scaffold.levels", "cluster.probe-every")  # the run would be taken for another one
+REFUSED = (
+    "scaffold.levels",
+    "cluster.probe-every",
+    "asynchrony.tiers",
+)  # the run would be taken for another one
 
 ALWAYS = {
     "seed": 4, "num-server-rounds": 1, "clients": 6, "scenario": "gain", "hierarchy.num-servers": 2,

@@ -13,5 +13,7 @@ def test_groups_are_numbered_by_first_appearance():
 
 @pytest.mark.parametrize("groups", ["0,1", "0,1,x", "0,1,-1", "0,,1", "0,1,99999999999999"])
 def test_what_is_no_group_for_every_leaf_is_refused(groups):
-    with pytest.raises(ConfigError, match=r'a whole number for each of 3 leaves .*groups="0,1,0"'):
+    with pytest.raises(
+        ConfigError, match=r'whole number for each of 3 children of the cloud.*groups="0,1,0"'
+    ):
         static_groups(groups, 3)
