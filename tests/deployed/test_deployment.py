@@ -4,10 +4,12 @@ import json
 import shutil
 import subprocess
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from deployment import BIN, Deployment
 from flower_runs import comparable
+from once import once
 from processes import leftovers
 from small_runs import carry_out, small_config
 
@@ -26,10 +28,12 @@ pytestmark = pytest.mark.whole_runs
 
 @pytest.fixture(scope="module")
 def carried_out(tmp_path_factory):
-    """(deployment, what `fedge run . deployed` gave, the options) of one run of two nodes.
+    """(deployment, what `fedge run . deployed` gave, the options) of one run of two nodes."""
+    return once(tmp_path_factory, "deployment", lambda: carry_out_deployed(tmp_path_factory))
 
-    The second node is Flower's own command. One more has a key that nobody registered.
-    """
+
+def carry_out_deployed(tmp_path_factory):
+    """The second node is Flower's own command. One more has a key that nobody registered."""
     folder = tmp_path_factory.mktemp("deployed")
     options = small_config(
         folder / "data", hierarchy__num_servers=2, clients=NODES, num_server_rounds=1, report=True,
@@ -51,7 +55,8 @@ def carried_out(tmp_path_factory):
         deployment.stranger = stranger.poll()
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in METHOD.items())
         deployment.method = run_deployed(deployment, f'run-name="method" {words}')
-    return deployment, done, options
+    kept = ("folder", "app", "mark", "project", "stranger", "method")
+    return SimpleNamespace(**{name: getattr(deployment, name) for name in kept}), done, options
 
 
 def run_deployed(deployment, options):

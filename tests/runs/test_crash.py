@@ -87,6 +87,7 @@ def all_trials(folder, sample, processes):
     return counts
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(1800)
 def test_a_sample_of_all_faults(folder, monkeypatch):
     """Another part each day of all combinations of fault, operation and kind of file; all interruptions.

@@ -24,7 +24,7 @@ from fedge import simulate
 from fedge.cli import main
 from hhar.windows.window_file import load_windows
 
-SAMPLE, ALL, FORGED, ROUNDS, LIMIT_S = 27, 3000, 500, 3, 300
+SAMPLE, ALL, FORGED, ROUNDS, LIMIT_S = 18, 3000, 500, 3, 300
 FIRST = int(os.environ.get("DAMAGED_RUNS", "0"))
 SAMPLE = int(os.environ.get("DAMAGED_RUNS_TRIED", SAMPLE))
 OK, REFUSED = 0, 4

@@ -660,6 +660,7 @@ def test_a_killed_worker_costs_nothing_with_a_second_attempt(on_ray, undisturbed
     assert "client 3 failed and is tried again: no reply within 12 s" in ended.log
 
 
+@pytest.mark.extended
 def test_a_second_attempt_in_another_worker_releases_the_same(on_ray, tmp_path, monkeypatch):
     """Noise of the system's generator: the secret is Flower's state of the node, not the worker's."""
     monkeypatch.setenv("FEDGE_RELEASED", str(tmp_path / "released"))

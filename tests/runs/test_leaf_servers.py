@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from daily import daily
 from flower_runs import comparable
 from leaf_servers import LEAVES, cloud, end, host_of, in_threads, start
 from processes import leftovers
@@ -79,7 +80,7 @@ CONFIGURATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", daily(CONFIGURATIONS, ["esperhfl", "in files", "private"]))
 def test_leaf_servers_make_the_same_bits(tmp_path, certificates, address, name):
     """All that a run computes: models, tables, clusters; times apart."""
     config = small_config(tmp_path, **{"num-server-rounds": 3}) | CONFIGURATIONS[name]

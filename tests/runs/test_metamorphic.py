@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crash_runs import BASE, CLIENTS, CONFIGURATIONS, comparable, write_data
+from daily import daily
 from flower_runs import start, write_overrides
 
 from fedge import simulate
@@ -107,7 +108,7 @@ def until(last, name):
     return {"num-server-rounds": last, "checkpoint.models": ",".join(models)}
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", daily(CONFIGURATIONS, list(CONFIGURATIONS)[::3]))
 def test_a_break_after_every_round_changes_nothing(tmp_path, data, alone, name):
     """Round by round, each in a run that goes on; what every last round does is done in all of them."""
     more = {"personal.every": 1} if name == "fedge" else {"checkpoint.every": 1}
@@ -148,7 +149,7 @@ class Shuffled(InProcessGrid):
             return [self._replies.pop(self._rng.choice(there))]
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", daily(CONFIGURATIONS, list(CONFIGURATIONS)[::3]))
 def test_other_nodes_and_any_order_of_replies_change_nothing(tmp_path, data, alone, name):
     config = config_of(name, tmp_path, data)
     with Shuffled(client_app, CLIENTS, config, 3) as grid:
@@ -159,7 +160,7 @@ def test_other_nodes_and_any_order_of_replies_change_nothing(tmp_path, data, alo
     }}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", daily(CONFIGURATIONS, list(CONFIGURATIONS)[::3]))
 def test_other_names_of_users_change_names_alone(tmp_path, data, alone, name):
     """Names in the same order, since users are dealt by it."""
     windows = load_windows(data)

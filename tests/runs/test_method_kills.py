@@ -9,6 +9,7 @@ import random
 import shutil
 
 import pytest
+from daily import daily
 from flower_runs import comparable
 from small_runs import small_config
 
@@ -104,7 +105,7 @@ def goes_on_exactly(method, choose, folder, monkeypatch):
         assert carried_out(again) == whole, f"{method} killed at point {point}, in round {rounds[point]}"
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", daily(METHODS, ["ditto", "soft-family"]))
 def test_a_kill_in_each_round(method, tmp_path, monkeypatch):
     def one_of_each(rounds):
         draw = random.Random(method)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from daily import daily
 from small_runs import carry_out, small_config
 
 from fedge.config.effects import EFFECTS, options_without_effect
@@ -232,6 +233,11 @@ def test_every_option_is_in_one_of_these_lists():
     assert SHOWN_ELSEWHERE.keys() <= CASES.keys()
 
 
+def third(keys):
+    """Keys in order; every third one daily, all in `make extended`."""
+    return daily(sorted(keys), sorted(keys)[::3])
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """Function from options to the results of a run; equal ones are run once."""
@@ -248,7 +254,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.whole_runs
-@pytest.mark.parametrize("key", sorted(CASES.keys() - SHOWN_ELSEWHERE.keys()))
+@pytest.mark.parametrize("key", third(CASES.keys() - SHOWN_ELSEWHERE.keys()))
 def test_an_option_acts_where_the_table_says_so(results, key):
     value, where, _ = CASES[key]
     config = from_run_config({"train.model": "linear", **where, key: value})
@@ -257,7 +263,7 @@ def test_an_option_acts_where_the_table_says_so(results, key):
 
 
 @pytest.mark.whole_runs
-@pytest.mark.parametrize("key", sorted(CASES))
+@pytest.mark.parametrize("key", third(CASES))
 def test_an_option_that_does_nothing_is_said_or_refused(results, key):
     value, _, where = CASES[key]
     value = 1 if key == "leaf.num-malicious" else value
@@ -271,7 +277,7 @@ def test_an_option_that_does_nothing_is_said_or_refused(results, key):
 
 
 @pytest.mark.whole_runs
-@pytest.mark.parametrize("key", sorted(ALWAYS))
+@pytest.mark.parametrize("key", third(ALWAYS))
 def test_all_others_act_always(results, key):
     where = NEEDS.get(key, {})
     assert results({**where, key: ALWAYS[key]}) != results(where)

@@ -69,7 +69,16 @@ def test_every_cut_has_a_reason_and_every_reason_a_cut(name, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, marks=pytest.mark.extended if path.stem == "as-published" else [],
+            id=f"{path.parent.name}-{path.stem}",
+        )
+        for path in SWEEPS
+    ],
+)  # fmt: skip
 def test_every_run_passes_the_checks_before_a_run(path, monkeypatch, tmp_path):
     """On made images of the right shape, users and parts: one seed of each row of the table."""
     monkeypatch.chdir(tmp_path)
