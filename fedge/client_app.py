@@ -43,7 +43,7 @@ from fedge.engine.ray_workers import (
     notice_lost_connections,
     restart_dead_workers,
 )
-from fedge.engine.worker_pool import spare_dead_workers, use_joining_machines
+from fedge.engine.worker_pool import spare_dead_workers, use_every_worker, use_joining_machines
 from fedge.exchange.algorithm import OWN_MODELS, beside_of, memory_place
 from fedge.exchange.content import ARRAYS, CONTROL, OWN_CONTROL, arrays_of, config_of, options_of
 from fedge.exchange.evaluate import (
@@ -101,6 +101,7 @@ keep_ray_on_loopback()
 restart_dead_workers()
 spare_dead_workers()
 use_joining_machines()
+use_every_worker()
 keep_no_task_history()
 notice_lost_connections()
 allow_slow_starts()

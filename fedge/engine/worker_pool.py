@@ -35,7 +35,8 @@ _POOL = "BasicActorPool"
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0  # for the first worker of all to be there again
 _GROW_S = 5.0  # from one look at the cluster's size to the next
-_ENGINE, _WORKER = "flwr.server.superlink.fleet.vce.vce_api", "worker"
+_ENGINE, _WORKER, _EXECUTOR = "flwr.server.superlink.fleet.vce.vce_api", "worker", "ThreadPoolExecutor"
+_MOST_THREADS = 2**16  # of the engine; one is started for each worker
 _ACTORS, _SIZE = "flwr.simulation.ray_transport.ray_actor", "pool_size_from_resources"
 
 
@@ -227,6 +228,21 @@ def use_joining_machines() -> bool:
         works(*given, **named)
 
     setattr(module, _WORKER, work)
+    return True
+
+
+def use_every_worker() -> bool:
+    """Let Flower's engine of this process have a thread for each worker; tell whether that was possible.
+
+    Flower leaves their number to Python, which starts at most four more than this machine has cores, 32 in
+    all: of a cluster's workers beyond that, or of many on a small machine, none would get work. Called
+    before the engine starts its threads; does nothing the second time.
+    """
+    module = sys.modules.get(_ENGINE)
+    executor = getattr(module, _EXECUTOR, None)
+    if executor is None or isinstance(executor, partial):
+        return executor is not None
+    setattr(module, _EXECUTOR, partial(executor, max_workers=_MOST_THREADS))
     return True
 
 

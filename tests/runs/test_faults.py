@@ -590,6 +590,7 @@ def test_workers_are_asked_to_restart_and_wait_in_a_pool_that_spares_the_dead():
         "assert b.BasicActorPool.__mro__[1:3] == (w.PatientPool, base)\n"
         "import flwr.server.superlink.fleet.vce.vce_api as v\n"
         "assert w.use_joining_machines() and hasattr(v.worker, '__wrapped__')\n"
+        "assert w.use_every_worker() and v.ThreadPoolExecutor()._max_workers > 10_000\n"
         "assert callable(getattr(a, w._SIZE))\n"
         "print(a.ClientAppActor._default_options['max_restarts'])"
     )

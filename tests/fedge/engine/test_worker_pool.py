@@ -1,8 +1,10 @@
 """The pool of workers, with a Ray that is made up; real machines die in runs/test_ray_cluster.py."""
 
+import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from fedge.engine.worker_pool import (
     PatientPool,
     room_for,
     spare_dead_workers,
+    use_every_worker,
     use_joining_machines,
 )
 from fedge.exchange.failure import no_reply_within, worker_died
@@ -271,6 +274,24 @@ def test_each_worker_that_joins_has_a_thread_of_the_engine(cluster, monkeypatch)
     end.set()
     first.join(10)
     assert began == ["queue"] * 4
+
+
+def test_each_of_many_workers_has_a_thread_of_flower_s_own_engine(monkeypatch):
+    """Eight more than Python would start on this machine are at work at the same time."""
+    engine = SimpleNamespace(ThreadPoolExecutor=ThreadPoolExecutor)  # the real one: tests/runs/test_faults.py
+    monkeypatch.setitem(sys.modules, worker_pool._ENGINE, engine)
+    assert use_every_worker()
+    assert use_every_worker()
+    workers = min(32, (os.cpu_count() or 1) + 4) + 8
+    together = threading.Barrier(workers)
+    with engine.ThreadPoolExecutor() as executor:
+        arrived = [executor.submit(together.wait, 20) for _ in range(workers)]
+    assert sorted(one.result() for one in arrived) == list(range(workers))
+
+
+def test_without_flower_s_engine_no_worker_is_used(monkeypatch):
+    monkeypatch.delitem(sys.modules, worker_pool._ENGINE, raising=False)
+    assert not use_every_worker()
 
 
 def test_without_flower_s_engine_nothing_joins(monkeypatch):
