@@ -59,6 +59,17 @@ def leaves_common(run: RunData) -> float | None:
     return _number(ends["test_score"].mean()) if len(ends) else None
 
 
+def leaves_own(run: RunData) -> float | None:
+    """The mean over leaves of the accuracy of clients' own models, or where a method has none of those served."""
+    own = run.client_models
+    if not len(own):
+        return last("leaf_accuracy_mean")(run)
+    ends = own.filter((pl.col("global_round") == own["global_round"].max()) & (pl.col("unseen_client") == 0))
+    right = pl.col("test_score") * pl.col("test_samples")
+    of_leaves = ends.group_by("leaf").agg((right.sum() / pl.col("test_samples").sum()).alias("score"))
+    return _number(of_leaves["score"].mean())
+
+
 def collapsed(run: RunData) -> float | None:
     """1 for a run that ends below twice chance of ten classes or with a loss that is no number, else 0."""
     if diverged(run):
@@ -113,6 +124,7 @@ READINGS: Mapping[str, Read] = {
     "last-common": last_common,
     "mean-common": mean_common,
     "leaves-common": leaves_common,
+    "leaves-own": leaves_own,
     "collapsed": collapsed,
     "leaves": last("leaf_accuracy_mean"),
     "served": last("test_accuracy_mean"),

@@ -24,6 +24,12 @@ RUN = SimpleNamespace(
             "leaf_accuracy_mean": [0.1, 0.2], "num_clusters": [1, 3],
         }
     ),
+    client_models=pl.DataFrame(
+        {
+            "global_round": [1, 2, 2, 2, 2], "leaf": [0, 0, 0, 1, 1], "unseen_client": [0, 0, 0, 0, 1],
+            "test_samples": [9, 3, 1, 2, 8], "test_score": [0.0, 1.0, 0.2, 0.5, 1.0],
+        }
+    ),
     manifest={"clients_per_leaf": [2, 2]},
     status="completed",
 )  # fmt: skip
@@ -36,6 +42,7 @@ RUN = SimpleNamespace(
         ("last-common", 0.4),
         ("mean-common", 0.65),
         ("leaves-common", 0.3),
+        ("leaves-own", (3.2 / 4 + 0.5) / 2),
         ("collapsed", 0.0),
         ("leaves", 0.2),
         ("clusters", 3.0),
@@ -49,6 +56,11 @@ RUN = SimpleNamespace(
 def test_by_hand(name, by_hand):
     found = reading(name)(RUN)
     assert found == (None if by_hand is None else pytest.approx(by_hand))
+
+
+def test_clients_without_own_models_have_what_leaves_serve():
+    run = SimpleNamespace(client_models=RUN.client_models.clear(), rounds=RUN.rounds)
+    assert reading("leaves-own")(run) == 0.2
 
 
 def test_minutes_of_rounds():
