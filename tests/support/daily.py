@@ -1,4 +1,4 @@
-"""What `make test` tries of many cases alike; the rest are in `make extended`."""
+"""Cases that `make test` tries of many alike; the rest are in `make extended`."""
 
 from collections.abc import Iterable
 from typing import Any
