@@ -60,7 +60,7 @@ def leaves_common(run: RunData) -> float | None:
 
 
 def leaves_own(run: RunData) -> float | None:
-    """The mean over leaves of the accuracy of clients' own models, or where a method has none of those served."""
+    """The mean over leaves of the accuracy of clients' own models; of those served where there are none."""
     own = run.client_models
     if not len(own):
         return last("leaf_accuracy_mean")(run)

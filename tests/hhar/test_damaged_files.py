@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limited import limited
 
 from hhar import WindowFileError, Windows, load_windows, npz, save_windows
 from hhar.cli import main
@@ -341,9 +342,11 @@ def test_a_disk_that_fills_up_leaves_no_half_window_file(tmp_path):
     """A limit on file sizes stands in for it: one line, exit code 2, no file."""
     code = "import sys; from hhar.cli import main; sys.exit(main(sys.argv[1:]))"
     process = subprocess.run(
-        [sys.executable, "-c", code, "synthesize", str(tmp_path / "w.npz"), "--small"],
+        limited(
+            [sys.executable, "-c", code, "synthesize", str(tmp_path / "w.npz"), "--small"],
+            resource.RLIMIT_FSIZE, 100_000,
+        ),
         cwd=ROOT, capture_output=True, text=True, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )  # fmt: skip
     assert process.returncode == 2, process.stderr
     assert process.stderr.count("\n") == 1

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limited import limited
 from processes import MARK, leftovers
 from small_runs import small_config
 
@@ -62,9 +63,9 @@ def test_a_command_under_a_limit_ends_with_its_result_or_one_line(whole, tmp_pat
     options = place / "options.toml"
     options.write_text(options.read_text().replace(str(whole), str(place)))
     done = subprocess.run(
-        [FEDGE, *COMMANDS[command]], cwd=place, capture_output=True, text=True, timeout=900, check=False,
+        limited([FEDGE, *COMMANDS[command]], kind, value), cwd=place, capture_output=True, text=True,
+        timeout=900, check=False,
         env={**os.environ, MARK: str(tmp_path)},
-        preexec_fn=lambda: resource.setrlimit(kind, (value, value)),
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert "Traceback" not in said

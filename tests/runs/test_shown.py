@@ -11,8 +11,13 @@ from tools import shown
 _NUMBER = re.compile(r"(?:−|(?<=\s)-)?\d+\.\d+|\b\d+(?= taken|\W+kept)")
 
 
+# runs of a sweep that are at work together end in any order, after seconds or minutes
+_RUN = re.compile(r"^\d+/\d+ .*completed.*$", re.MULTILINE)
+
+
 def without_numbers(text):
-    """Text in which measured numbers and the spaces that line them up are alike."""
+    """Text in which measured numbers, the spaces that line them up and the runs of a sweep are alike."""
+    text = _RUN.sub("a run of a sweep", text)
     return re.sub(r"[ ─═┆╪│┌┐└┘╞╡┬┴]+", " ", _NUMBER.sub("#", text))
 
 

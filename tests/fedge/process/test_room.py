@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from limited import limited
 from small_runs import small_config
 
 from fedge.config.option import ConfigError
@@ -22,8 +23,8 @@ MIB = 2**20
 def under(mib, *words, **more):
     """A finished command whose address space is limited; a hang is an error."""
     return subprocess.run(
-        list(words), capture_output=True, text=True, timeout=200, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib * MIB, mib * MIB)), **more,
+        limited(words, resource.RLIMIT_AS, mib * MIB), capture_output=True, text=True, timeout=200,
+        check=False, **more,
     )  # fmt: skip
 
 
@@ -106,8 +107,8 @@ def test_a_run_ends_by_itself_in_the_least_room(tmp_path):
 @pytest.mark.parametrize("command", ["run", "resume", "demo"])
 def test_few_open_files_are_one_line(tmp_path, command):
     done = subprocess.run(
-        [FEDGE, command], capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (63, 63)),
+        limited([FEDGE, command], resource.RLIMIT_NOFILE, 63), capture_output=True, text=True, timeout=200,
+        check=False, cwd=tmp_path,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (
         4,
