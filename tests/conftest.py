@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from made_up import make_result, make_windows
+from own_code import forgotten
 
 from fedge.flower import identify_task
 from fedge.process.threads import available_cores
@@ -53,6 +54,18 @@ def make_windows_fixture():
 @pytest.fixture(name="make_result", scope="session")
 def make_result_fixture():
     return make_result
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_code_of_a_module_is_forgotten(tmp_path_factory):
+    with forgotten(tmp_path_factory.getbasetemp()):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _own_code_is_forgotten(tmp_path_factory):
+    with forgotten(tmp_path_factory.getbasetemp()):
+        yield
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,7 @@ import sys
 from collections import OrderedDict
 
 import pytest
+from own_code import forgotten
 
 from fedge.config.option import ConfigError
 from fedge.config.register import Entry, Register, looked_in
@@ -123,3 +124,14 @@ def test_arguments_are_checked_against_the_signature(here):
         SHAPES.refuse_wrong_arguments("squares_of_mine:Square", {"color": "blue"}, "size")
     with pytest.raises(ConfigError, match=r"must take \(\), but: missing a required argument: 'size'"):
         SHAPES.refuse_wrong_arguments("squares_of_mine:Square", {})
+
+
+def test_no_test_leaves_code_of_its_own_to_another(here):
+    before = list(sys.path)
+    with forgotten(here):
+        assert SHAPES.load("squares_of_mine:Square")(3).size == 3
+        assert "squares_of_mine" in sys.modules
+        assert sys.path != before
+    assert sys.path == before
+    assert "squares_of_mine" not in sys.modules
+    assert str(here.resolve()) not in looked_in()
