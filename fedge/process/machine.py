@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from fedge.process.room import limit_mib
 from fedge.process.threads import available_cores
 
 _MIB = 2**20
@@ -66,8 +67,12 @@ def share_memory(runs: int) -> None:
 
 
 def fits_in_memory(num_bytes: float) -> bool:
-    """Whether this process's part of the free memory holds `num_bytes` bytes two and a half times."""
-    return num_bytes * _TIMES * _Beside.runs <= this_machine().available_mib * _MIB
+    """Whether this process's part of the free memory holds `num_bytes` bytes two and a half times.
+
+    A limit of its address space counts, too.
+    """
+    free_mib = min(this_machine().available_mib, limit_mib())
+    return num_bytes * _TIMES * _Beside.runs <= free_mib * _MIB
 
 
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:

@@ -166,7 +166,11 @@ def tiles(run: RunData) -> list[Tile]:
             seconds_text(seconds),
             f"{seconds_text(seconds / len(run.rounds))} per round",
         ),
-        Tile("Traffic", bytes_text(total(run.rounds, "uplink_bytes", "downlink_bytes")), "up and down"),
+        Tile(
+            "Traffic",
+            bytes_text(total(run.rounds, "uplink_bytes", "downlink_bytes")),
+            "clients and leaves, both ways",
+        ),
     ]
     peak = peak_text(run)
     return found + ([Tile("Peak memory", *peak)] if peak else [])

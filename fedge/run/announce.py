@@ -123,10 +123,11 @@ class Announcer:
         )
         held = facts.holdings
         self._recorder.write_partition(held)
-        config, leaves = self._plan.config, ",".join(map(str, sizes))
+        config, leaves = self._plan.config, "leaf" if len(sizes) == 1 else "leaves"
         self._console.say(
             f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "
-            f"leaves ({leaves}), model {config.train.model}, seed {self._plan.seed} (from {seed_source})"
+            f"{leaves} ({','.join(map(str, sizes))}), model {config.train.model}, "
+            f"seed {self._plan.seed} (from {seed_source})"
         )
         self._console.say(f"data: {source.name}, {facts.windows} windows, split by {dealt.split_kind}")
         if dealt.unseen_clients:

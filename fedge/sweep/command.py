@@ -220,7 +220,8 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
     for sweep in sweeps:
         sweep.folder.mkdir(parents=True, exist_ok=True)
-    with RunPool(todo, 1, workers, keep) as pool:
+    beside = max(1, available_cores() // workers)  # by other commands like this, of Slurm's or Ray's
+    with RunPool(todo, 1, workers, keep, beside) as pool:
         for ended in pool.results():
             print(counter.take(ended, pool), flush=True)
     return _exit_code(counter)

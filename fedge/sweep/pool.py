@@ -72,7 +72,12 @@ class RunPool:
     """
 
     def __init__(
-        self, todo: Iterable[RunStanding], jobs: int, workers: int, keep_checkpoints: Mapping[Path, bool]
+        self,
+        todo: Iterable[RunStanding],
+        jobs: int,
+        workers: int,
+        keep_checkpoints: Mapping[Path, bool],
+        beside: int | None = None,
     ) -> None:
         """Prepare to carry out `todo`, `jobs` at a time; nothing starts before `results` is asked.
 
@@ -81,10 +86,12 @@ class RunPool:
             jobs: runs at a time.
             workers: clients that train at a time in each run.
             keep_checkpoints: folder of a sweep → whether those of its runs that end well are kept.
+            beside: runs that may share the machine's memory, those of other pools included; None: `jobs`.
         """
         self._waiting = deque(todo)
         self._running: dict[int, _Job] = {}  # by the handle that tells of a process's end
         self.jobs = jobs
+        self._beside = beside or jobs
         self._workers = workers
         self._keep_checkpoints = keep_checkpoints
         self._context = _new_context()
@@ -99,7 +106,7 @@ class RunPool:
         """Carry out the runs; yields each as it ends."""
         while self._waiting or self._running:
             while self._waiting and len(self._running) < self.jobs:
-                job = _Job(self._context, self._waiting.popleft(), self._workers, self.jobs)
+                job = _Job(self._context, self._waiting.popleft(), self._workers, self._beside)
                 self._running[job.process.sentinel] = job
             for sentinel in wait(list(self._running)):
                 assert isinstance(sentinel, int)
@@ -146,9 +153,9 @@ class _Job:
         context: "ForkServerContext | SpawnContext",
         standing: RunStanding,
         workers: int,
-        jobs: int,
+        beside: int,
     ) -> None:
-        """Start it, one of `jobs` at a time."""
+        """Start it; `beside` runs, itself included, may share the machine's memory."""
         run = standing.run
         if standing.action == "again":
             shutil.rmtree(run.folder)
@@ -158,7 +165,7 @@ class _Job:
         log = run.folder.with_name("sweep.log")
         self.process = context.Process(
             target=_carry_out,
-            args=(standing.run_config, run.supernodes, workers, jobs, str(log), other_end),
+            args=(standing.run_config, run.supernodes, workers, beside, str(log), other_end),
             name=run.name,
             daemon=True,  # ended when we end, in any case
         )
@@ -205,11 +212,11 @@ def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = 
 
 
 def _carry_out(
-    run_config: dict[str, Scalar], supernodes: int, workers: int, jobs: int, log: str, lifeline: Connection
+    run_config: dict[str, Scalar], supernodes: int, workers: int, beside: int, log: str, lifeline: Connection
 ) -> None:
     """Do the work of a run's process; its exit code is the run's."""
     _leave_the_terminal(Path(log))
-    share_memory(jobs)
+    share_memory(beside)
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
     from fedge.launch.simulate import run_in_process  # torch: here, not in the process of the command
 

@@ -24,6 +24,7 @@ from fedge.devices.probing import Probing
 from fedge.devices.procedure import Procedure
 from fedge.devices.results import Population
 from fedge.devices.server import DeviceServer
+from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import version_of
 from fedge.devices.world import Listeners, World
 from fedge.engine.inprocess import InProcessGrid
@@ -39,6 +40,7 @@ from fedge.exchange.round_context import PROBE, RoundContext
 from fedge.exchange.train import train_reply
 from fedge.process.identity import process_name
 from fedge.seeding import Purpose, numpy_stream
+from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 from fedge.timing.laps import LapClock
 from fedge.training.local import TrainResult
 
@@ -219,6 +221,25 @@ def carried_out(config, devices, **where):
         procedure.begin()
         procedure.go_on(config.num_server_rounds)
         return procedure, noted
+
+
+def stopped_and_gone_on(config, devices, events, folder, look=lambda procedure: None, workers=2, **where):
+    """(procedure, noted) of a run stopped after some events, and gone on with from its checkpoint.
+
+    It goes on in another world, with `workers`. `look` is given the procedure as it was stopped; noted are
+    rows and jobs of both parts, and results of the second.
+    """
+    with world(config, devices, **where) as (procedure, before):
+        procedure.begin()
+        procedure.go_on(config.num_server_rounds, events=events)
+        look(procedure)
+        path = write_checkpoint(folder, events, *snapshot(procedure))
+    found = read_checkpoint(path)
+    with world(config, devices, workers=workers, **where) as (procedure, after):
+        restore(procedure, found.groups, found.facts)
+        procedure.go_on(config.num_server_rounds)
+    after.rows[:0], after.jobs[:0] = before.rows, before.jobs
+    return procedure, after
 
 
 REVIVED = (

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from virtual_world import START, WINDOWS, carried_out, config_of, outcome, world
+from virtual_world import START, WINDOWS, carried_out, config_of, outcome, stopped_and_gone_on
 
 from fedge.config.tree import dotted
 from fedge.devices.above import servers_above
@@ -12,10 +12,8 @@ from fedge.devices.clock import Clock, Kind
 from fedge.devices.ledger import Ledger
 from fedge.devices.rules import fedbuff
 from fedge.devices.server import DeviceServer
-from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import version_of
 from fedge.states.averaging import weighted_mean
-from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 
 TIERS = '{"region": {"every": 1, "delay-s": 0.05, "link-megabytes-s": 0.001}}'
 DEEP = {
@@ -150,22 +148,16 @@ def test_it_goes_on_after_random_events(rules, tmp_path):
         "asynchrony__rule_args": '{"buffer": 2}' if rule == "fedbuff" else "",
     })  # fmt: skip
     procedure, noted = carried_out(config, 16)
-    whole, last, sent = outcome(procedure, noted), procedure.clock.events, 0
+    whole, last, sent = outcome(procedure, noted), procedure.clock.events, []
     everything = [server.version.vector.tobytes() for server in procedure.above.servers]
     for events in random.Random(rule + region_rule).sample(range(1, last), 8):
-        with world(config, 16) as (procedure, before):
-            procedure.begin()
-            procedure.go_on(3, events=events)
-            sent += any(link.sent is not None for link in procedure.cloud.links)
-            path = write_checkpoint(tmp_path, events, *snapshot(procedure))
-        found = read_checkpoint(path)
-        with world(config, 16, workers=2) as (procedure, after):
-            restore(procedure, found.groups, found.facts)
-            procedure.go_on(3)
-        after.rows[:0], after.jobs[:0] = before.rows, before.jobs
-        assert outcome(procedure, after) == whole, f"after {events} of {last} events"
+        procedure, noted = stopped_and_gone_on(
+            config, 16, events, tmp_path,
+            lambda stopped: sent.append(any(link.sent is not None for link in stopped.cloud.links)),
+        )  # fmt: skip
+        assert outcome(procedure, noted) == whole, f"after {events} of {last} events"
         assert [server.version.vector.tobytes() for server in procedure.above.servers] == everything
-    assert sent > 0
+    assert any(sent)
 
 
 def test_groups_of_regions_have_models_of_their_own():

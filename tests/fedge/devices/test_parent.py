@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from virtual_world import REVIVED, START, carried_out, config_of, digest, outcome, world
+from virtual_world import REVIVED, START, carried_out, config_of, digest, outcome, stopped_and_gone_on
 
 from fedge.config.option import ConfigError
 from fedge.config.parts import SERVER_RULES
@@ -13,10 +13,8 @@ from fedge.devices.ledger import Ledger
 from fedge.devices.parent import Parent, cloud_arguments
 from fedge.devices.rules import fedavg, fedbuff
 from fedge.devices.server import DeviceServer
-from fedge.devices.snapshot import restore, snapshot
 from fedge.devices.vectors import version_of
 from fedge.states.averaging import weighted_mean
-from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 
 RULES = [name for name in SERVER_RULES.names if name != "off"]
 LEVELS = [("fedbuff", "fedbuff"), ("fedbuff", "fedavg"), ("fedavg", "fedasync"), ("fedavg", "fedavg")]
@@ -81,20 +79,20 @@ def test_it_goes_on_after_random_events(rule, cloud_rule, tmp_path):
     """
     of = config(rule, cloud_rule)
     procedure, noted = carried_out(of, 18)
-    whole, last, waited, buffered = outcome(procedure, noted), procedure.clock.events, 0, 0
+    whole, last, seen = outcome(procedure, noted), procedure.clock.events, []
+
+    def look(stopped):
+        seen.append(
+            [
+                any(link.sent is not None for link in stopped.cloud.links),
+                any(server.memory.buffer for server in stopped.servers),
+            ]
+        )
+
     for events in random.Random(rule + cloud_rule).sample(range(1, last), 5):
-        with world(of, 18) as (procedure, before):
-            procedure.begin()
-            procedure.go_on(3, events=events)
-            waited += any(link.sent is not None for link in procedure.cloud.links)
-            buffered += any(server.memory.buffer for server in procedure.servers)
-            path = write_checkpoint(tmp_path, events, *snapshot(procedure))
-        found = read_checkpoint(path)
-        with world(of, 18, workers=2) as (procedure, after):
-            restore(procedure, found.groups, found.facts)
-            procedure.go_on(3)
-        after.rows[:0], after.jobs[:0] = before.rows, before.jobs
-        assert outcome(procedure, after) == whole, f"after {events} of {last} events"
+        found = stopped_and_gone_on(of, 18, events, tmp_path, look)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
+    waited, buffered = map(sum, zip(*seen, strict=True))
     assert waited > 0
     assert buffered > 0
 
@@ -156,16 +154,8 @@ def test_groups_are_found_at_an_evaluation_and_survive_a_stop(tmp_path):
     assert one is procedure.tops[2].version is not other is procedure.tops[3].version
     assert one.vector.tolist() != other.vector.tolist()
     for events in random.Random("groups").sample(range(last // 2, last), 4):
-        with world(of, 16, losses=alike) as (procedure, before):
-            procedure.begin()
-            procedure.go_on(3, events=events)
-            path = write_checkpoint(tmp_path, events, *snapshot(procedure))
-        found = read_checkpoint(path)
-        with world(of, 16, workers=2, losses=alike) as (procedure, after):
-            restore(procedure, found.groups, found.facts)
-            procedure.go_on(3)
-        after.rows[:0], after.jobs[:0] = before.rows, before.jobs
-        assert outcome(procedure, after) == whole, f"after {events} of {last} events"
+        found = stopped_and_gone_on(of, 16, events, tmp_path, losses=alike)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
 
 
 def test_other_groups_by_hand():

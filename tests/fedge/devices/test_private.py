@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 from small_data import nine_users
-from virtual_world import carried_out, config_of, outcome, world
+from virtual_world import carried_out, config_of, outcome, stopped_and_gone_on
 
 from fedge import simulate
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.devices.private import PrivateSum, private_sum, releases_of
 from fedge.devices.rules import Arrival, Memory, fedbuff
-from fedge.devices.snapshot import restore, snapshot
 from fedge.privacy.account import Account
-from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 
 C = 0.5
 NUMBERS = st.floats(-1e3, 1e3, width=32)
@@ -161,18 +159,10 @@ def test_the_same_bits_by_any_number_of_workers_and_counters_stay():
 def test_one_that_goes_on_has_the_same_noise_and_the_same_account(events, tmp_path):
     config = config_of(**PRIVATE)
     whole, noted = carried_out(config, 8)
-    with world(config, 8) as (procedure, before):
-        procedure.begin()
-        procedure.go_on(3, events=events)
-        path = write_checkpoint(tmp_path, events, *snapshot(procedure))
-    with world(config, 8) as (procedure, after):
-        checkpoint = read_checkpoint(path)
-        restore(procedure, checkpoint.groups, checkpoint.facts)
-        procedure.go_on(3)
-    after.rows[:0], after.jobs[:0] = before.rows, before.jobs
+    procedure, after = stopped_and_gone_on(config, 8, events, tmp_path, workers=1)
     assert outcome(procedure, after) == outcome(whole, noted)
     assert [result.releases for result in after.results] == [
-        result.releases for result in noted.results[len(before.results) :]
+        result.releases for result in noted.results[len(noted.results) - len(after.results) :]
     ]
 
 

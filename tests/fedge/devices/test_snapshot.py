@@ -3,12 +3,11 @@
 import random
 
 import pytest
-from virtual_world import REVIVED, carried_out, config_of, outcome, world
+from virtual_world import REVIVED, carried_out, config_of, outcome, stopped_and_gone_on, world
 
 from fedge.config.option import ConfigError
 from fedge.config.parts import SERVER_RULES
 from fedge.devices.snapshot import restore, snapshot
-from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 
 RULES = [name for name in SERVER_RULES.names if name != "off"]
 ARGUMENTS = {
@@ -29,20 +28,6 @@ def config(rule, **changes):
     )  # fmt: skip
 
 
-def stopped_and_gone_on(of, events, folder, workers=2):
-    """Outcome of a run that is stopped after so many events, and resumed in another world."""
-    with world(of, DEVICES, fails=FAILS) as (procedure, before):
-        procedure.begin()
-        procedure.go_on(of.num_server_rounds, events=events)
-        path = write_checkpoint(folder, events, *snapshot(procedure))
-    checkpoint = read_checkpoint(path)
-    with world(of, DEVICES, workers=workers, fails=FAILS) as (procedure, after):
-        restore(procedure, checkpoint.groups, checkpoint.facts)
-        procedure.go_on(of.num_server_rounds)
-    after.rows[:0], after.jobs[:0] = before.rows, before.jobs
-    return outcome(procedure, after), checkpoint
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_at_random_events(rule, tmp_path):
@@ -50,8 +35,8 @@ def test_at_random_events(rule, tmp_path):
     procedure, noted = carried_out(of, DEVICES, fails=FAILS)
     whole, last = outcome(procedure, noted), procedure.clock.events
     for events in random.Random(rule).sample(range(1, last), 5):
-        found, _ = stopped_and_gone_on(of, events, tmp_path)
-        assert found == whole, f"after {events} of {last} events"
+        found = stopped_and_gone_on(of, DEVICES, events, tmp_path, fails=FAILS)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
 
 
 def test_with_jobs_cut_short(tmp_path):
@@ -61,27 +46,31 @@ def test_with_jobs_cut_short(tmp_path):
     whole, last = outcome(procedure, noted), procedure.clock.events
     assert procedure.ledger.total("partial") > 5
     for events in random.Random(2).sample(range(1, last), 4):
-        found, _ = stopped_and_gone_on(of, events, tmp_path)
-        assert found == whole, f"after {events} of {last} events"
+        found = stopped_and_gone_on(of, DEVICES, events, tmp_path, fails=FAILS)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
 
 
 def test_in_the_middle_of_a_buffer_with_jobs_in_flight(tmp_path):
     """The checkpoint holds each vector once, and no result of a job that is under way."""
     of = config("fedbuff", asynchrony__max_staleness=3)
     whole = outcome(*carried_out(of, DEVICES, fails=FAILS))
-    found, checkpoint = stopped_and_gone_on(of, 43, tmp_path)
-    assert found == whole
-    facts = checkpoint.facts
+    kept = []
+    found = stopped_and_gone_on(
+        of, DEVICES, 43, tmp_path, lambda stopped: kept.append(snapshot(stopped)), fails=FAILS
+    )
+    assert outcome(*found) == whole
+    ((groups, facts),) = kept
     assert 0 < len(facts["servers"][0]["buffer"]) < 4
     assert 0 < len(facts["jobs"]) <= 6
     starts = {start[0] for _, start in facts["jobs"]}
     buffered = {number for entry in facts["servers"][0]["buffer"] for number in entry[2:4]}
-    assert len(checkpoint.groups["vectors"]) == len(starts | buffered | {facts["servers"][0]["version"][0]})
+    assert len(groups["vectors"]) == len(starts | buffered | {facts["servers"][0]["version"][0]})
 
 
 def test_before_the_first_event(tmp_path):
     of = config("fedavg", asynchrony__over_selection=1.5, asynchrony__deadline_s=0.1)
-    assert stopped_and_gone_on(of, 0, tmp_path)[0] == outcome(*carried_out(of, DEVICES, fails=FAILS))
+    found = stopped_and_gone_on(of, DEVICES, 0, tmp_path, fails=FAILS)
+    assert outcome(*found) == outcome(*carried_out(of, DEVICES, fails=FAILS))
 
 
 @pytest.mark.parametrize("form", [None, 1])

@@ -4,11 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from virtual_world import carried_out, config_of, outcome, world
+from virtual_world import carried_out, config_of, outcome, stopped_and_gone_on
 
 from fedge.devices.fleet import Fleet
-from fedge.devices.snapshot import restore, snapshot
-from fedge.states.checkpoint import read_checkpoint, write_checkpoint
 
 BYTES = 16  # of the model of `virtual_world`
 DEVICES, FAILS = 12, {(1, 1), (4, 2)}
@@ -128,20 +126,6 @@ def coming_and_going(rule, **changes):
     return config_of(**{**given, **changes})
 
 
-def stopped_and_gone_on(of, events, folder):
-    """Outcome of a run that is stopped after so many events, and resumed in another world."""
-    with world(of, DEVICES, fails=FAILS) as (procedure, before):
-        procedure.begin()
-        procedure.go_on(of.num_server_rounds, events=events)
-        path = write_checkpoint(folder, events, *snapshot(procedure))
-    checkpoint = read_checkpoint(path)
-    with world(of, DEVICES, workers=2, fails=FAILS) as (procedure, after):
-        restore(procedure, checkpoint.groups, checkpoint.facts)
-        procedure.go_on(of.num_server_rounds)
-    after.rows[:0], after.jobs[:0] = before.rows, before.jobs
-    return outcome(procedure, after)
-
-
 ROUNDS = {"asynchrony__over_selection": 1.5, "asynchrony__deadline_s": 3.0}
 
 
@@ -157,7 +141,8 @@ def test_from_any_checkpoint_and_with_any_number_of_workers(rule, changes, tmp_p
     assert len(outcomes) > 1
     assert outcome(*carried_out(of, DEVICES, workers=4, fails=FAILS)) == whole
     for events in random.Random(rule).sample(range(1, last), 6):
-        assert stopped_and_gone_on(of, events, tmp_path) == whole, f"after {events} of {last} events"
+        found = stopped_and_gone_on(of, DEVICES, events, tmp_path, fails=FAILS)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
 
 
 def test_over_the_cloud_s_link_from_any_checkpoint(tmp_path):
@@ -170,7 +155,8 @@ def test_over_the_cloud_s_link_from_any_checkpoint(tmp_path):
     whole, last = outcome(procedure, noted), procedure.clock.events
     assert procedure.ledger.moved["cloud_down"]
     for events in random.Random(3).sample(range(1, last), 6):
-        assert stopped_and_gone_on(of, events, tmp_path) == whole, f"after {events} of {last} events"
+        found = stopped_and_gone_on(of, DEVICES, events, tmp_path, fails=FAILS)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
 
 
 def test_two_leaves_share_the_cloud_s_link_by_hand():

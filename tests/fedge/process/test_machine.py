@@ -58,10 +58,16 @@ def test_no_limit_and_odd_files_limit_nothing(words, tmp_path):
 
 
 def test_what_fits_into_free_memory(monkeypatch):
-    """100 MiB are free: 40 MiB fit two and a half times, for one of two runs 20 MiB."""
+    """100 MiB are free: 40 MiB fit two and a half times, for one of two runs 20 MiB.
+
+    So they do under a limit of 50 MiB of addresses.
+    """
     found = replace(machine.this_machine(), available_mib=100.0)
     monkeypatch.setattr(machine, "this_machine", lambda: found)
     monkeypatch.setattr(machine._Beside, "runs", 1)
     assert [machine.fits_in_memory(mib * 2**20) for mib in (40, 40.1)] == [True, False]
+    monkeypatch.setattr(machine, "limit_mib", lambda: 50.0)
+    assert [machine.fits_in_memory(mib * 2**20) for mib in (20, 20.1)] == [True, False]
+    monkeypatch.setattr(machine, "limit_mib", lambda: float("inf"))
     machine.share_memory(2)
     assert [machine.fits_in_memory(mib * 2**20) for mib in (20, 20.1)] == [True, False]
