@@ -114,8 +114,8 @@ class PlainRound:
             members = range(CLIENTS_PER_LEAF * leaf, CLIENTS_PER_LEAF * (leaf + 1))
             total = sum(self._sizes[client] for client in members)
             self.models[leaf] = {
-                name: np.sum([states[c][name] * np.float32(self._sizes[c] / total) for c in members], axis=0)
-                for name in self.models[leaf]
+                name: np.asarray(sum(states[c][name] * np.float32(self._sizes[c] / total) for c in members))
+                for name in self.models[leaf]  # an array of a single number, too
             }
 
 
