@@ -27,6 +27,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from benchmarks.common import WORKERS
+from benchmarks.engines import Configured
 from fedge import client_app, simulate
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.run.run import run
@@ -142,4 +143,4 @@ def _on_ray(config: Mapping[str, Any], clients: int) -> None:
         "client_resources": {"num_cpus": share, "num_gpus": 0.0},
         "init_args": {"logging_level": "error", "log_to_driver": False, "include_dashboard": False},
     }
-    run_simulation(server, app, clients, backend_config=backend)  # type: ignore[arg-type]
+    run_simulation(server, Configured(app, config), clients, backend_config=backend)  # type: ignore[arg-type]

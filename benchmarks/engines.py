@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 import psutil
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
 
 from benchmarks.common import ROOT, WORKERS
 from fedge.timing.laps import PHASES
@@ -77,6 +79,23 @@ def leaf_totals_to_clients(totals: Sequence[int], clients_per_leaf: int = 3) -> 
         for total in totals
         for client in range(clients_per_leaf)
     ]
+
+
+# --- clients --------------------------------------------------------------------------------------------
+
+
+class Configured(ClientApp):
+    """A ClientApp with the options that `flwr run` would hand it."""
+
+    def __init__(self, app: ClientApp, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._app = app
+        self._config = dict(config)
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message."""
+        node, state = context.node_config, context.state
+        return self._app(message, Context(context.run_id, context.node_id, node, state, self._config))
 
 
 # --- memory ---------------------------------------------------------------------------------------------

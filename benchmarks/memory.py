@@ -16,6 +16,8 @@ from typing import Any
 from benchmarks.common import Benchmark, Figure, figure, main
 from benchmarks.engines import ENGINES, carry_out
 
+ROLES = ("tree", "server", "worker", "ray", "launcher")  # of processes, as in `engines.TreeMemory`
+
 
 def measure(full: bool) -> dict[str, Any]:
     """The default run, on the embedded data, on each engine; with --full twice."""
@@ -36,16 +38,10 @@ def figures(results: dict[str, Any]) -> list[Figure]:
     return [
         figure(f"{engine}, {role}, {kind.upper()}", "MiB", [run[role][kind] for run in runs])
         for engine, runs in results["peak_mib"].items()
-        for role in sorted(set.intersection(*map(set, runs)), key=_place)
+        for role in ROLES
+        if all(role in run for run in runs)
         for kind in ("rss", "pss")
     ]
-
-
-ROLES = ("tree", "server", "worker", "ray", "launcher")  # as in `engines.TreeMemory`
-
-
-def _place(role: str) -> int:
-    return ROLES.index(role)
 
 
 def distance(results: dict[str, Any], _: Mapping[str, float]) -> str:

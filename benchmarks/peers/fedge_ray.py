@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flwr.app import Context, Message
-from flwr.clientapp import ClientApp
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from benchmarks.common import Turn
+from benchmarks.engines import Configured
 from benchmarks.peers.flower_ray import simulate_on_ray
 from benchmarks.round import Gate
 from fedge.client_app import app
@@ -17,19 +17,6 @@ from fedge.engine.flower_engine import FlowerEngine
 from fedge.run.run import run
 
 CLIENTS = 9
-
-
-class Configured(ClientApp):
-    """Fedge's ClientApp with the options that `flwr run` would hand it."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._config = dict(config)
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message."""
-        node, state = context.node_config, context.state
-        return app(message, Context(context.run_id, context.node_id, node, state, self._config))
 
 
 def contend(turn: Turn, config: Mapping[str, Any]) -> None:
@@ -42,4 +29,4 @@ def contend(turn: Turn, config: Mapping[str, Any]) -> None:
         gate = Gate(turn)
         run(FlowerEngine(grid), config, "flower", {"num-supernodes": CLIENTS}, lambda _: gate)  # type: ignore[arg-type, return-value]
 
-    simulate_on_ray(server, Configured(config), CLIENTS)
+    simulate_on_ray(server, Configured(app, config), CLIENTS)
