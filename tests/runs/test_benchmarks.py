@@ -3,11 +3,13 @@
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from any_networks import needs_native
 
 from benchmarks.engines import carry_out, write_windows
+from benchmarks.plain import PlainRound, Trained
 from benchmarks.truth import CASES, CONFIG
 from benchmarks.works import WORKS
 from fedge.config.flat import from_run_config
@@ -49,6 +51,16 @@ def test_works_are_written_in_their_shape(tmp_path, name, evaluated):
     held = 15 if evaluated else 12
     assert windows.x.shape == (3 * (70 + 2 * held), *work.shape)
     assert work.network()(torch.from_numpy(windows.x[:2])).shape == (2, work.classes)
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_the_plain_pool_averages_every_works_network(name):
+    """Nine clients that send their leaf's model back leave all as it was; a counter is one number."""
+    done = PlainRound([32] * 9, 1, name)
+    before = done.models[0]
+    done.take([Trained(client, before, 1, 1.0) for client in range(9)])
+    for entry, array in done.models[0].items():
+        np.testing.assert_allclose(torch.from_numpy(array), before[entry], rtol=1e-6, atol=1e-7)
 
 
 @needs_native
