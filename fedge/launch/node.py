@@ -35,7 +35,7 @@ from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
 from fedge.process import exits
-from fedge.process.parent import end_with_parent
+from fedge.process.parent import end_with_parent, ending_with_parent
 
 _CLIENT_APP = "flwr-clientapp"
 _LOST = b"Failed to receive message"
@@ -125,8 +125,8 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
     given = [] if any(word in words for word in (here[0], "--port")) else here
     try:
         return subprocess.Popen(
-            [*guarded_words("flower-supernode"), *words, *given], env=own, stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, preexec_fn=end_with_parent,
+            ending_with_parent([*guarded_words("flower-supernode"), *words, *given]), env=own,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(

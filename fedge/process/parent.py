@@ -3,6 +3,8 @@
 Killed without a word (SIGKILL, no memory), a process cannot end those that it has started, and a simulation
 would go on for all its rounds. Only a parent that has said so is followed: a user who starts a run may log
 out.
+
+This file is also carried out by itself, as a program (`ending_with_parent`), and imports nothing of Fedge.
 """
 
 import ctypes
@@ -11,12 +13,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 
 _VARIABLE = "FEDGE_PARENT"
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.5
 _KILLED = 128 + 9  # exit code, as shells have it for SIGKILL
+_NOT_FOUND = 127  # the same for a command that is not there
 
 
 def be_followed(environment: MutableMapping[str, str] | None = None) -> None:
@@ -65,7 +68,41 @@ def end_with_parent(signum: int = signal.SIGTERM) -> bool:
     return True
 
 
+def ending_with_parent(words: Sequence[str], signum: int = signal.SIGTERM) -> list[str]:
+    """Words that start a command to which the kernel sends a signal once this process is gone (Linux).
+
+    The command is asked for by a small program, which then becomes it. A `preexec_fn` would do it between
+    fork and exec, where a process that has used gRPC aborts now and then.
+
+    Args:
+        words: the command and its arguments.
+        signum: of the signal.
+    """
+    if not sys.platform.startswith("linux"):
+        return list(words)
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(int(signum)), *words]
+
+
 def _to_follow() -> int | None:
     """The parent's process id if it wants to be followed."""
     parent = os.getppid()
     return parent if os.environ.get(_VARIABLE) == str(parent) else None
+
+
+# --- the program --------------------------------------------------------------------------------------
+
+
+def main(parent: str, signum: str, *words: str) -> int:
+    """Become a command that ends with a parent; its exit code where that cannot be, as shells have it."""
+    end_with_parent(int(signum))
+    if os.getppid() != int(parent):  # it has ended before the kernel was asked
+        return 128 + int(signum)
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        print(f"{words[0]}: {error.strerror}", file=sys.stderr)
+        return _NOT_FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

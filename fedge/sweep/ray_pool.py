@@ -19,7 +19,7 @@ from typing import Any
 
 from fedge.config.option import ConfigError
 from fedge.engine.cluster import machines
-from fedge.process.parent import end_with_parent
+from fedge.process.parent import ending_with_parent
 from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import Ended, ended_as
 from fedge.sweep.standing import RunStanding
@@ -140,8 +140,8 @@ def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, st
     """Carry out one run in a process that ends with this task; returns its exit code, and why it refused."""
     words = [sys.executable, "-m", "fedge.cli", "sweep", file, "--only", name, "--workers", str(workers)]
     done = subprocess.run(
-        words, cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False, preexec_fn=end_with_parent,
+        ending_with_parent(words), cwd=folder, env=_without_ray(os.environ), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     refused = [line for line in done.stderr.splitlines() if line.startswith("fedge: ")]
     return done.returncode, refused[-1].removeprefix("fedge: ") if refused else ""

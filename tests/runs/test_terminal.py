@@ -38,8 +38,8 @@ class OnTerminal:
         self.terminal = Terminal(width, height)
         slave = self.terminal.slave
         self.process = subprocess.Popen(
-            [str(word) for word in command], cwd=ROOT, env=environment(**variables), stdin=slave,
-            stdout=slave, stderr=slave, start_new_session=True, preexec_fn=self.terminal.make_controlling,
+            self.terminal.controlling(command), cwd=ROOT, env=environment(**variables), stdin=slave,
+            stdout=slave, stderr=slave, start_new_session=True,
         )  # fmt: skip
 
     def __enter__(self):

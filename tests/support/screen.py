@@ -5,6 +5,7 @@ import os
 import re
 import select
 import struct
+import sys
 import termios
 
 _TOKENS = re.compile(
@@ -79,9 +80,17 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         self.screen.width = width
 
-    def make_controlling(self):
-        """Become the controlling terminal of this process, a new session's first; its Ctrl-C is a SIGINT."""
-        fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+    @staticmethod
+    def controlling(command):
+        """Words that start a command whose standard input is its controlling terminal, whose Ctrl-C is a SIGINT.
+
+        The command's program is to be a new session's first.
+        """
+        program = (
+            "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+            "os.execvp(sys.argv[1], sys.argv[1:])"
+        )
+        return [sys.executable, "-I", "-S", "-c", program, *map(str, command)]
 
     def press(self, keys):
         """Type."""
