@@ -30,6 +30,7 @@ _MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
 _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
 _LONGEST_TOLD = 2**20  # characters of one client's description of its windows
 _MOST_CHANNELS, _MOST_KEPT = 10**5, 1000
+_LONGEST_S = 1e9
 
 
 class OrderRefused(ValueError):
@@ -48,11 +49,12 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
     """
     try:
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
-        _only(facts, wanted, {"told", "scale", "local_steps", "kernel"} if begins else set())
+        _only(facts, wanted, {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S})
         clients = whole(facts["clients"], 1, _MOST_CLIENTS, "clients")
         whole(facts["seed"], 0, _MOST_SEED, "seed")
         whole(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
         _check_options(mapping(facts["config"], "config"))
+        number(facts.get(orders.WAIT_S, 0.0), 0.0, _LONGEST_S, orders.WAIT_S)
         if not begins:
             return
         text(facts["run"], _LONGEST_NAME, "run")

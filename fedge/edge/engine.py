@@ -5,6 +5,7 @@ where clients own their windows, once their leaf server has passed on their desc
 clients is ordered from their leaf server (`fedge.edge.port`).
 """
 
+import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,10 +33,14 @@ from fedge.link.gate import OVER, LeafGate, LeafGone
 from fedge.process.escape import printable
 from fedge.rounds.port import Around, RunFacts
 
+logger = logging.getLogger(__name__)
+
 _POLL_S = 0.05
 _LEAVE_S = 5.0
 _MOST_TOLD = 2**20  # bytes of one client's description of its windows
 _LONGEST_KERNELS = 200  # characters of the names of kernels
+_ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # of the time for clients: a leaf server's, to tell of its own
+_LEAST_S = 0.5  # for a leaf server that attaches at the last moment
 _RAISED = 2  # Flower's code of an exception at a client
 
 
@@ -71,6 +76,7 @@ class EdgeEngine:
         self._owners = owners
         self._asked: dict[int, Future[Packet]] = {}  # leaf → its clients' descriptions of their windows
         self._waiting: dict[str, Message] = {}  # first calls waiting for it
+        self._began: float | None = None  # of the wait for clients; monotonic
         self._pool = ThreadPoolExecutor(len(clients_per_leaf), "leaf-owners")
 
     def make_port(self, facts: RunFacts, around: Around) -> EdgeLeaves:
@@ -112,6 +118,7 @@ class EdgeEngine:
 
     def get_node_ids(self) -> Iterable[int]:
         """A node for each client of attached leaf servers."""
+        self._began = time.monotonic() if self._began is None else self._began
         there = self._gate.hellos()
         return [client + 1 for client, leaf in enumerate(self._leaf_of) if leaf in there]
 
@@ -140,8 +147,10 @@ class EdgeEngine:
         """Ask a leaf server, once, for its clients' descriptions."""
         if leaf not in self._asked:
             assert self._owners is not None
-            question = Packet(orders.TELL, {**self._owners, "leaf": leaf})
             patience_s = from_run_config(self._owners["config"]).guard.start_timeout
+            waited_s = time.monotonic() - (self._began or time.monotonic())
+            wait_s = max(_LEAST_S, patience_s - waited_s - min(_ANSWER_S, _ANSWER_SHARE * patience_s))
+            question = Packet(orders.TELL, {**self._owners, "leaf": leaf, orders.WAIT_S: wait_s})
             most = (0, (1 + self._leaf_of.count(leaf)) * _MOST_TOLD)
             self._asked[leaf] = self._pool.submit(
                 self._gate.ask, leaf, question, patience_s, limit_s=patience_s, most=most
@@ -163,7 +172,10 @@ class EdgeEngine:
             answer = asked.result()
             why = words_told(answer) if answer.kind != orders.DONE else ""
             if not why:
-                told = mapping(answer.facts["told"], "told")[str(client)]
+                told = mapping(answer.facts["told"], "told").get(str(client))
+                if told is None and self._may_be_away:
+                    logger.warning("client %d has not come to leaf server %d", client, leaf)
+                    return
                 self._answer(
                     message, WindowsReport.of_text(text(told, _MOST_TOLD, "told")), kernels_told(answer)
                 )
@@ -172,6 +184,11 @@ class EdgeEngine:
             why = words_of(error)
         said = Error(_RAISED, f"leaf server {leaf}: {why}")
         self._replies[message.metadata.message_id] = Message(said, reply_to=message)
+
+    @property
+    def _may_be_away(self) -> bool:
+        """Whether the run may begin without some owners; each leaf server then tells of those that came."""
+        return bool(self._owners) and from_run_config(self._owners["config"]).guard.start_clients > 0
 
     def wait(self, timeout_s: float) -> None:
         """Wait for one poll, at most so many seconds."""

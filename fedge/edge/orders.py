@@ -25,6 +25,7 @@ TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evalua
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
 MODEL = "model"
 KERNELS = "kernels"  # of the native step, among a leaf server's facts
+WAIT_S = "wait_s"  # for clients' descriptions, among the facts of the question for them
 HERE, SENT = "here", "sent"  # place of a model for evaluation at a leaf server
 STRATEGY, SUMMARY = "strategy.", "summary."  # begin names of states
 EVALUATED = 8  # values of a row of evaluations

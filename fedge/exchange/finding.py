@@ -56,7 +56,7 @@ def find_clients(
         tick()
         engine.wait(_WAIT_FOR_NODES_S)
     there = len(roll.hellos)
-    if quorum.is_possible and roll.expected and 0 < quorum.least <= there:
+    if roll.expected and quorum.is_met(there):
         roll.go_without()
         return _clients(engine, roll)
     without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
@@ -72,7 +72,8 @@ def find_again(
 ) -> Clients:
     """The clients of a resumed run, with known windows.
 
-    A node absent after `timeout_s` seconds counts as gone, and may return.
+    A node absent after `timeout_s` seconds counts as gone, and may return. One whose windows are not known
+    stays out: the run has begun without them.
 
     Args:
         engine: reaches them.
@@ -84,7 +85,8 @@ def find_again(
     deadline = time.monotonic() + timeout_s
     roll = Roll(engine, question, among)
     roll.expect(told)
-    while roll.away() and time.monotonic() < deadline:
+    roll.go_without()
+    while told.keys() & set(roll.away()) and time.monotonic() < deadline:
         there = set(engine.get_node_ids())
         roll.ask(there)
         for node, reply in roll.answers():

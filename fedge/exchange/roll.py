@@ -26,8 +26,12 @@ logger = logging.getLogger(__name__)
 _LONGEST = 200  # characters of an answer's fault
 _MOST_NAMED = 10  # missing partitions named in an error
 _MOST_REASONS = 3  # refused nodes with a reported reason
-_BEGUN_WITHOUT = "the run has begun without its windows (guard.start-clients); start a new run with them"
+_WITHOUT = "the run has begun without its windows (guard.start-clients); start a new run with them"
 _AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 bits
+
+
+class _BegunWithout(RunError):
+    """A client comes to a run that has begun without its windows. One line."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,21 @@ class Quorum:
         least: how many have to be there; 0 for all.
         is_possible: the run may begin without some, because they are elsewhere and may come later.
         told: partition id → description of its windows, for a resumed run; None where they are not known.
+        or_none: nobody has to be there.
     """
 
     least: int = 0
     is_possible: bool = False
     told: Mapping[int, WindowsReport] | None = None
+    or_none: bool = False
+
+    def is_met(self, there: int) -> bool:
+        """Whether so many clients are enough, once their time is over."""
+        return self.is_possible and (self.or_none or 0 < self.least <= there)
 
 
 ALL = Quorum()
+WHOEVER = Quorum(is_possible=True, or_none=True)
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,10 @@ class Roll:
             return
         try:
             hello = self._entering(node, reply, failure)
+        except _BegunWithout as error:  # the run needs it nowhere
+            self._out[node] = str(error)
+            logger.warning("a node stays out: %s", error)
+            return
         except RunError as error:
             self._keep_out(node, str(error))
             return
@@ -197,7 +212,7 @@ class Roll:
         if wrong := self._not_its_own(node, hello.partition_id):
             raise RunError(f"a node says that it holds partition {hello.partition_id}, but {wrong}")
         if self._known is not None and hello.partition_id not in self._known:
-            raise RunError(f"partition {hello.partition_id} stays out: {_BEGUN_WITHOUT}")
+            raise _BegunWithout(f"partition {hello.partition_id} stays out: {_WITHOUT}")
         holder = self.node_of.get(hello.partition_id)
         if holder is not None and not self._is_rightful(node, holder):
             if not self._wrong(node, hello):
@@ -299,7 +314,7 @@ class Roll:
         if holder is not None and self._is_rightful(holder, node):
             return "that has a key, and this node has none of it"
         if hello.num_partitions == self.expected and hello.partition_id in self.node_of.keys() - self.hellos:
-            return _BEGUN_WITHOUT
+            return _WITHOUT
         if hello.num_partitions != self.expected or hello.partition_id not in self.hellos:
             return f"it counts {hello.num_partitions} partitions, this run has {self.expected}"
         told = self.hellos[hello.partition_id].told

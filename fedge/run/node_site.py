@@ -17,10 +17,11 @@ from fedge.config.topology import clients_per_leaf
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import Scale
 from fedge.edge.host import Site
+from fedge.edge.orders import WAIT_S
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients
-from fedge.exchange.roll import Among, Question
+from fedge.exchange.roll import ALL, WHOEVER, Among, Question
 from fedge.run.algorithms import form_of_algorithm
 from fedge.run.facts import part_of_owners
 from fedge.run.foreign_parts import refuse_code_of_cloud
@@ -51,6 +52,8 @@ class NodeSites:
     def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
         """Partition id → the client's description of its windows, as text; kernels that all clients can use.
 
+        With `guard.start-clients`, of those alone that come in time: the cloud knows how many are enough.
+
         Args:
             facts: of the run, as the cloud tells them.
 
@@ -59,9 +62,12 @@ class NodeSites:
             RunError: clients do not come in time, or give impossible answers.
         """
         self._refuse(facts)
-        timeout_s = from_run_config(facts["config"]).guard.start_timeout
-        question = _question(facts)
-        clients = find_clients(self._engine, timeout_s, question, among=self._among(facts))
+        guard = from_run_config(facts["config"]).guard
+        wait_s, question = float(facts.get(WAIT_S, guard.start_timeout)), _question(facts)
+        quorum = WHOEVER if guard.start_clients else ALL
+        clients = find_clients(self._engine, wait_s, question, among=self._among(facts), quorum=quorum)
+        if len(clients.away) == len(clients):
+            return {}, []
         if clients.told is None:
             raise ConfigError(
                 "SuperNodes of a leaf server must name windows of their own; add data-folder, own-data or "
@@ -102,12 +108,18 @@ class NodeSites:
         refuse_code_of_cloud(from_run_config(facts["config"]), self._folder, self._trust_code)
 
     def _clients(self, facts: Mapping[str, Any], told: Mapping[int, WindowsReport]) -> Clients:
-        """The clients as they were asked; a leaf server that is a new process asks again."""
+        """The clients as they were asked.
+
+        A leaf server that is a new process asks again, and one of whose clients the cloud knows others than
+        those that were there: of absent ones by its checkpoint, and nothing of some that the run began
+        without.
+        """
         found, self._found = self._found, None
-        if found is not None and found[0] == _question(facts):
+        if found is not None and found[0] == _question(facts) and told.keys() == (found[1].told or {}).keys():
             return found[1]
-        timeout_s = from_run_config(facts["config"]).guard.return_timeout
-        return find_again(self._engine, timeout_s, _question(facts), self._among(facts), told)
+        guard = from_run_config(facts["config"]).guard
+        wait_s = min(guard.return_timeout, guard.start_timeout / 2)  # the cloud waits for the answer
+        return find_again(self._engine, wait_s, _question(facts), self._among(facts), told)
 
     def _among(self, facts: Mapping[str, Any]) -> Among:
         """This leaf's clients, among those of the run."""

@@ -6,6 +6,7 @@ Three nodes at two leaf servers; the cloud has no windows. `-m soak` prints what
 import json
 import time
 
+import polars as pl
 import pytest
 from deployment import wait_until, words_of
 from flower_runs import comparable
@@ -112,3 +113,65 @@ def test_a_node_that_stays_away_costs_only_itself(leaves):
     assert code == 3
     assert json.loads((folder / "manifest.json").read_text())["status"] == "partial"
     assert "node gone" in leaves.said("run-gone") + (folder / "run.log").read_text()
+
+
+# --- fewer than all: guard.start-clients ---------------------------------------------------------------
+
+HERE_BY_NOW_S = 45  # nodes that are started have said hello
+
+
+@pytest.fixture(scope="module")
+def fewer(tmp_path_factory):
+    """Two leaf servers of two nodes each, of which node 1 is not there."""
+    folder = tmp_path_factory.mktemp("fewer")
+    options = small_config(
+        folder / "data", hierarchy__num_servers=2, clients=4, num_server_rounds=2, scaffold__enabled=False,
+        gate__enabled=False, cluster__enabled=False, guard__start_timeout=HERE_BY_NOW_S,
+        guard__start_clients=3, guard__return_timeout=3,
+    )  # fmt: skip
+    with Leaves(folder, options, 4, without=[1]) as there:
+        yield there
+    assert leftovers(there.mark) == []
+
+
+def trained_in(folder, round_):
+    """Clients that trained in a global round."""
+    rows = pl.read_csv(folder / "metrics" / "clients.csv")
+    rows = rows.filter((pl.col("global_round") == round_) & pl.col("train_loss").is_not_null())
+    return rows["client"].to_list()
+
+
+def end(process):
+    process.terminate()
+    process.wait(60)
+
+
+@pytest.mark.extended
+def test_a_quorum_with_leaf_servers_of_nodes(fewer):
+    """A run begins without a node, goes on without another, which it knows, and without a whole leaf server.
+
+    The node without which it began comes later and stays out; a new run cannot begin without a leaf server.
+    """
+    code, folder = finished(fewer, "fewer", fewer.run("fewer"))
+    said = fewer.said("run-fewer")
+    assert code == 3, said
+    assert "1 of 4 clients are not there (partition 1); the run begins without them" in said
+    assert "they never take part: nothing is known of their windows" in said
+    assert trained_in(folder, 2) == [0, 2, 3]
+    end(fewer.nodes[3])
+    fewer.start_node(1)
+    resumed = fewer.resume("fewer", **{"num-server-rounds": 3, "guard.start-clients": 2})
+    assert resumed.wait(300) == 3, fewer.said("resume-fewer")
+    assert "2 of 4 clients are not there (partition 1, 3)" in fewer.said("resume-fewer")
+    assert trained_in(folder, 3) == [0, 2]
+    fewer.start_node(3)
+    end(fewer.leaves[1])
+    resumed = fewer.resume("fewer", **{"num-server-rounds": 4, "guard.start-clients": 1})
+    assert resumed.wait(300) == 3, fewer.said("resume-fewer")
+    assert "3 of 4 clients are not there (partition 1, 2, 3)" in fewer.said("resume-fewer")
+    assert trained_in(folder, 4) == [0]
+    code, _ = finished(fewer, "refused", fewer.run("refused", **{"guard.start-clients": 1}))
+    assert code == 4
+    assert "but leaf 1 has none left that trains (partition 2 to 3); start one of them" in fewer.said(
+        "run-refused"
+    )

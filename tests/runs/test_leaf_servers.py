@@ -297,3 +297,18 @@ def test_a_run_whose_leaf_server_is_gone_goes_on_without_it(tmp_path, certificat
     rows = load_run(outcome.folder).clients
     trained = rows.filter(rows["global_round"] == 3)["train_loss"].to_list()
     assert [loss is None for loss in trained] == [False] * 6 + [True] * 3
+
+
+def test_a_run_begins_without_a_leaf_server_that_is_not_there(tmp_path, certificates, address):
+    """The cloud has the data: it knows the leaf's weight, and who comes later takes part."""
+    config = small_config(
+        tmp_path, gate__enabled=False, cluster__enabled=False, scaffold__enabled=False,
+        guard__start_timeout=1.5, guard__start_clients=6,
+    )  # fmt: skip
+    with in_threads(address, certificates, tmp_path / "two", leaves=2):
+        outcome, said = cloud({**config, "run-name": "there"}, address, certificates)
+    assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
+    assert "3 of 9 clients are not there (partition 6, 7, 8); the run begins without them" in said
+    rows = load_run(outcome.folder).clients
+    trained = rows.filter(rows["global_round"] == 1)["train_loss"].to_list()
+    assert [loss is None for loss in trained] == [False] * 6 + [True] * 3

@@ -109,6 +109,77 @@ def test_a_run_with_owners_goes_on_without_a_leaf_server_that_is_gone(tmp_path, 
     assert trained.drop_nulls().len() == 4  # one client of each leaf is unseen
 
 
+def absent(make, hosts_without):
+    """A maker of leaf servers some of whose clients are not there."""
+
+    def made(folder, leaf):
+        host = make(folder, leaf)
+        grid = host._telling.__self__._engine
+        for client in hosts_without:
+            grid._contexts.pop(client + 1, None)
+        return host
+
+    return made
+
+
+def trained_in(folder, round_):
+    """Clients that trained in a global round."""
+    rows = load_run(folder).clients
+    rows = rows.filter((rows["global_round"] == round_) & rows["train_loss"].is_not_null())
+    return rows["client"].to_list()
+
+
+@pytest.mark.extended
+def test_a_run_begins_without_some_clients_of_its_leaf_servers_and_goes_on_with_them_kept_out(
+    tmp_path, certificates, address
+):
+    """Nothing is known of their windows: they take no part, then or later; others may go and come back."""
+    _config, of_cloud, make = owned(
+        tmp_path, levels=1, gate__enabled=False, cluster__enabled=False, num_server_rounds=2,
+        guard__start_timeout=6.0, guard__start_clients=6, guard__return_timeout=1.0,
+    )  # fmt: skip
+    of_cloud = {**of_cloud, "partition.unseen-clients": 0, "run-name": "there"}
+    first = {**of_cloud, "num-server-rounds": 1}
+    with in_threads(address, certificates, tmp_path, make_host=absent(make, (1, 5))):
+        before, said = cloud(first, address, certificates, owners=True)
+    assert (before.status, before.exit_code) == ("partial", 3), before.reason
+    assert "2 of 9 clients are not there (partition 1, 5); the run begins without them" in said
+    assert "they never take part: nothing is known of their windows" in said
+    assert trained_in(before.folder, 1) == [0, 2, 3, 4, 6, 7, 8]
+    data = read_manifest(before.folder)["data"]
+    assert data["name"] == "7 owners (small.npz)"
+    with in_threads(address, certificates, tmp_path, make_host=absent(make, (8,))):
+        outcome, said = cloud(of_cloud, address, certificates, resume=str(before.folder), owners=True)
+    assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
+    assert "3 of 9 clients are not there (partition 1, 5, 8); the run begins without them" in said
+    assert trained_in(outcome.folder, 2) == [0, 2, 3, 4, 6, 7]
+    assert read_manifest(outcome.folder)["data"] == data
+
+
+def test_a_run_cannot_begin_without_a_leaf_server_of_owners(tmp_path, certificates, address):
+    """Nobody knows its clients' windows, which weigh its model: one line says so, before work starts."""
+    _config, of_cloud, make = owned(
+        tmp_path, num_server_rounds=2, guard__start_timeout=2.0, guard__start_clients=6
+    )
+    with in_threads(address, certificates, tmp_path, leaves=2, make_host=make):
+        outcome, _ = cloud({**of_cloud, "run-name": "there"}, address, certificates, owners=True)
+    assert outcome.status == "failed"
+    assert outcome.reason == (
+        "guard.start-clients lets a run begin without clients, but leaf 2 has none left that trains "
+        "(partition 6 to 8); start one of them"
+    )
+
+
+def test_a_leaf_server_says_which_of_its_clients_do_not_come(tmp_path, certificates, address):
+    """Before the cloud's own time is over, which knows their number alone."""
+    _config, of_cloud, make = owned(tmp_path, guard__start_timeout=3.0)
+    with in_threads(address, certificates, tmp_path, make_host=absent(make, (4,))):
+        outcome, _ = cloud({**of_cloud, "run-name": "there"}, address, certificates, owners=True)
+    assert outcome.status == "failed"
+    assert "leaf server 1: RunError: guard.start-timeout: 2 of 9 clients answered within" in outcome.reason
+    assert "missing: partition 4" in outcome.reason
+
+
 METHODS = {
     "ditto": {"train__algorithm": "ditto"},
     "uplink": {"uplink__clients": "top-k", "uplink__clients_args": '{"share": 0.25}'},

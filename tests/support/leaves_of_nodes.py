@@ -30,9 +30,12 @@ class Leaves:
         nodes: client → process of `fedge node`.
     """
 
-    def __init__(self, folder, options, clients, leaves=2, of_nodes=True, python=sys.executable):
-        """Deal the windows, make certificates and keys; clients are SuperNodes, or threads of leaves."""
-        self.of_nodes, self.python = of_nodes, str(python)
+    def __init__(self, folder, options, clients, leaves=2, of_nodes=True, python=sys.executable, without=()):
+        """Deal the windows, make certificates and keys; clients are SuperNodes, or threads of leaves.
+
+        Nodes of the clients `without` are not started.
+        """
+        self.of_nodes, self.python, self.without = of_nodes, str(python), without
         self.folder, self.clients, self.certs = folder, clients, folder / "certs"
         folder.mkdir(exist_ok=True)
         given = folder / "dealt.toml"
@@ -52,7 +55,8 @@ class Leaves:
         for leaf in range(len(self._fleets)):
             self.start_leaf(leaf)
         for client in range(self.clients if self.of_nodes else 0):
-            self.start_node(client)
+            if client not in self.without:
+                self.start_node(client)
         return self
 
     def __exit__(self, *_):
@@ -81,12 +85,24 @@ class Leaves:
             f"node-{client}", *words, "--data-folder", self.folder / "dealt" / f"client-{client}"
         )
 
-    def run(self, name):
-        """Start the cloud's run; gives its process."""
+    def run(self, name, **changes):
+        """Start the cloud's run, with some options of its own; gives its process."""
         options = self.folder / f"{name}.toml"
-        options.write_text(toml_of({**self.options, "run-name": name, "clients": self.clients}))
-        owners = ["--owners"] if self.of_nodes else []
-        return self._start(f"run-{name}", "run", "--leaves", self.cloud, *owners, "-c", options)
+        given = {**self.options, "run-name": name, "clients": self.clients, **changes}
+        options.write_text(toml_of(given))
+        return self._start(f"run-{name}", "run", "--leaves", self.cloud, *self._owners, "-c", options)
+
+    def resume(self, name, **changes):
+        """Let the cloud go on with a run, with some options changed; its output goes to resume-NAME.out."""
+        options = self.folder / f"resume-{name}.toml"
+        options.write_text(toml_of(changes))
+        run = self.folder / "runs" / name
+        words = ["resume", run, "--leaves", self.cloud, *self._owners, "-c", options]
+        return self._start(f"resume-{name}", *words)
+
+    @property
+    def _owners(self):
+        return ["--owners"] if self.of_nodes else []
 
     def said(self, name):
         """Output of a process."""

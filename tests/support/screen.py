@@ -82,7 +82,7 @@ class Terminal:
 
     @staticmethod
     def controlling(command):
-        """Words that start a command whose standard input is its controlling terminal, whose Ctrl-C is a SIGINT.
+        """Words of a command whose standard input is its controlling terminal: Ctrl-C there is a SIGINT.
 
         The command's program is to be a new session's first.
         """

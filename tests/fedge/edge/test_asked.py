@@ -142,6 +142,7 @@ def test_honest_facts_of_a_run_are_some():
     check_run({**RUN, "scale": [[0.0, 1.0], [1.0, 2.0]], "told": {"3": "{}"}}, begins=True)
     check_run({**RUN, "local_steps": 12, "kernel": "native avx2"}, begins=True)
     check_run(ASK, begins=False)
+    check_run({**ASK, "wait_s": 97.5}, begins=False)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,12 @@ def test_a_fact_of_a_run_that_cannot_be_is_refused_in_one_line(fact, value):
         check_run({**RUN, fact: value}, begins=True)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) <= 200
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, "60", None, 1e300, True], ids=repr)
+def test_a_wait_for_clients_that_cannot_be_is_refused(value):
+    with pytest.raises(OrderRefused, match="wait_s"):
+        check_run({**ASK, "wait_s": value}, begins=False)
 
 
 def test_an_order_has_room_for_all_leaves_models_and_not_for_everything():

@@ -14,7 +14,7 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.failure import NODE_GONE
 from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.hello import Hello
-from fedge.exchange.roll import Among, Question, Quorum
+from fedge.exchange.roll import WHOEVER, Among, Question, Quorum
 from fedge.exchange.round_context import RoundContext
 
 CONTEXT = RoundContext(0, 1, 1, "", "", "elsewhere", 60.0)
@@ -148,3 +148,24 @@ def test_clients_of_a_run_that_goes_on_are_found_again(greeted):
     known = dict.fromkeys(range(3), TOLD)
     clients = find_again(engine, 0.3, Question(), Among(range(3), 3), known)
     assert (len(clients), clients.away, clients.told) == (3, [1], known)
+
+
+def test_whoever_has_come_is_enough_where_another_knows_how_many_are(greeted):
+    _, engine = greeted(2, total=3)
+    assert find_clients(engine, 0.3, among=Among((1, 2), 3), quorum=WHOEVER).away == [1]
+    _, nobody = greeted(total=3)
+    found = find_clients(nobody, 0.1, among=Among((1, 2), 3), quorum=WHOEVER)
+    assert (found.away, found.told) == ([1, 2], None)
+
+
+def test_clients_found_again_without_those_that_the_run_began_without(greeted, caplog):
+    """They are away for good, and nobody waits for them."""
+    script, engine = greeted(0, 1, total=3)
+    own(script)
+    clients = find_again(engine, 60.0, Question(), Among(range(3), 3), {0: TOLD})
+    assert (clients.away, clients.unknown, clients.told) == ([1, 2], {1, 2}, {0: TOLD})
+    roll = clients._roll
+    for node, reply in roll.answers():
+        roll.come_back(node, reply)
+    assert not roll.rebind(script.nodes, str)
+    assert clients.node(1) not in script.nodes

@@ -10,6 +10,7 @@ from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.option import ConfigError
 from fedge.data.own import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
+from fedge.exchange.engine import RunError
 from fedge.launch.deal import deal_into
 from fedge.native.library import usable_kernels
 from fedge.run.node_site import NodeSites
@@ -87,3 +88,43 @@ def test_a_node_that_does_not_come_back_is_gone_and_no_more(given):
     assert clients.node(2) == 3
     assert clients.node(3) not in grid.get_node_ids()
     assert replace(clients.told[3]) == WindowsReport.of_text(told[3])
+
+
+def test_with_a_quorum_a_leaf_tells_of_those_that_came(given):
+    """Of a run that begins without client 3 nothing is known of its windows: it stays away for good."""
+    sites, grid, facts, _ = given
+    node = grid._contexts.pop(4)
+    facts = {**facts, "config": {**facts["config"], "guard.start-clients": 1}, "wait_s": 0.3}
+    told, kernels = sites.tell(facts)
+    assert (list(told), kernels) == ([2], list(usable_kernels()))
+    grid._contexts[4] = node
+    for opener in (sites, NodeSites(sites._folder, 1, grid)):
+        site = opener.open(begun(facts, told))
+        assert site.make_leaf(site.model).train_samples[3] == 0
+        assert site.facilities.clients.node(2) == 3
+        assert site.facilities.clients.node(3) not in grid.get_node_ids()
+        assert site.facilities.clients.away == [3]
+
+
+def test_with_a_quorum_a_leaf_may_have_nobody(given):
+    sites, grid, facts, _ = given
+    grid._contexts.clear()
+    config = {**facts["config"], "guard.start-clients": 1}
+    assert sites.tell({**facts, "config": config, "wait_s": 0.2}) == ({}, [])
+    with pytest.raises(RunError, match=r"0 of 4 clients answered within 0\.2 s; missing: partition 2, 3;"):
+        sites.tell({**facts, "wait_s": 0.2})
+
+
+def test_a_node_of_a_resumed_run_may_come_later_with_its_windows(given):
+    """The checkpoint knows what it told: it is expected, and asked again and again."""
+    sites, grid, facts, _ = given
+    told, _ = sites.tell(facts)
+    node = grid._contexts.pop(4)
+    config = {**facts["config"], "guard.start-clients": 1, "guard.return-timeout": 0.2}
+    facts = {**facts, "config": config, "wait_s": 0.2}
+    assert list(sites.tell(facts)[0]) == [2]
+    clients = sites.open(begun(facts, told)).facilities.clients
+    assert (clients.away, sorted(clients.told)) == ([3], [2, 3])
+    grid._contexts[4] = node
+    clients = sites.open(begun(facts, told)).facilities.clients
+    assert (clients.away, clients.node(3)) == ([], 4)
