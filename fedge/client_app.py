@@ -15,6 +15,7 @@ from fedge.algorithm.client import Client as AlgorithmClient
 from fedge.algorithm.client import Place
 from fedge.algorithm.making import algorithm_of
 from fedge.algorithm.taking_part import own_models, plain_training, take_part
+from fedge.client.aside import states_aside
 from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
 from fedge.client.memory import keep_memory, memory_in, memory_or_lost
@@ -72,6 +73,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.native.library import usable_kernels
 from fedge.privacy.noise import SYSTEM
+from fedge.process.client_app import is_client_app
 from fedge.process.identity import process_name
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
@@ -146,11 +148,16 @@ def end_capture(message: Message, context: Context) -> Message:
 def train_round(message: Message, context: Context) -> Message:
     """Train the leaf's model on this client's training windows, after evaluating where that is asked."""
     clock = WorkClock()
-    evaluate_first = evaluate_part(message)
-    if evaluate_first is None:
-        return _trained(message, context, clock)
-    evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, clock))
-    return joint_reply(message, evaluation, lambda: _trained(message, context, clock))
+    with states_aside(message, _config_of(message, context).transfer, context.node_config) as aside:
+        evaluate_first = evaluate_part(message)
+        if evaluate_first is None:
+            reply = _trained(message, context, clock)
+        else:
+            evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, clock))
+            reply = joint_reply(message, evaluation, lambda: _trained(message, context, clock))
+        _let_network_go()
+        aside(reply)
+    return reply
 
 
 def refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
@@ -232,7 +239,8 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
 def evaluate_round(message: Message, context: Context) -> Message:
     """Evaluate each of the given models on the splits asked for of this client's windows."""
     clock = WorkClock()
-    return evaluate_reply(message, _evaluated(message, context, clock), clock.finish)
+    with states_aside(message, _config_of(message, context).transfer, context.node_config):
+        return evaluate_reply(message, _evaluated(message, context, clock), clock.finish)
 
 
 def _evaluated(message: Message, context: Context, clock: WorkClock) -> EvaluateReply:
@@ -394,6 +402,12 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
     model: torch.nn.Module = _workspace.model
     _forget(model)
     return model
+
+
+def _let_network_go() -> None:
+    """Let this thread's network go where the process has no further message: before its reply is sent."""
+    if is_client_app():
+        _workspace.__dict__.clear()
 
 
 def _forget(model: torch.nn.Module) -> None:

@@ -54,7 +54,7 @@ def _serve(link: Link, host: LeafHost, lost_s: float, once: bool) -> int:
     """Answer the cloud, run after run; returns the exit code."""
     try:
         while True:
-            link.serve(host, lost_s, host.most_bytes)
+            link.serve(host, lost_s, host.most_bytes, host.keep)
             print("fedge: the run is over", flush=True)
             if once:
                 return 0

@@ -128,6 +128,10 @@ class LeafHost:
         site = self._run[1].site
         return most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
 
+    def keep(self, state: State) -> State:
+        """A state of an order where this run's large ones lie."""
+        return state if self._run is None else self._run[1].site.facilities.shared.keep(state)
+
     def _tell(self, facts: Mapping[str, Any]) -> Packet:
         """Answer with clients' descriptions of their own windows."""
         if self._telling is None:
@@ -160,6 +164,7 @@ class _AtWork:
         """Begin with no control variates; the first order names its starting version."""
         self.site = site
         leaf, config = site.make_leaf(site.model), site.task.config
+        leaf.keep_states(site.facilities.shared.keep)
         self.clients = [*leaf.clients, *leaf.unseen_clients]
         self._transport = Transport(site.facilities, leaf.train_samples, config.guard.retries)
         self._transport.timeout_s = config.guard.client_timeout

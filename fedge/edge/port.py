@@ -314,7 +314,8 @@ class EdgeLeaves:
             return max(0.0, got_on + self._limit_s - time.monotonic())
 
         for _ in range(_MOST_BEGINNINGS):
-            answer = self._gate.ask(leaf, packet, self._patience_s, note, left_s(), (arrays, head))
+            keep = self._transport.shared.keep
+            answer = self._gate.ask(leaf, packet, self._patience_s, note, left_s(), (arrays, head), keep)
             if answer.kind != orders.UNKNOWN:
                 return answer
             begin = Packet(orders.BEGIN, self._begin_facts(leaf))

@@ -12,7 +12,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.data.own import WindowsReport
-from fedge.exchange.content import send_tickets
+from fedge.exchange.content import put_aside, send_tickets
 from fedge.exchange.delivery import RESTART_S, Answer, Stamps, collect
 from fedge.exchange.engine import Engine
 from fedge.exchange.failure import (
@@ -122,6 +122,7 @@ class Clients:
         if self._returning is not None:
             self._returning.wait_for_none_of(self.away)
         self._observer: Observer = lambda _: None
+        self._keep: Callable[[State], State] | None = None
 
     @property
     def unknown(self) -> frozenset[int]:
@@ -132,6 +133,10 @@ class Clients:
         """Keep an exchange open so many seconds for a node lost in it, if nodes can return."""
         if self._returning is not None:
             self._returning.wait_s = seconds
+
+    def keep_replies(self, keep: Callable[[State], State]) -> None:
+        """Let the states of replies lie where `keep` puts them until the last of an exchange is there."""
+        self._keep = keep
 
     def watch(self, observer: Observer) -> None:
         """Let `observer` follow all exchanges to come."""
@@ -231,6 +236,8 @@ class Clients:
         """Take in an answer; return the message to send instead if the client failed and may try again."""
         if self._returning is not None:
             self._returning.answered(answer)
+        if self._keep is not None and not answer[1].has_error():
+            put_aside(answer[1], self._keep)
         return ongoing.take(self.partition(answer[0].metadata.dst_node_id), answer)
 
 

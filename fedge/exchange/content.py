@@ -20,7 +20,7 @@ from fedge.process.client_app import as_numbers, measure_node, of_numbers
 from fedge.process.memory import ProcessMemory
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state
-from fedge.states.records import LentArray, copied_array, entries, fill, from_record, record_bytes
+from fedge.states.records import LentArray, copied_array, entries, fill, from_record, record_bytes, set_aside
 from fedge.timing.calls import PROCESS, is_work
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
@@ -70,6 +70,20 @@ def replied_state(reply: Message, folder: Path | None) -> State:
     if ticket is None or own is None or ticket.path != own:
         raise StateFileError("the reply names a file that is not its own")
     return open_state(ticket)
+
+
+def put_aside(message: Message, keep: Callable[[State], State]) -> None:
+    """Let the large states of a message lie where `keep` puts them; what it says stays the same.
+
+    Args:
+        message: of any sender, with an answer.
+        keep: as `fedge.states.shared.SharedStates.keep`.
+    """
+    records = entries(message.content)
+    found = {
+        name: set_aside(record, keep) for name, record in records.items() if isinstance(record, ArrayRecord)
+    }
+    message.content = fill(RecordDict(), {**records, **found})
 
 
 def reply_path(folder: Path, message_id: str) -> Path:

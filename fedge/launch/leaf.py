@@ -107,7 +107,7 @@ def serve_leaf(options: argparse.Namespace) -> int:
     try:
         with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
             while True:
-                link.serve(host, options.wait or _FOR_EVER_S, host.most_bytes)
+                link.serve(host, options.wait or _FOR_EVER_S, host.most_bytes, host.keep)
                 print("the run is over", flush=True)
                 if options.once:
                     return 0

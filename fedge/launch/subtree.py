@@ -92,7 +92,7 @@ class Subtree:
     def _serve(self, link: Link, host: LeafHost, lost_s: float) -> None:
         """Serve one leaf; an error ends all."""
         try:
-            link.serve(host, lost_s, host.most_bytes)
+            link.serve(host, lost_s, host.most_bytes, host.keep)
         except Exception as error:
             self._errors.append(error)
 

@@ -22,7 +22,7 @@ import grpc  # type: ignore[import-untyped]
 from fedge.config.option import ConfigError
 from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name, refuse_unusable
 from fedge.link.entrance import LEAF, PROCESS
-from fedge.link.frames import LinkError, Packet, chunks_of, packet_of
+from fedge.link.frames import Keep, LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, SERVICE, WELCOME
 from fedge.process.escape import printable
 
@@ -112,6 +112,7 @@ class Link:
         self._is_silent = False
         self._lost = _Lost(0.0)
         self._most: Callable[[], tuple[int, int]] = lambda: _MOST
+        self._keep: Keep = lambda state: state
         self._told: Any = None  # last logged reason of the cloud's absence
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
@@ -128,7 +129,11 @@ class Link:
             self._call.cancel()
 
     def serve(
-        self, answering: Answering, lost_s: float, most: Callable[[], tuple[int, int]] = lambda: _MOST
+        self,
+        answering: Answering,
+        lost_s: float,
+        most: Callable[[], tuple[int, int]] = lambda: _MOST,
+        keep: Keep = lambda state: state,
     ) -> None:
         """Answer questions until the cloud says that it is over, or `stop` is called.
 
@@ -136,12 +141,13 @@ class Link:
             answering: does the work.
             lost_s: seconds without the cloud after which it is given up.
             most: gives the bytes of the arrays, and of the head, that the next question may have.
+            keep: decides where states of a question lie.
 
         Raises:
             Refused: the cloud does not want this leaf server, or was away for so long.
         """
         self._is_over = False
-        self._most = most
+        self._most, self._keep = most, keep
         self._lost = _Lost(lost_s)
         while not (self._stopped.is_set() or self._is_over):
             shown = _contents(self._files)
@@ -191,7 +197,9 @@ class Link:
             hello = answering.hello()
             put(replace(hello, facts={**hello.facts, **self._said, PROCESS: self._process}))
             incoming = self._received(self._call)
-            while not self._is_over and (packet := packet_of(incoming, *self._most())) is not None:
+            while not self._is_over:
+                if (packet := packet_of(incoming, *self._most(), self._keep)) is None:
+                    break
                 if packet.kind == WELCOME:
                     answering.welcome(packet)
                     welcomed, self._told = True, None

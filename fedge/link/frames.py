@@ -7,7 +7,7 @@ comes is run: the head is JSON, arrays are raw bytes whose types and sizes are c
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from fedge.process.escape import printable
 from fedge.states.averaging import State
 from fedge.states.distinct import Distinct
+from fedge.states.files import can_hold
 
 CHUNK_BYTES = 2**20
 _MOST_BYTES = 2**36  # of all arrays of a message
@@ -26,6 +27,10 @@ _HEAD, _DATA = b"H", b"D"
 _DTYPES = {
     "<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1",
 }  # fmt: skip
+
+
+Keep = Callable[[State], State]
+"""Decides where a state lies, as `fedge.states.shared.SharedStates.keep` does."""
 
 
 class LinkError(RuntimeError):
@@ -79,7 +84,10 @@ def chunks_of(packet: Packet) -> Iterator[bytes]:
 
 
 def packet_of(
-    chunks: Iterator[bytes], most_bytes: int = _MOST_BYTES, most_head_bytes: int = _MOST_HEAD_BYTES
+    chunks: Iterator[bytes],
+    most_bytes: int = _MOST_BYTES,
+    most_head_bytes: int = _MOST_HEAD_BYTES,
+    keep: Keep = lambda state: state,
 ) -> Packet | None:
     """Next packet that comes in chunks, with read-only arrays; None where nothing comes any more.
 
@@ -87,6 +95,7 @@ def packet_of(
         chunks: of it and of others after it.
         most_bytes: bytes of all its arrays, at most.
         most_head_bytes: bytes of its head, at most.
+        keep: decides where each of its states lies, as soon as that is there.
 
     Raises:
         LinkError: it is none.
@@ -96,12 +105,12 @@ def packet_of(
     if first is None:
         return None
     try:
-        return _packet_of(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES))
+        return _packet_of(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES), keep)
     except StopIteration:
         raise HalfwayError("a message ends half way") from None
 
 
-def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int) -> Packet:
+def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, keep: Keep) -> Packet:
     """The packet that comes; StopIteration where it ends half way."""
     words = bytearray()
     while True:
@@ -116,7 +125,8 @@ def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int) -
     try:
         head = json.loads(words)
         states = {
-            number: _state_of(entries, chunks) for number, entries in _checked(head, most_bytes).items()
+            number: _kept(_state_of(entries, chunks), keep)
+            for number, entries in _checked(head, most_bytes).items()
         }
         named = {str(name): states[number] for name, number in head["states"].items()}
         if not isinstance(head["kind"], str) or not isinstance(head["facts"], dict):
@@ -144,6 +154,11 @@ def _checked(head: Any, most_bytes: int) -> dict[str, _Entries]:
     if total > most_bytes:
         raise ValueError(f"its arrays are {total} bytes")
     return found
+
+
+def _kept(state: State, keep: Keep) -> State:
+    """A state where `keep` puts it, if files can hold what it has."""
+    return keep(state) if all(can_hold(name, array) for name, array in state.items()) else state
 
 
 def _state_of(entries: _Entries, chunks: Iterator[bytes]) -> State:

@@ -29,7 +29,7 @@ from pathlib import Path
 import grpc  # type: ignore[import-untyped]
 
 from fedge.link.entrance import PROCESS, Entrance
-from fedge.link.frames import HalfwayError, LinkError, Packet, chunks_of, packet_of
+from fedge.link.frames import HalfwayError, Keep, LinkError, Packet, chunks_of, packet_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +71,14 @@ class _Question:
         packet: the question.
         on_note: takes notes.
         most: bytes of the answer's arrays, and of its head.
+        keep: decides where states of the answer lie.
         answered: once there is an answer, or a reason why there is none.
     """
 
     packet: Packet
     on_note: Callable[[Packet], None]
     most: tuple[int, int]
+    keep: Keep
     answered: threading.Event = field(default_factory=threading.Event)
     answer: Packet | None = None
     refused: str = ""
@@ -127,7 +129,7 @@ class _Stream:
             number = question.packet.facts[NUMBER]
             while not question.answered.is_set():
                 try:
-                    found = packet_of(chunks, *question.most)
+                    found = packet_of(chunks, *question.most, question.keep)
                     if found is None:
                         return
                     if found.facts.get(NUMBER) != number:
@@ -231,6 +233,7 @@ class LeafGate:
         on_note: OnNote | None = None,
         limit_s: float = float("inf"),
         most: tuple[int, int] = (2**36, 2**28),
+        keep: Keep = lambda state: state,
     ) -> Packet:
         """Put a question to a leaf server and wait for its answer; if it has gone, until it is back.
 
@@ -241,6 +244,7 @@ class LeafGate:
             on_note: called with its notes meanwhile, by another thread; None: notes break no silence.
             limit_s: seconds without progress, despite notes, and however often its link breaks.
             most: bytes of the answer's arrays, and of its head.
+            keep: decides where states of the answer lie.
 
         Raises:
             LeafGone: it did not answer in time.
@@ -259,7 +263,7 @@ class LeafGate:
         numbered = replace(packet, facts={**packet.facts, NUMBER: f"{self._name}-{next(self._numbers)}"})
         while True:
             stream = self._stream_of(leaf, timeout_s)
-            question, heard = _Question(numbered, note, most), time.monotonic()
+            question, heard = _Question(numbered, note, most, keep), time.monotonic()
             stream.put(question)
             while not question.answered.wait(_LOOK_S) and not stream.has_ended:
                 now = time.monotonic()

@@ -138,7 +138,8 @@ def build_strategy(
     leaves = make_leaves(
         config, dealt, clients_per_leaf, state, trainable, variance_names(model), algorithm_maker(plan)
     )
-    prepare_sharing(plan, clients, leaves, by_memory=config.transfer.spills_by_memory)
+    at_clients = len(clients) if make_port is RoutedLeaves else 0  # others' models stay at their leaf servers
+    prepare_sharing(plan, clients, leaves, config.transfer.spills_by_memory, at_clients)
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
@@ -389,28 +390,37 @@ def round_contexts(plan: RunPlan) -> Callable[[int, int], RoundContext]:
     return round_context
 
 
-def prepare_sharing(plan: RunPlan, clients: Clients, leaves: Sequence[Leaf], by_memory: bool = False) -> None:
+def prepare_sharing(
+    plan: RunPlan,
+    clients: Clients,
+    leaves: Sequence[Leaf],
+    by_memory: bool = False,
+    at_clients: int | None = None,
+) -> None:
     """Decide whether large states go through files.
 
     Control variates are two per leaf and one per client (and one that is about to take another's place);
     with SCAFFOLD on two levels also its correction, and twice the sum of control and correction. They last
     as long as the run, so with them files are used in any case.
 
+    Where no client sees a file of the server, as on other machines, the server keeps its own in them.
+
     Args:
         plan: of the run.
         clients: of the run.
         leaves: at this server.
-        by_memory: whether models stay in memory that is free, where server and clients are one process.
+        by_memory: whether models stay in memory that is free, where this process alone uses the files.
+        at_clients: clients whose models come here; by default all.
     """
     if not clients.any_shares:
-        plan.shared.close()
-        return
+        plan.shared.be_alone()
     config = plan.config
     model_bytes = state_bytes(leaves[0].model)
     control_bytes = sum(state_bytes(leaf.control) for leaf in leaves if leaf.control is not None)
-    models = _models_at_once(config, len(clients), len(leaves))
+    senders = len(clients) if at_clients is None else at_clients
+    models = _models_at_once(config, senders, len(leaves))
     controls = 2 if config.scaffold.levels == 1 else 5
-    own_controls = (len(clients) + 1) * control_bytes // len(leaves)
+    own_controls = (senders + 1) * control_bytes // len(leaves) if senders else 0
     round_bytes = models * model_bytes + controls * control_bytes + own_controls
     above = config.transfer.share_above_mb * 1e6
     if plan.shared.in_one_process:
@@ -419,6 +429,8 @@ def prepare_sharing(plan: RunPlan, clients: Clients, leaves: Sequence[Leaf], by_
             logger.info("a round's models need %.0f MB; they stay in memory", round_bytes / 1e6)
             above = math.inf
     plan.shared.prepare(above, model_bytes, round_bytes)
+    if plan.shared.folder is not None and not clients.any_shares:
+        clients.keep_replies(plan.shared.keep)
 
 
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:

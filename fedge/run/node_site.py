@@ -28,6 +28,7 @@ from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.kernel import offers_of, shared
 from fedge.run.site import RUN, clients_of_leaf, plan_of, refuse_other_leaf, site_of
 from fedge.states.memory import MemoriesBehind
+from fedge.states.shared import SharedStates
 from fedge.training.kernels import NATIVE
 
 
@@ -99,8 +100,9 @@ class NodeSites:
         behind = (
             MemoriesBehind(plan.folder.name.removeprefix(RUN)) if form is not None and form.keeps else None
         )
-        plan = replace(plan, form=form, memories=behind)
-        return site_of(plan, self._leaf, dealt, shape, clients, lambda: None)
+        shared = SharedStates(plan.folder, in_one_process=True)  # nodes see no file of this machine
+        plan = replace(plan, form=form, memories=behind, shared=shared)
+        return site_of(plan, self._leaf, dealt, shape, clients, shared.close)
 
     def _refuse(self, facts: Mapping[str, Any]) -> None:
         """Raise ConfigError for a run of another leaf, or with code that this user has said no yes to."""

@@ -233,6 +233,7 @@ def site_of(
         return made[leaf]
 
     prepare_sharing(plan, clients, [make_leaf(model)])
+    model = plan.shared.keep(model)
     facilities = Facilities(clients, round_contexts(plan), plan.clock, plan.shared)
     return Site(
         RunTask(config, plan.seed, windows_of_splits(dealt), shape.classes),

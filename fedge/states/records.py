@@ -15,7 +15,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedge.states.averaging import State
-from fedge.states.files import FileState
+from fedge.states.due import DueState
+from fedge.states.files import FileState, can_hold
 
 Record = TypeVar("Record", ArrayRecord, ConfigRecord, MetricRecord, RecordDict)
 
@@ -134,8 +135,54 @@ def entries(record: ArrayRecord | ConfigRecord | MetricRecord | RecordDict) -> d
 
 
 def from_record(record: ArrayRecord) -> State:
-    """A Flower record as a state (name → array); the arrays are read-only."""
-    return {name: array.numpy() for name, array in record.items()}
+    """A Flower record as a state (name → array); the arrays are read-only.
+
+    A file's, if all of it came from one.
+    """
+    file = _file_of(record)
+    return {name: array.numpy() for name, array in record.items()} if file is None else file
+
+
+def _file_of(record: ArrayRecord) -> FileState | None:
+    """The mapped file that a whole record is of; None for any other record."""
+    held = entries(record)
+    first = next(iter(held.values()), None)
+    if not isinstance(first, FileArray):
+        return None
+    state: FileState = first.__dict__["_state"]
+    of_it = all(
+        isinstance(array, FileArray) and array.__dict__["_state"] is state and array.__dict__["_name"] == name
+        for name, array in held.items()
+    )
+    return state if of_it and list(held) == list(state) else None
+
+
+def set_aside(record: ArrayRecord, keep: Callable[[State], State]) -> ArrayRecord:
+    """A record whose arrays lie in a file, if `keep` puts them into one; else the record itself.
+
+    Arrays are taken in one after the other. Those that are not what the record says, or that no file can
+    hold, stay where they are.
+
+    Args:
+        record: of any sender.
+        keep: as `fedge.states.shared.SharedStates.keep`.
+    """
+    held = entries(record)
+    try:
+        kinds = {str(name): (np.dtype(array.dtype), tuple(array.shape)) for name, array in held.items()}
+        if not all(can_hold(name, np.empty(0, dtype)) for name, (dtype, _) in kinds.items()):
+            return record
+        kept = keep(DueState(kinds, lambda name: _as_told(held[name].numpy(), *kinds[name])))
+    except Exception:  # decoding foreign bytes may raise anything; the record's reader says what is wrong
+        return record
+    return to_record(kept) if isinstance(kept, FileState) else record
+
+
+def _as_told(array: np.ndarray, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """An array, of the dtype and shape that were told before."""
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError("an array is another than its record says")
+    return array
 
 
 def record_bytes(record: ArrayRecord) -> int:

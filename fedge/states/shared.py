@@ -5,9 +5,10 @@ return the same way; messages carry tickets (`fedge.states.files`). The folder i
 room, else in the run folder, and holds states in flight only. It goes when the run ends; a killed run leaves
 the folder behind, and the next run removes it.
 
-With server and clients in one process, the only gain is memory: replies wait for each other, and every client
-has a control variate as large as two models. So there the folder is always in the run folder, from which the
-system maps the parts in use, and takes them back when memory is wanted.
+With server and clients in one process, and where no client sees the server's files, the only gain is memory:
+replies wait for each other, and every client has a control variate as large as two models. So there the
+folder is always in the run folder, from which the system maps the parts in use, and takes them back when
+memory is wanted.
 """
 
 import logging
@@ -58,8 +59,8 @@ class SharedStates:
             run_folder: of the run.
             enabled: False: no folder is made, no state kept.
             memory: folder in memory, used if present; `MEMORY` by default.
-            in_one_process: whether clients see the server's memory: else the run folder is used, once there
-                is a large model.
+            in_one_process: whether this process alone uses the files, as where clients see the server's
+                memory: the run folder is used then, once there is a large model.
         """
         self.in_one_process = in_one_process
         self._may_keep = enabled and sys.platform != "win32"
@@ -131,6 +132,11 @@ class SharedStates:
             with suppress(OSError):
                 Path(self._challenge).unlink()
         self._challenge = ""
+
+    def be_alone(self) -> None:
+        """Keep states for this process alone: its clients see no file of it."""
+        self.close()
+        self.in_one_process = True
 
     def prepare(self, above_bytes: float, model_bytes: int, round_bytes: int) -> None:
         """Decide which states are shared from now on.

@@ -88,6 +88,8 @@ def test_leaf_servers_make_the_same_bits(tmp_path, certificates, address, name):
     with in_threads(address, certificates, tmp_path):
         outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
     assert outcome.status == "completed", outcome.reason
+    in_files = "models go through files in" in (outcome.folder / "run.log").read_text()
+    assert in_files == (config.get("transfer.spill-above-mb") == 0.0)
     found = comparable(outcome.folder)
     assert found.keys() <= wanted.keys()
     assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []

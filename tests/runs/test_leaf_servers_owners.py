@@ -10,12 +10,17 @@ from functools import partial
 import polars as pl
 import pytest
 from flower_runs import comparable
+from flwr.app import ArrayRecord
 from leaf_servers import cloud, host_of, host_of_owners, in_threads
 from small_runs import carry_out, small_config
 
 from fedge import load_run
+from fedge.client import aside
+from fedge.exchange import content
 from fedge.launch.deal import deal_into
 from fedge.records.manifest import read_manifest
+from fedge.states.files import FileState
+from fedge.states.records import from_record
 
 TABLES = ("global", "leaf", "clients", "confusion", "models")  # users stay with the owners
 
@@ -77,6 +82,33 @@ def test_windows_that_clients_own_give_the_same_bits(tmp_path, certificates, add
     assert read_manifest(outcome.folder)["data"]["name"] == "9 owners (small.npz)"
     assert again.status == "completed", again.reason
     assert comparable(again.folder)["models"] == carry_out({**config, **other}, "other")["models"]
+
+
+def test_large_models_of_cloud_leaf_servers_and_nodes_lie_in_files_with_the_same_bits(
+    tmp_path, certificates, address, monkeypatch
+):
+    """Clients have a process of their own here as far as their states are concerned; nothing stays behind."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(aside, "is_client_app", lambda: True)
+    seen = []
+
+    def watched(message, keep):
+        content.put_aside(message, keep)
+        records = [r for r in message.content.values() if isinstance(r, ArrayRecord)]
+        seen.extend(isinstance(from_record(record), FileState) for record in records)
+
+    monkeypatch.setattr(aside, "put_aside", watched)
+    config, of_cloud, make = owned(tmp_path, num_server_rounds=2, transfer__spill_above_mb=0.0)
+    wanted = carry_out(config, "here")
+    with in_threads(address, certificates, tmp_path, make_host=make):
+        outcome, _ = cloud({**of_cloud, "run-name": "there"}, address, certificates, owners=True)
+    assert outcome.status == "completed", outcome.reason
+    found = comparable(outcome.folder)
+    assert [name for name in TABLES if found[name] != wanted[name]] == []
+    assert seen
+    assert all(seen)
+    assert "models go through files in" in (outcome.folder / "run.log").read_text()
+    assert list(tmp_path.rglob("fedge-states-*")) == []
 
 
 def test_a_run_goes_on_with_owners_to_the_same_bits(tmp_path, certificates, address):

@@ -71,9 +71,9 @@ class TransferConfig(Section):
     )
     spill_above_mb: float | str = option(
         "auto",
-        "in one process: models larger than this (10^6 bytes), and their control variates, lie in "
-        "files of the run folder while idle, not in memory; \"auto\" is 50, and no limit for rounds "
-        "without control variates if models fit into free memory 2.5 times",
+        "in one process, and at servers and nodes on several machines: models larger than this (10^6 bytes), "
+        "and their control variates, lie in files of the process while idle, not in memory; \"auto\" is 50, "
+        "and no limit for rounds without control variates if models fit into free memory 2.5 times",
         minimum=0.0, words=("auto",), kind=float,
     )  # fmt: skip
 

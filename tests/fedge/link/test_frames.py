@@ -49,6 +49,23 @@ def test_several_packets_follow_each_other():
     assert [packet_of(incoming).kind, packet_of(incoming).kind, packet_of(incoming)] == ["a", "b", None]
 
 
+def test_states_lie_where_they_are_kept_as_soon_as_each_is_there():
+    """One under two names is kept once; one that no file can hold is left alone."""
+    kept = []
+
+    def keep(state):
+        kept.append(sorted(state))
+        return {name: array + 1 for name, array in state.items()}
+
+    state, odd = {"w": np.zeros(3)}, {"__metadata__": np.zeros(3)}
+    chunks = chunks_of(Packet("train", {}, {"own": state, "served": state, "odd": odd}))
+    found = packet_of(chunks, keep=keep)
+    assert kept == [["w"]]
+    assert found.states["own"] is found.states["served"]
+    assert found.states["own"]["w"].tolist() == [1, 1, 1]
+    assert found.states["odd"]["__metadata__"].tolist() == [0, 0, 0]
+
+
 HEAD = {"kind": "k", "facts": {}, "states": {"m": "0"}, "arrays": {"0": {"w": ["<f4", [2]]}}}
 
 

@@ -51,13 +51,13 @@ def attached(certificates):
     """A function that lets leaf servers of a gate live in threads; all have ended at the end."""
     started = []
 
-    def attach(gate, leaf, answering, folder=certificates, lost_s=5.0):
+    def attach(gate, leaf, answering, folder=certificates, lost_s=5.0, **more):
         link = Link(gate.address, folder, leaf)
         failures = []
 
         def serve():
             try:
-                link.serve(answering, lost_s)
+                link.serve(answering, lost_s, **more)
             except Refused as error:
                 failures.append(error)
 
@@ -90,6 +90,15 @@ def test_every_leaf_is_asked_and_answers(certificates, attached):
             1: [1, 2],
         }
         assert [each.seed for each in answering] == [7, 7]
+
+
+def test_states_are_kept_as_they_come_on_both_sides(certificates, attached):
+    """Twice the model with one more, and one less than that."""
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        attached(gate, 0, Doubling(), keep=lambda state: {"w": state["w"] + 1})
+        sent = Packet("train", {}, {"model": {"w": np.arange(3.0)}})
+        found = gate.ask(0, sent, 5.0, keep=lambda state: {"w": state["w"] - 1})
+        assert found.states["model"]["w"].tolist() == [1.0, 3.0, 5.0]
 
 
 def test_a_leaf_that_comes_late_is_waited_for(certificates, attached):

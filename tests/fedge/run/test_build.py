@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import FedAvg
 from small_runs import carry_out, small_config
 
 from fedge.client_app import app
@@ -11,8 +12,9 @@ from fedge.config.sections import guard
 from fedge.data.prepared import DataShape, write_client_data
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
+from fedge.leaf.leaf import Leaf
 from fedge.process import machine
-from fedge.run.build import RunPlan, build_strategy
+from fedge.run.build import RunPlan, build_strategy, prepare_sharing
 from fedge.run.prepare import deal_data, prepare
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -61,6 +63,24 @@ def test_the_initial_model_follows_from_the_seed(tmp_path):
 def test_windows_too_small_for_the_model_are_one_line(tmp_path):
     with pytest.raises(ConfigError, match=re.escape("train.model: ")):
         built(tmp_path, DataShape((2, 1), 2), train__model="cnn-pool")
+
+
+def test_a_server_whose_clients_see_no_file_keeps_its_own_and_their_replies_in_files(tmp_path):
+    """As with SuperNodes; where leaf servers are processes, clients' models need no room here."""
+    config, asked = prepare(small_config(tmp_path)).config, []
+    shared = SharedStates(tmp_path, in_one_process=True)
+    plan = RunPlan(config, 3, tmp_path, tmp_path / "data", shared, LapClock())
+    kept = shared.prepare
+    shared.prepare = lambda above, model, whole: (asked.append(whole), kept(0.0, model, whole))
+    leaf = Leaf(0, {0: 4, 1: 4}, {"w": np.zeros(8, np.float32)}, ["w"], FedAvg(), 1)
+    with InProcessGrid(app, 2, {}, 1) as engine:
+        for here in (None, 0):
+            clients = Clients(engine, {0: 1, 1: 2})
+            prepare_sharing(plan, clients, [leaf], at_clients=here)
+            assert clients._keep == shared.keep
+    shared.close()
+    of_clients = 2 * 32 + 3 * 64  # their models; their control variates, and one in exchange
+    assert asked[0] - asked[1] == of_clients
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """States in Flower's records: the same memory, shapes, dtypes and order."""
 
+import gc
 import pickle
 
 import numpy as np
-from flwr.app import ArrayRecord
+import pytest
+from flwr.app import Array, ArrayRecord
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedge.states.files import open_state, write_state
-from fedge.states.records import entries, from_record, record_bytes, to_record
+from fedge.states.files import FileState, open_state, write_state
+from fedge.states.records import entries, fill, from_record, record_bytes, set_aside, to_record
+from fedge.states.shared import SharedStates
 
 STATE = {"b.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.count": np.array(7, dtype=np.int64)}
 
@@ -42,3 +45,84 @@ def test_entries_of_a_file_are_read_when_looked_at(tmp_path):
     record = to_record(open_state(ticket))
     assert record_bytes(record) == 32
     np.testing.assert_array_equal(from_record(record)["b.weight"], STATE["b.weight"])
+
+
+def test_a_whole_file_comes_back_as_one(tmp_path):
+    """And a part of it, or one among others, as arrays."""
+    state = open_state(write_state(tmp_path / "s.safetensors", STATE))
+    assert from_record(to_record(state)) is state
+    for other in (
+        to_record(state, ["a.count"]),
+        to_record(state, ["a.count", "b.weight"]),
+        fill(
+            ArrayRecord(),
+            {**entries(to_record(state, ["b.weight"])), **entries(to_record(STATE, ["a.count"]))},
+        ),
+    ):
+        found = from_record(other)
+        assert type(found) is dict
+        assert all(np.array_equal(found[name], STATE[name]) for name in found)
+
+
+@pytest.fixture
+def keep(tmp_path):
+    """What keeps states above 20 bytes in files of a folder."""
+    shared = SharedStates(tmp_path, in_one_process=True)
+    shared.prepare(20, 32, 1000)
+    yield shared.keep
+    shared.close()
+
+
+def foreign(state):
+    """A record as Flower has received it: bytes."""
+    return fill(ArrayRecord(), {name: Array(array) for name, array in state.items()})
+
+
+def files(folder):
+    return [path.name for path in folder.glob("*/*") if path.name != "owner"]
+
+
+def test_a_record_of_bytes_is_put_aside(tmp_path, keep):
+    """Names, order, shapes and dtypes stay; its file goes with it."""
+    record = set_aside(foreign(STATE), keep)
+    assert files(tmp_path) == ["server-1"]
+    found = from_record(record)
+    assert isinstance(found, FileState)
+    assert list(found) == list(STATE)
+    for name, array in STATE.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        np.testing.assert_array_equal(found[name], array)
+    del record, found
+    gc.collect()
+    assert files(tmp_path) == []
+    small = foreign({"w": np.zeros(5, np.float32)})
+    assert set_aside(small, keep) is small
+
+
+def told(array, **changes):
+    """An array of Flower's that says something else of itself."""
+    made = Array(array)
+    made.__dict__.update(changes)
+    return made
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        told(np.zeros(100, np.float32), shape=(50,)),
+        told(np.zeros(100, np.float32), dtype="float64"),
+        told(np.zeros(100, np.float32), dtype="no dtype"),
+        told(np.zeros(100, np.float32), dtype="object"),
+        told(np.zeros(100, np.float32), data=b"no array"),
+        told(np.zeros(100, np.float32), stype="pickle"),
+        Array(np.zeros(100, ">f4")),
+    ],
+    ids=["shape", "dtype", "no dtype", "object", "bytes", "kind", "byte order"],
+)
+def test_what_no_file_can_hold_stays_for_its_reader_to_refuse(tmp_path, keep, entry):
+    for name, other in (("x", entry), ("__metadata__", Array(np.zeros(100, np.float32)))):
+        record = fill(ArrayRecord(), {"w": Array(np.ones(100)), name: other})
+        assert set_aside(record, keep) is record
+        assert files(tmp_path) == []
+    fine = set_aside(foreign({"w": np.ones(100)}), keep)  # nothing was given up over it
+    assert isinstance(from_record(fine), FileState)

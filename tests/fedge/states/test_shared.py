@@ -365,6 +365,22 @@ def test_in_one_process_small_models_stay_in_memory(memory, run_folder):
     assert (list(run_folder.iterdir()), made.keep(STATE) is STATE) == ([], True)
 
 
+def test_a_server_whose_clients_see_no_file_of_it_keeps_its_own_in_the_run_folder(memory, run_folder):
+    made = SharedStates(run_folder)
+    assert len(list(memory.iterdir())) == 1
+    made.be_alone()
+    assert (made.challenge, list(memory.iterdir())) == ("", [])
+    made.prepare(20, 24, 1000)
+    kept = made.keep(STATE)
+    assert (files(run_folder), list(memory.iterdir())) == (["server-1"], [])
+    np.testing.assert_array_equal(kept["weight"], STATE["weight"])
+    made.close()
+    off = SharedStates(run_folder, enabled=False)
+    off.be_alone()
+    off.prepare(20, 24, 1000)
+    assert off.keep(STATE) is STATE
+
+
 def test_in_one_process_a_full_disk_leaves_models_in_memory(run_folder, caplog):
     made = SharedStates(run_folder, in_one_process=True)
     made.prepare(20, 24, 1e18)
@@ -393,9 +409,17 @@ def test_clients_elsewhere_get_arrays(study):
     mixed, seen = study(answering({1, 2, 3, 5, 6, 7, 8}), **{"transfer.share-above-mb": 0.0})
     everyone, _ = study(**{"transfer.share-above-mb": 0.0})
     none, nothing_seen = study(answering(set()), **{"transfer.share-above-mb": 0.0})
+    own_files, none_in_memory = study(answering(set()), **{"transfer.spill-above-mb": 0.0})
     assert results(mixed.folder) == results(everyone.folder) == results(none.folder)
+    assert results(own_files.folder) == results(none.folder)
     assert any(seen)
     assert not any(nothing_seen)
+    assert not any(none_in_memory)
+    logs = [(run.folder / "run.log").read_text() for run in (none, own_files)]
+    assert [
+        f"models go through files in {run.folder}" in log
+        for run, log in zip((none, own_files), logs, strict=True)
+    ] == [False, True]
 
 
 def test_a_failed_run_leaves_no_files(study):
