@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak image-root audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -126,6 +126,11 @@ $(LINT)/.installed: deploy/lint.txt
 	$(PYTHON) -m venv $(LINT)
 	$(LINT)/bin/python -m pip install --quiet -r deploy/lint.txt
 	touch $@
+
+# the image's root file system from the steps of its Dockerfile, without a container daemon, and runs from it as its user;
+# as root, with mmdebstrap, and the network: make image-root INTO=/tmp/fedge-image
+image-root: $(STAMP)
+	$(BIN)/python -m tools.image_root $(INTO) $(IMAGE_ROOT) --run
 
 # known holes in what constraints.txt names; needs the network, and an environment of its own (.audit), or
 # a copy of OSV's database: make audit OSV=all.zip

@@ -12,6 +12,7 @@ import yaml
 
 from fedge.cli import _parser
 from fedge.launch.command_line import read
+from tools.image_root import steps_of
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -39,6 +40,15 @@ def test_the_image_copies_what_is_there_and_all_that_is_needed():
     users = [line for line in lines if line.startswith("USER")]
     assert users == ["USER 1000"], "nothing of a run needs root"
     assert (ROOT / ".dockerignore").is_file()
+
+
+def test_the_steps_of_the_image_are_known_where_there_is_no_daemon():
+    """`make image-root` carries them out: each word is one that it knows, and RUN is one command."""
+    steps = steps_of((DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    assert steps[0] == ("FROM", "python:3.11-slim")
+    assert {word for word, _ in steps} <= {"FROM", "ENV", "RUN", "WORKDIR", "COPY", "USER", "CMD"}
+    assert ("USER", "1000") in steps
+    assert steps_of("FROM a\n# b\nRUN c \\\n  && d\n") == [("FROM", "a"), ("RUN", "c   && d")]
 
 
 def test_compose_has_a_cloud_and_as_many_leaf_servers_as_it_waits_for():

@@ -1,0 +1,282 @@
+"""The image of deploy/Dockerfile as a folder, where there is no container daemon, and a run from it. As root.
+
+    python -m tools.image_root ROOT [--mirror URL] [--bind FOLDER] [--copy FILE] [--run]
+
+Debian with its Python 3.11 stands for the image that FROM names (mmdebstrap, or debootstrap); all other steps
+of the file are carried out in it, in its order: COPY from this folder, RUN in a chroot. `--bind` shows a
+folder of this machine in there while RUN steps are at work, `--copy` puts a file of this machine at its own
+path, as /etc/pip.conf: where packages come from. Then `--run` starts a cloud and leaf servers as
+deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user, with the image's
+environment and working directory; on the loopback interface, and with folders for runs in place of volumes.
+
+What this does not show: Docker's own layers, caps and networks.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+_SUITE, _MIRROR = "bookworm", "http://deb.debian.org/debian"
+_BASE = "ca-certificates,python3,python3-pip,python3-venv"
+_LONGEST_S = 900
+
+
+class BuildError(RuntimeError):
+    """A step that cannot be carried out here. One line."""
+
+
+@dataclass
+class Image:
+    """What the steps of a Dockerfile leave, beside files.
+
+    Attributes:
+        environment: of its processes.
+        folder: their working directory.
+        user: by number; 0 is root.
+        command: without another one.
+    """
+
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: str = "/"
+    user: int = 0
+    command: list[str] = field(default_factory=list)
+
+
+def steps_of(text: str) -> list[tuple[str, str]]:
+    """Steps of a Dockerfile: word and arguments; lines that end in a backslash go on.
+
+    >>> steps_of("# a comment\\nFROM x\\nRUN a \\\\\\n && b\\n")
+    [('FROM', 'x'), ('RUN', 'a  && b')]
+    """
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    whole = "\n".join(lines).replace("\\\n", "").splitlines()
+    pairs = (line.strip().partition(" ") for line in whole if line.strip())
+    return [(word.upper(), rest.strip()) for word, _, rest in pairs]
+
+
+def build(root: Path, mirror: str, bound: Sequence[Path], copied: Sequence[Path]) -> Image:
+    """Carry out all steps in a new folder.
+
+    Raises:
+        BuildError: one cannot be.
+    """
+    image = Image()
+    with ExitStack() as mounts:
+        for word, rest in steps_of(DOCKERFILE.read_text(encoding="utf-8")):
+            print(f"{word} {rest}", flush=True)
+            if word == "FROM":
+                _base(root, mirror, copied)
+                mounts.enter_context(mounted(root, bound))
+            elif word == "ENV":
+                image.environment |= dict(pair.split("=", 1) for pair in shlex.split(rest))
+            elif word == "WORKDIR":
+                image.folder = rest
+                _inside(root, rest).mkdir(parents=True, exist_ok=True)
+            elif word == "COPY":
+                _copy(root, image, shlex.split(rest))
+            elif word == "RUN":
+                _done(chroot_words(root, image, ["/bin/sh", "-c", rest]), image.environment)
+            elif word == "USER":
+                image.user = int(rest)
+            elif word == "CMD":
+                image.command = json.loads(rest)
+            else:
+                raise BuildError(f"{DOCKERFILE.name} has a step {word}, which is not known here")
+    return image
+
+
+def _base(root: Path, mirror: str, copied: Sequence[Path]) -> None:
+    """Debian with Python in /usr/local, as the official images of Python have it."""
+    if root.exists() and any(root.iterdir()):
+        raise BuildError(f"{root} must be empty, but is not; name another folder")
+    maker = next((name for name in ("mmdebstrap", "debootstrap") if shutil.which(name)), None)
+    if maker is None:
+        raise BuildError("mmdebstrap or debootstrap must be there; apt-get install mmdebstrap")
+    _done([maker, "--variant=minbase", f"--include={_BASE}", _SUITE, str(root), mirror], {})
+    for path in (Path("/etc/resolv.conf"), *copied):
+        if path.is_file():
+            _inside(root, str(path)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, _inside(root, str(path)))
+    _done(chroot_words(root, Image(), ["python3", "-m", "venv", "/usr/local"]), {})
+
+
+def _copy(root: Path, image: Image, words: Sequence[str]) -> None:
+    """Copy files and folders of the project, as COPY does: a folder's content."""
+    *sources, target = words
+    place = _inside(root, os.path.join(image.folder, target))
+    for name in sources:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, place, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, place / name)
+
+
+def _inside(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def chroot_words(root: Path, image: Image, words: Sequence[str]) -> list[str]:
+    """Words that start a command in the folder, as the image's user, in its working directory."""
+    return [
+        "chroot", f"--userspec={image.user}:{image.user}", str(root), "/usr/bin/env", "-C", image.folder,
+        *words,
+    ]  # fmt: skip
+
+
+def environment_of(image: Image, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment of the image's processes."""
+    path = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+    home = "/root" if image.user == 0 else "/home/fedge"
+    return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", **image.environment, **(more or {})}
+
+
+@contextmanager
+def mounted(root: Path, bound: Sequence[Path] = ()) -> Iterator[None]:
+    """Mount /proc and /dev of this machine in the folder, and other folders read-only."""
+    places = [("--types=proc", "proc", root / "proc"), ("--rbind", "/dev", root / "dev")]
+    places += [("--bind", str(path), _inside(root, str(path))) for path in bound]
+    try:
+        for how, source, place in places:
+            place.mkdir(parents=True, exist_ok=True)
+            _done(["mount", how, source, str(place)], {})
+        yield
+    finally:
+        for _, _, place in reversed(places):
+            subprocess.run(["umount", "--recursive", "--lazy", str(place)], capture_output=True, check=False)
+
+
+def _done(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Carry out a command to its end.
+
+    Raises:
+        BuildError: it cannot be, with its last words.
+    """
+    own = environment_of(Image(), environment)
+    done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise BuildError(f"{shlex.join(words)[:200]}: exit code {done.returncode}: {' / '.join(said[-3:])}")
+
+
+# --- a run from it ---------------------------------------------------------------------------------------
+
+
+class Running:
+    """Commands of the image that are at work; use as a context manager, which ends them."""
+
+    def __init__(self, root: Path, image: Image) -> None:
+        """Have none."""
+        self._root, self._image = root, image
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, *words: str) -> "subprocess.Popen[bytes]":
+        """Start one; its output goes to /work/NAME.out in there."""
+        with (self._root / "work" / f"{name}.out").open("wb") as out:
+            command = chroot_words(self._root, self._image, words)
+            made = subprocess.Popen(
+                command, env=environment_of(self._image, {"SEED": "42"}), stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        self._started.append(made)
+        return made
+
+    def said(self, name: str) -> str:
+        """Output of one."""
+        return (self._root / "work" / f"{name}.out").read_text(errors="replace")
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + 30
+        while any(process.poll() is None for process in self._started) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+
+def carry_out(root: Path, image: Image) -> None:
+    """A run with leaf servers of threads, and one with nodes.
+
+    Raises:
+        BuildError: one of them did not complete.
+    """
+    cloud, other, fleet = (f"127.0.0.1:{port}" for port in _free_ports(3))
+    options = ["-c", "num-server-rounds=3", "-c", "report=true"]
+    with mounted(root), Running(root, image) as running:
+        _ended(running, "certs", "fedge", "certs", "certs", "--leaves", "3", "--nodes", "3")
+        for leaf in range(3):
+            words = ["fedge", "leaf", str(leaf), "--cloud", cloud, "--folder", f"/work/own/leaf-{leaf}"]
+            running.start(f"leaf-{leaf}", *words)
+        _ended(running, "threads", "fedge", "run", "--leaves", cloud, "--clients", "9", *options)
+        _ended(running, "deal", "fedge", "deal", "dealt", "--clients", "3", "-c", "seed=42")
+        words = ["fedge", "leaf", "0", "--cloud", other, "--nodes", fleet, "--folder", "/work/own/of-nodes"]
+        running.start("leaf-of-nodes", *words)
+        for node in range(3):
+            words = ["fedge", "node", str(node), "--of", "3", "--superlink", fleet]
+            running.start(f"node-{node}", *words, "--data-folder", f"dealt/client-{node}")
+        owners = ["--owners", "-c", "hierarchy.num-servers=1 clients=3", *options]
+        _ended(running, "nodes", "fedge", "run", "--leaves", other, *owners)
+
+
+def _ended(running: Running, name: str, *words: str) -> None:
+    """Wait for the end of a command that must succeed."""
+    code = running.start(name, *words).wait(_LONGEST_S)
+    said = running.said(name)
+    print(f"$ {shlex.join(words)}\n{said.strip()[-400:]}\nexit code {code}", flush=True)
+    if code:
+        raise BuildError(f"{shlex.join(words)}: exit code {code}")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Command line; 1 where a step could not be carried out."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("root", type=Path, help="folder of the image, empty so far")
+    parser.add_argument("--mirror", default=_MIRROR, help="of Debian")
+    parser.add_argument("--bind", type=Path, action="append", default=[], help="folder to show meanwhile")
+    parser.add_argument("--copy", type=Path, action="append", default=[], help="file to put in there")
+    parser.add_argument("--run", action="store_true", help="run from it")
+    told = parser.parse_args(words)
+    try:
+        image = build(told.root.absolute(), told.mirror, told.bind, told.copy)
+        if told.run:
+            carry_out(told.root.absolute(), image)
+    except BuildError as error:
+        print(f"image_root: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
