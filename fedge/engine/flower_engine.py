@@ -5,6 +5,7 @@ import re
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -22,6 +23,7 @@ from fedge.engine.ray_objects import hand_out
 from fedge.engine.stalled_replies import give_up_stalled_replies
 from fedge.engine.urgency import Urgency
 from fedge.engine.worker_pool import OverTimeError, limit_s, num_workers
+from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import Elsewhere, RunError
 from fedge.exchange.failure import (
     LOST,
@@ -36,9 +38,11 @@ from fedge.exchange.failure import (
 )
 from fedge.link.bound_nodes import BoundNodes
 from fedge.process.logs import first_engine_error
+from fedge.states.records import arrays_in, forget_sent
 
 _POLL_S = 0.01
 _AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages: ask no more often
+_LARGE_BYTES = 32e6  # of what is sent at once: below, nobody feels it
 _DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange takes less than seconds
 _GUARD = "fedge.client.guarded_app.ClientError: "
 _CORE = ("raylet", "gcs_server")  # as the system names them
@@ -135,7 +139,7 @@ class FlowerEngine:
         """Send messages; returns their ids, also of those that Flower does not take: their nodes are gone."""
         messages = list(messages)
         ids: list[str] = []
-        for message, sent_as in zip(messages, self._asking(self._grid.push_messages, messages), strict=True):
+        for message, sent_as in zip(messages, self._sent(messages), strict=True):
             if not sent_as:
                 gone = "the SuperLink does not know the node any more"
                 key = message.metadata.message_id
@@ -146,6 +150,24 @@ class FlowerEngine:
                 self._unusable[ids[-1]] = _in_place(_OF_REPLY, "it cannot be read", message, ids[-1])
         if time.monotonic() - self._failed_at >= _AFTER_FAILURE_S:
             look_now()
+        return ids
+
+    def _sent(self, messages: Sequence[Message]) -> list[str]:
+        """Push messages; returns their ids, empty for those not taken.
+
+        Large ones one by one: Flower has all bytes of what it sends at once in memory, twice, and one copy
+        for as long as the arrays live.
+        """
+        if not self.nodes_come_back or total_payload_bytes(messages) <= _LARGE_BYTES:
+            return list(self._asking(self._grid.push_messages, messages))
+        ids: list[str] = []
+        left = Counter(id(array) for message in messages for array in arrays_in(message.content))
+        for message in messages:
+            ids += self._asking(self._grid.push_messages, [message])
+            for array in arrays_in(message.content):
+                left[id(array)] -= 1
+                if not left[id(array)]:
+                    forget_sent(array)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

@@ -5,11 +5,13 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from coming_nodes import Script, deployment
 from flwr.app import Error, Message, RecordDict
 from grpc import RpcError, StatusCode
 
+from fedge.engine import flower_engine
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.worker_pool import OverTimeError
 from fedge.exchange.engine import RunError
@@ -17,7 +19,7 @@ from fedge.exchange.hello import Hello, hello_message
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_messages
 from fedge.link.bound_nodes import bind, tell
-from fedge.states.records import to_record
+from fedge.states.records import arrays_in, to_record
 
 
 def failed(reason, code=0):
@@ -194,3 +196,32 @@ def test_whose_key_is_of_which_partition_is_known_of_a_deployment(tmp_path, monk
         monkeypatch.setenv(name, value)
     assert FlowerEngine(None, nodes_come_back=True).partition_of_key(11) == 1
     assert FlowerEngine(None).partition_of_key(11) is None
+
+
+class Serialising:
+    """A grid that keeps an array's bytes with it, as Flower does, and notes what lay there at each call."""
+
+    def __init__(self):
+        self.calls, self.arrays = [], []
+
+    def push_messages(self, messages):
+        for message in messages:
+            for array in arrays_in(message.content):
+                array.slice_array()
+                if all(array is not other for other in self.arrays):
+                    self.arrays.append(array)
+        self.calls.append((len(messages), sum("_chunks" in array.__dict__ for array in self.arrays)))
+        return [f"{len(self.calls)}-{place}" for place, _ in enumerate(messages)]
+
+
+@pytest.mark.parametrize(("large", "calls"), [(True, [(1, 2), (1, 2), (1, 2)]), (False, [(3, 4)])])
+def test_large_messages_are_sent_one_by_one_and_their_bytes_let_go(monkeypatch, large, calls):
+    """Three messages with one model and a control of each one's own; the model's bytes are made once."""
+    monkeypatch.setattr(flower_engine, "_LARGE_BYTES", 0 if large else 1e6)
+    grid, model = Serialising(), to_record({"w": np.zeros(100)})
+    content = [{"arrays": model, "control": to_record({"w": np.full(100, float(n))})} for n in range(3)]
+    messages = [Message(RecordDict(each), node, "train") for node, each in enumerate(content, start=1)]
+    ids = FlowerEngine(grid, nodes_come_back=True).push_messages(messages)
+    assert len(set(ids)) == 3
+    assert grid.calls == calls
+    assert any("_chunks" in array.__dict__ for array in grid.arrays) != large

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedge.states.files import FileState, open_state, write_state
-from fedge.states.records import entries, fill, from_record, record_bytes, set_aside, to_record
+from fedge.states.records import HeldArray, entries, fill, from_record, record_bytes, set_aside, to_record
 from fedge.states.shared import SharedStates
 
 STATE = {"b.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.count": np.array(7, dtype=np.int64)}
@@ -126,3 +126,16 @@ def test_what_no_file_can_hold_stays_for_its_reader_to_refuse(tmp_path, keep, en
         assert files(tmp_path) == []
     fine = set_aside(foreign({"w": np.ones(100)}), keep)  # nothing was given up over it
     assert isinstance(from_record(fine), FileState)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3), np.array(7), np.zeros((0, 3)), np.array([True, False]),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.arange(12.0)[::2], np.float64(2.5),
+    ],
+    ids=["2d", "0d", "empty", "bool", "fortran", "strided", "scalar"],
+)  # fmt: skip
+def test_the_bytes_are_flower_s_own(array):
+    """Those of `numpy.save`."""
+    assert HeldArray(array).data == Array(np.asarray(array)).data
