@@ -236,7 +236,7 @@ class Clients:
         """Take in an answer; return the message to send instead if the client failed and may try again."""
         if self._returning is not None:
             self._returning.answered(answer)
-        if self._keep is not None and not answer[1].has_error():
+        if self._keep is not None and answer[1].has_content():
             put_aside(answer[1], self._keep)
         return ongoing.take(self.partition(answer[0].metadata.dst_node_id), answer)
 

@@ -195,7 +195,7 @@ def arrays_in(content: RecordDict) -> list[Array]:
 
 
 def forget_sent(array: Array) -> None:
-    """Let the bytes go that Flower keeps with an array once it has sent it; it makes them again if need be."""
+    """Let the bytes go that Flower keeps with an array it has sent; it makes them again if need be."""
     array.__dict__.pop("_chunks", None)
 
 
