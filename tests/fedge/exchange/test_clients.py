@@ -1,5 +1,6 @@
 """The order in which clients are sent to work, on the real in-process engine."""
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -7,7 +8,11 @@ from flwr.clientapp import ClientApp
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
+from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.leaf.grid import LeafGrid
+from fedge.states.files import FileState
+from fedge.states.records import to_record
+from fedge.states.shared import SharedStates
 
 CLIENTS = 6
 COSTS = {0: 1.0, 1: 8.0, 2: 3.0, 3: 4.0, 4: 5.0, 5: 2.0}
@@ -69,3 +74,28 @@ def test_an_engine_that_keeps_no_order_gets_waves(served):
     clients(FlowerEngine(noting)).exchange(messages(), 30.0, costs_s=COSTS)
     assert noting.pushed == [[1, 4], [3, 2], [5, 0]]
     assert calls == [1, 4, 3, 2, 5, 0]
+
+
+def test_states_of_replies_wait_where_they_are_kept(tmp_path):
+    """Errors, and replies that hold no arrays under that name, are left alone."""
+    app, model = ClientApp(), {"w": np.arange(8.0)}
+
+    @app.train()
+    def train(message: Message, context) -> Message:
+        client = int(context.node_config["partition-id"])
+        if client == 1:
+            raise ZeroDivisionError
+        content = {0: to_record(model), 2: ConfigRecord()}[client]
+        return Message(RecordDict({ARRAYS: content}), reply_to=message)
+
+    shared = SharedStates(tmp_path, in_one_process=True)
+    shared.prepare(20, 64, 1000)
+    with InProcessGrid(app, 3, {}, 1) as grid:
+        found = Clients(grid, {0: 1, 1: 2, 2: 3})
+        found.keep_replies(shared.keep)
+        exchange = found.exchange(messages()[:3], 30.0)
+    shared.close()
+    assert (list(exchange.replies), list(exchange.failures)) == ([0, 2], [1])
+    state = arrays_of(exchange.replies[0], ARRAYS)
+    assert isinstance(state, FileState)
+    assert state["w"].tolist() == model["w"].tolist()
