@@ -188,7 +188,8 @@ class EdgeEngine:
     @property
     def _may_be_away(self) -> bool:
         """Whether the run may begin without some owners; each leaf server then tells of those that came."""
-        return bool(self._owners) and from_run_config(self._owners["config"]).guard.start_clients > 0
+        owners = self._owners
+        return owners is not None and from_run_config(owners["config"]).guard.start_clients > 0
 
     def wait(self, timeout_s: float) -> None:
         """Wait for one poll, at most so many seconds."""

@@ -219,7 +219,8 @@ def test_large_messages_are_sent_one_by_one_and_their_bytes_let_go(monkeypatch, 
     """Three messages with one model and a control of each one's own; the model's bytes are made once."""
     monkeypatch.setattr(flower_engine, "_LARGE_BYTES", 0 if large else 1e6)
     grid, model = Serialising(), to_record({"w": np.zeros(100)})
-    content = [{"arrays": model, "control": to_record({"w": np.full(100, float(n))})} for n in range(3)]
+    common = {"arrays": model, "config": RoundContext(0, 1, 1, "", "", "elsewhere", 60.0).to_record()}
+    content = [{**common, "control": to_record({"w": np.full(100, float(n))})} for n in range(3)]
     messages = [Message(RecordDict(each), node, "train") for node, each in enumerate(content, start=1)]
     ids = FlowerEngine(grid, nodes_come_back=True).push_messages(messages)
     assert len(set(ids)) == 3

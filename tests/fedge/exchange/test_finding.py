@@ -153,7 +153,7 @@ def test_clients_of_a_run_that_goes_on_are_found_again(greeted):
 def test_whoever_has_come_is_enough_where_another_knows_how_many_are(greeted):
     _, engine = greeted(2, total=3)
     assert find_clients(engine, 0.3, among=Among((1, 2), 3), quorum=WHOEVER).away == [1]
-    _, nobody = greeted(total=3)
+    _, nobody = deployment(total=3)
     found = find_clients(nobody, 0.1, among=Among((1, 2), 3), quorum=WHOEVER)
     assert (found.away, found.told) == ([1, 2], None)
 
