@@ -117,7 +117,7 @@ def test_a_node_that_stays_away_costs_only_itself(leaves):
 
 # --- fewer than all: guard.start-clients ---------------------------------------------------------------
 
-HERE_BY_NOW_S = 45  # nodes that are started have said hello
+HERE_BY_NOW_S, STILL_HERE_S = 150, 40  # nodes that are started have said hello, also on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +152,7 @@ def test_a_quorum_with_leaf_servers_of_nodes(fewer):
 
     The node without which it began comes later and stays out; a new run cannot begin without a leaf server.
     """
+    again = {"guard.start-timeout": STILL_HERE_S}
     code, folder = finished(fewer, "fewer", fewer.run("fewer"))
     said = fewer.said("run-fewer")
     assert code == 3, said
@@ -160,17 +161,17 @@ def test_a_quorum_with_leaf_servers_of_nodes(fewer):
     assert trained_in(folder, 2) == [0, 2, 3]
     end(fewer.nodes[3])
     fewer.start_node(1)
-    resumed = fewer.resume("fewer", **{"num-server-rounds": 3, "guard.start-clients": 2})
+    resumed = fewer.resume("fewer", **{**again, "num-server-rounds": 3, "guard.start-clients": 2})
     assert resumed.wait(300) == 3, fewer.said("resume-fewer")
     assert "2 of 4 clients are not there (partition 1, 3)" in fewer.said("resume-fewer")
     assert trained_in(folder, 3) == [0, 2]
     fewer.start_node(3)
     end(fewer.leaves[1])
-    resumed = fewer.resume("fewer", **{"num-server-rounds": 4, "guard.start-clients": 1})
+    resumed = fewer.resume("fewer", **{**again, "num-server-rounds": 4, "guard.start-clients": 1})
     assert resumed.wait(300) == 3, fewer.said("resume-fewer")
     assert "3 of 4 clients are not there (partition 1, 2, 3)" in fewer.said("resume-fewer")
     assert trained_in(folder, 4) == [0]
-    code, _ = finished(fewer, "refused", fewer.run("refused", **{"guard.start-clients": 1}))
+    code, _ = finished(fewer, "refused", fewer.run("refused", **again, **{"guard.start-clients": 1}))
     assert code == 4
     assert "but leaf 1 has none left that trains (partition 2 to 3); start one of them" in fewer.said(
         "run-refused"
