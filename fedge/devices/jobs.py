@@ -4,9 +4,10 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from fedge.devices.vectors import Version
+from fedge.states.memory import Kept
 
 Fate = Literal["trains", "dropped", "away", "late", "failed"]
-_FACTS = 11  # of a full job
+_FACTS, _STEPS = 11, 2  # of a full job; of steps, if others follow or it is cut short
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Job:
         start: its starting model.
         steps: taken before sending its model, for a shortened job; 0: all.
         of_steps: all steps of such a job; 0 for a full one.
+        kept: version of its device's memory to go on from; None without one.
     """
 
     number: int
@@ -45,6 +47,7 @@ class Job:
     start: Version
     steps: int = 0
     of_steps: int = 0
+    kept: Kept | None = None
 
     @property
     def share(self) -> float:
@@ -71,11 +74,11 @@ class Job:
 
     def facts(self) -> list[Any]:
         """All but the model as JSON, for `restored`."""
-        *whole, _, steps, of_steps = astuple(replace(self, start=None))  # type: ignore[arg-type]
-        return [*whole, steps, of_steps] if steps else whole
+        *whole, _, steps, of_steps, kept = astuple(replace(self, start=None))  # type: ignore[arg-type]
+        return [*whole, *((steps, of_steps) if steps or kept else ()), *(kept or ())]
 
 
 def restored(facts: list[Any], start: Version) -> Job:
     """The job of `facts`."""
-    whole, cut = facts[:_FACTS], facts[_FACTS:]
-    return Job(*whole, start, *cut)  # type: ignore[call-arg]
+    whole, cut, kept = facts[:_FACTS], facts[_FACTS : _FACTS + _STEPS], facts[_FACTS + _STEPS :]
+    return Job(*whole, start, *cut, kept=Kept(*kept) if kept else None)  # type: ignore[call-arg]

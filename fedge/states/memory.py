@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
 
 FOLDER = "memory"  # in the run folder
+MemoryVersion = tuple[int, int]
+"""(client, leaf round)"""
 MOST_BYTES = 2**53  # of a version, in every report of its size
 
 
@@ -82,23 +84,26 @@ class MemoriesElsewhere:
     def __init__(self, run: str, checkpoints: int) -> None:
         """Keep the versions needed by `checkpoints` of the newest checkpoints, and one more."""
         self.run = run
-        self._pinned: deque[Mapping[int, Kept]] = deque(maxlen=checkpoints + 1)
+        self._pinned: deque[Mapping[int, Collection[int]]] = deque(maxlen=checkpoints + 1)
 
     def begin(self, counted: Mapping[int, Kept]) -> None:
         """Start or resume a run with these valid versions of clients."""
-        self._pinned.append(dict(counted))
+        self.pin(counted)
 
-    def pin(self, counted: Mapping[int, Kept]) -> list[Path]:
-        """Keep the versions needed by a checkpoint; no file of them is here."""
-        self._pinned.append(dict(counted))
+    def pin(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
+        """Keep the versions needed by a checkpoint, and further ones; no file of them is here."""
+        rounds = {client: {kept.leaf_round} for client, kept in counted.items()}
+        for client, leaf_round in further:
+            rounds.setdefault(client, set()).add(leaf_round)
+        self._pinned.append(rounds)
         return []
 
-    def sweep(self, counted: Mapping[int, Kept]) -> None:
+    def sweep(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> None:
         """Do nothing: clients remove unneeded ones when storing the next version."""
 
     def needed(self, client: int) -> list[int]:
         """Leaf rounds of a client's versions needed by checkpoints."""
-        return sorted({counted[client].leaf_round for counted in self._pinned if client in counted})
+        return sorted({number for rounds in self._pinned for number in rounds.get(client, ())})
 
 
 class MemoriesBehind:
@@ -156,27 +161,33 @@ class MemoryKeeper:
             return
         for client, kept in counted.items():
             read_memory(self.folder, client, kept)
-        newest = max(kept.leaf_round for kept in counted.values())
+        newest = {path_of(self.folder, c, k.leaf_round).parent: k.leaf_round for c, k in counted.items()}
         files = self._files()
-        for path in [path for path in files if _round_of(path) > newest]:
+        undone = {path for path in files if _round_of(path) > newest.get(path.parent, -1)}
+        for path in undone:
             path.unlink(missing_ok=True)
-        self._pinned.append(frozenset(path for path in files if _round_of(path) <= newest))
+        self._pinned.append(frozenset(files) - undone)
 
-    def pin(self, counted: Mapping[int, Kept]) -> list[Path]:
-        """Keep the versions needed by a checkpoint; returns their files, to be made durable with it."""
-        paths = self._paths(counted)
+    def pin(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
+        """Keep the versions needed by a checkpoint, and further ones.
+
+        Returns:
+            Their files, to be made durable with the checkpoint.
+        """
+        paths = self._paths(counted, further)
         self._pinned.append(frozenset(paths))
         return paths
 
-    def sweep(self, counted: Mapping[int, Kept]) -> None:
-        """Remove versions neither valid now nor part of a checkpoint."""
-        stay = set(self._paths(counted)).union(*self._pinned)
+    def sweep(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> None:
+        """Remove versions neither valid now, nor part of a checkpoint, nor among further ones."""
+        stay = set(self._paths(counted, further)).union(*self._pinned)
         for path in self._files():
             if path not in stay:
                 path.unlink(missing_ok=True)
 
-    def _paths(self, counted: Mapping[int, Kept]) -> list[Path]:
-        return [path_of(self.folder, client, kept.leaf_round) for client, kept in counted.items()]
+    def _paths(self, counted: Mapping[int, Kept], further: Iterable[MemoryVersion] = ()) -> list[Path]:
+        versions = {*((client, kept.leaf_round) for client, kept in counted.items()), *further}
+        return [path_of(self.folder, *version) for version in sorted(versions)]
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("client-*/round-*.safetensors"))

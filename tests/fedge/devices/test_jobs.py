@@ -7,6 +7,7 @@ import numpy as np
 
 from fedge.devices.jobs import Job, restored
 from fedge.devices.vectors import version_of
+from fedge.states.memory import Kept
 
 JOB = Job(3, 7, 0, 2, 1, 4, 100, 250, 120, 230, "trains", version_of({"w": np.zeros(1, np.float32)}))
 
@@ -20,6 +21,11 @@ def test_one_that_is_cut_short_keeps_how_short():
     assert restored(json.loads(json.dumps(cut.facts())), JOB.start) == cut
     assert cut.share == 0.25
     assert len(JOB.facts()) == len(cut.facts()) - 2  # checkpoints of other runs are as they were
+
+
+def test_the_version_of_memory_is_among_the_facts():
+    for job in (replace(JOB, kept=Kept(4, "ab", 9)), replace(JOB, steps=3, of_steps=12, kept=Kept(1, "", 0))):
+        assert restored(json.loads(json.dumps(job.facts())), JOB.start) == job
 
 
 def test_a_job_that_is_stopped_ends_earlier_and_is_late():

@@ -61,6 +61,36 @@ def test_rounds_that_were_undone_go_and_what_counted_must_be_there(tmp_path):
         MemoryKeeper(tmp_path, 1).begin({0: versions[2]})
 
 
+def test_what_was_undone_goes_client_by_client(tmp_path):
+    """Each client counts its own versions: client 0 has five, of client 1's three only the first counted."""
+    for client, versions in ((0, 5), (1, 3), (2, 1)):
+        for leaf_round in range(1, versions + 1):
+            write_memory(tmp_path, client, leaf_round, state(leaf_round))
+    counted = {
+        client: write_memory(tmp_path, client, leaf_round, state(leaf_round))
+        for client, leaf_round in ((0, 5), (1, 1))
+    }
+    MemoryKeeper(tmp_path, 1).begin(counted)
+    there = {(path.parent.name, path.stem) for path in tmp_path.rglob("*.saf*")}
+    assert there == {
+        *(("client-000000", f"round-{leaf_round:06d}") for leaf_round in range(1, 6)),
+        ("client-000001", "round-000001"),
+    }
+
+
+def test_further_versions_stay_while_they_are_named(tmp_path):
+    """Of a job under way: what it reads is pinned with the checkpoint, what it makes stays in this sweep."""
+    keeper = MemoryKeeper(tmp_path, checkpoints=0)
+    keeper.begin({})
+    kept = {leaf_round: write_memory(tmp_path, 0, leaf_round, state(leaf_round)) for leaf_round in (1, 2, 3)}
+    assert keeper.pin({0: kept[2]}, [(0, 1)]) == [path_of(tmp_path, 0, 1), path_of(tmp_path, 0, 2)]
+    keeper.sweep({0: kept[2]}, [(0, 3)])
+    assert [path_of(tmp_path, 0, n).exists() for n in (1, 2, 3)] == [True, True, True]
+    keeper.pin({0: kept[2]})
+    keeper.sweep({0: kept[2]})
+    assert [path_of(tmp_path, 0, n).exists() for n in (1, 2, 3)] == [False, True, False]
+
+
 def test_elsewhere_the_server_names_the_versions_that_checkpoints_need():
     """Of the newest checkpoints, and one more; clients that never counted need none."""
     memories = MemoriesElsewhere("run", checkpoints=1)
@@ -68,6 +98,8 @@ def test_elsewhere_the_server_names_the_versions_that_checkpoints_need():
     for leaf_round in (1, 2, 3):
         assert memories.pin({0: Kept(leaf_round, "", 0), 1: Kept(1, "", 0)}) == []
     assert (memories.needed(0), memories.needed(1), memories.needed(2)) == ([2, 3], [1], [])
+    memories.pin({0: Kept(4, "", 0)}, [(0, 1), (2, 7)])
+    assert (memories.needed(0), memories.needed(1), memories.needed(2)) == ([1, 3, 4], [1], [7])
 
 
 def test_versions_that_are_not_needed_go(tmp_path):
