@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +38,8 @@ class LeafRound:
         model: at the start of the leaf round.
         mean: of the clients' models, weighted.
         means: of the further arrays, weighted.
-        brought: by the clients with accepted replies, in order of their ids.
+        brought: by the clients with accepted replies, in order of their ids; empty on the virtual clock where
+            the part does not read replies.
         memory: of the leaf part, may be changed; names, shapes and dtypes stay.
         parameters: names of the trainable entries.
         clients: training clients of the leaf, with or without a reply.
@@ -58,7 +60,14 @@ class LeafPart:
     """Leaf side of a method, beside Fedge's means; all its methods have defaults.
 
     The constructor gets those arguments of `train.algorithm-args` in its signature.
+
+    Attributes:
+        reads_replies: whether `combine` reads single replies, or means of their arrays. If not, it knows the
+            leaf's model and `leaf.mean` alone, which a server's rule on the virtual clock can make of replies
+            from different versions, too.
     """
+
+    reads_replies: ClassVar[bool] = True
 
     def start(self, model: State) -> Memory:
         """Memory before the first round: arrays, states and numbers by name."""

@@ -80,6 +80,7 @@ class LeafAlgorithm:
         keep: bool = False,
         evaluate: bool = False,
         unseen: bool = False,
+        counted: Mapping[int, Kept] | None = None,
     ) -> None:
         """Add the leaf part's arrays and versions to messages.
 
@@ -89,26 +90,44 @@ class LeafAlgorithm:
             keep: they are to keep their memory: only the line of the leaf's own model has an effect.
             evaluate: they are evaluate messages, in which the leaf part sends nothing.
             unseen: the clients have trained nothing.
+            counted: client → the version of its memory to go on from; None for the valid ones.
         """
-        kept = {node: self.kept[client] for client, node in nodes.items() if client in self.kept}
+        counted = self.kept if counted is None else counted
+        kept = {node: counted[client] for client, node in nodes.items() if client in counted}
         elsewhere = None
         if self._elsewhere is not None:
             needed = {node: self._elsewhere.needed(client) for client, node in nodes.items()}
             elsewhere = self._elsewhere.run, needed
-        beside = None if evaluate else packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
+        beside = None if evaluate else self.beside
         keep = keep and self.form.keeps
         seen = "" if self.carries else self.folder
-        tell_algorithm(messages, seen, kept, beside, keep, unseen, elsewhere, self._carried(nodes))
+        carried = self._carried(nodes, counted)
+        tell_algorithm(messages, seen, kept, beside, keep, unseen, elsewhere, carried)
+
+    @property
+    def beside(self) -> State:
+        """What the leaf part sends beside the model, packed."""
+        return packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
+
+    @property
+    def combines(self) -> bool:
+        """Whether the leaf part makes the leaf's model itself."""
+        return self._part.combines()
+
+    @property
+    def reads_replies(self) -> bool:
+        """Whether it makes the model of single replies, or of means of their arrays."""
+        return self.combines and self._part.reads_replies
 
     def combined(
-        self, model: State, made: State, replies: Mapping[int, TrainReply], clients: int, lr: float
+        self, model: State, made: State, brought: Sequence[Brought], clients: int, lr: float
     ) -> State:
         """The leaf's new model; the memory of the leaf part goes on.
 
         Args:
             model: with which the round began.
             made: by the leaf's strategy.
-            replies: client → accepted reply, in order.
+            brought: by the clients with accepted replies, in order.
             clients: training clients of the leaf.
             lr: step size of the round.
 
@@ -116,8 +135,8 @@ class LeafAlgorithm:
             ValueError: the leaf part changes a form.
             FloatingPointError: its memory is not finite.
         """
-        brought = [Brought(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]
-        means = weighted_mean([one.arrays for one in brought], [one.weight for one in brought])
+        weights = [one.weight for one in brought]
+        means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
         memory = unpacked(self.memory)
         leaf = LeafRound(model, made, means, brought, memory, self._parameters, clients, lr)
         found = self._part.combine(leaf)
@@ -131,14 +150,14 @@ class LeafAlgorithm:
         self.memory = after
         return {name: found[name] for name in made}
 
-    def _carried(self, nodes: Mapping[int, int]) -> dict[int, State] | None:
+    def _carried(self, nodes: Mapping[int, int], counted: Mapping[int, Kept]) -> dict[int, State] | None:
         """Node → memory of its client, from its file; None where messages carry none."""
         if not self.carries:
             return None
         return {
-            node: dict(read_memory(Path(self.folder), client, self.kept[client]))
+            node: dict(read_memory(Path(self.folder), client, counted[client]))
             for client, node in nodes.items()
-            if client in self.kept
+            if client in counted
         }
 
     def note_kept(self, replies: Mapping[int, TrainReply]) -> None:
@@ -181,3 +200,8 @@ class LeafAlgorithm:
         """Restore a leaf part's memory and the result of `facts`."""
         self.memory = memory
         self.kept = {int(client): Kept(*values) for client, values in facts.items()}
+
+
+def brought_by(replies: Mapping[int, TrainReply]) -> list[Brought]:
+    """Messages of clients to the leaf part, from client → accepted reply, in the order given."""
+    return [Brought(c, r.state, r.mean_weight, r.extra) for c, r in replies.items()]

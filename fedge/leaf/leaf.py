@@ -24,7 +24,7 @@ from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.aggregation import Contribution
-from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm
+from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm, brought_by
 from fedge.leaf.checks import NormHistory, first_not_finite
 from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
 from fedge.leaf.drift import Drift, added
@@ -298,7 +298,7 @@ class Leaf:
         )
         algorithm = self.algorithm and self.algorithm.copied()
         if algorithm is not None:
-            model = algorithm.combined(self.model, model, replies, len(self.clients), settings.lr)
+            model = algorithm.combined(self.model, model, brought_by(replies), len(self.clients), settings.lr)
         for state in (model, control or {}):
             name = first_not_finite(state)
             if name is not None:

@@ -19,7 +19,7 @@ from fedge.config.config import Config
 from fedge.config.option import ConfigError
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.train import TrainReply
-from fedge.leaf.algorithm import LeafAlgorithm
+from fedge.leaf.algorithm import LeafAlgorithm, brought_by
 from fedge.leaf.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, form_of, packed, unpacked
@@ -181,7 +181,7 @@ class _Trial:
                 state, count, part.steps, part.loss, 1.0, 0, weight=part.weight, extra=part.arrays
             )
         mean = weighted_mean([r.state for r in replies.values()], [r.mean_weight for r in replies.values()])
-        made = leaf.combined(self._model, mean, replies, len(replies), self._settings.lr)
+        made = leaf.combined(self._model, mean, brought_by(replies), len(replies), self._settings.lr)
         if (entry := first_not_finite(made)) is not None:
             raise FloatingPointError(f"entry {entry!r} of the leaf's model is not finite")
         return made

@@ -27,6 +27,8 @@ from fedge.states.named import Memory
 class PFedMeLeaf(LeafPart):
     """A part of the way from the old model to the mean; `beta` at least 0, 1 is the mean."""
 
+    reads_replies: ClassVar[bool] = False
+
     def __init__(self, beta: float = 1.0) -> None:
         self._beta = beta
 
