@@ -217,20 +217,24 @@ class Durations:
         """Bytes per second received, and sent, by a device without other senders."""
         return self._down[device], self._up[device]
 
-    def of(self, device: int, model_bytes: int, times: Times) -> tuple[int, int, int]:
+    def of(
+        self, device: int, model_bytes: int, times: Times, up_bytes: int | None = None
+    ) -> tuple[int, int, int]:
         """Virtual microseconds until arrival of the model, end of training, and return.
 
         Args:
             device: its id.
             model_bytes: bytes received, and sent back.
             times: of the job.
+            up_bytes: sent back, where they are others.
 
         Returns:
             (there, trained, back), ascending, the last of at least 1 and at most 30,000 years.
         """
         there_s = times.down_s + model_bytes / self._down[device]
         trained_s = there_s + times.train_s
-        back_s = trained_s + times.up_s + model_bytes / self._up[device]
+        sent = model_bytes if up_bytes is None else up_bytes
+        back_s = trained_s + times.up_s + sent / self._up[device]
         back = max(1, micros(back_s))
         return min(micros(there_s), back), min(micros(trained_s), back), back
 

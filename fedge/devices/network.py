@@ -24,7 +24,12 @@ class SharedLinks:
     """
 
     def __init__(
-        self, config: AsynchronyConfig, leaves: int, model_bytes: int, above: Sequence[float] = ()
+        self,
+        config: AsynchronyConfig,
+        leaves: int,
+        model_bytes: int,
+        above: Sequence[float] = (),
+        at_devices: tuple[int, int] | None = None,
     ) -> None:
         """Let nobody send yet.
 
@@ -33,16 +38,19 @@ class SharedLinks:
             leaves: how many.
             model_bytes: of a transfer.
             above: 10⁶ bytes per second of each server over servers, the cloud's first; 0: nothing is shared.
+            at_devices: bytes to a device and from it, where they are others than a model's.
 
         Raises:
             ConfigError: a link is shared, and the model has more bytes than its sums hold.
         """
         at_leaf = config.leaf_link_megabytes_s
         self.at_leaves = at_leaf > 0
-        if (self.at_leaves or any(above)) and model_bytes > MOST_BYTES:
+        self._at_devices = at_devices or (model_bytes, model_bytes)
+        most = max(model_bytes, *self._at_devices)
+        if (self.at_leaves or any(above)) and most > MOST_BYTES:
             raise ConfigError(
                 f"asynchrony.leaf-link-megabytes-s and cloud-link-megabytes-s are for models of at most "
-                f"{MOST_BYTES / 1e9:g} GB, but this one has {model_bytes / 1e9:.1f}; set 0 for none"
+                f"{MOST_BYTES / 1e9:g} GB, but this one has {most / 1e9:.1f}; set 0 for none"
             )
         rates = [at_leaf] * 2 * leaves * self.at_leaves
         self._shared = [parent for parent, rate in enumerate(above) if rate]
@@ -69,7 +77,8 @@ class SharedLinks:
 
     def join(self, link: int, key: int, most_bytes_s: float, clock: Clock) -> None:
         """Begin to transfer a model, at most so many bytes per second."""
-        self.links[link].join(key, self._bytes, most_bytes_s, clock.now_us)
+        nbytes = self._at_devices[link % 2] if link < self._first else self._bytes
+        self.links[link].join(key, nbytes, most_bytes_s, clock.now_us)
         self._note(link, clock)
 
     def leave(self, link: int, key: int, clock: Clock) -> None:

@@ -89,6 +89,7 @@ class Planning:
         model_bytes: int,
         duration: Duration | None = None,
         history: History | None = None,
+        up_bytes: int | None = None,
     ) -> None:
         """Begin with job 1.
 
@@ -100,6 +101,7 @@ class Planning:
             model_bytes: received, and sent back.
             duration: of the user's, how long jobs train; None: as the fleet says.
             history: facts of all devices.
+            up_bytes: sent back, where they are others than `model_bytes`.
         """
         self.begun = 0
         self._seed, self._duration = seed, duration
@@ -108,7 +110,7 @@ class Planning:
         self._windows = windows_of_jobs(windows, config)
         self._train = config.train
         self._partial = config.devices.partial_work
-        self._model_bytes = model_bytes
+        self._model_bytes, self._up_bytes = model_bytes, model_bytes if up_bytes is None else up_bytes
         self._link = rate_of(config.asynchrony.leaf_link_megabytes_s * 1e6)
         self._dropout = config.devices.dropout
         self._is_real = config.asynchrony.is_real
@@ -148,7 +150,7 @@ class Planning:
                 "failed" if failed else "trains", server.version,
             )  # fmt: skip
         draw, times = self._drawn(leaf, device, attempt, now_us)
-        there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times)
+        there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
         busy_us, fate = self._fate(whole_us, until_us - now_us, draw)
         steps = of_steps = 0
         if self._partial and fate in ("away", "late"):
@@ -176,7 +178,7 @@ class Planning:
         self.begun += 1
         draw, times = self._drawn(leaf, device, attempt, now_us)
         down, up = (min(rate_of(rate), self._link) for rate in self.links(device))
-        comes_us, back_us = (duration_us(self._model_bytes, rate) for rate in (down, up))
+        comes_us, back_us = duration_us(self._model_bytes, down), duration_us(self._up_bytes, up)
         route = Route(micros(times.down_s), micros(times.train_s), micros(times.up_s), back_us)
         alone_us = route.down_us + comes_us + route.train_us + route.up_us + back_us
         busy_us, fate = self._fate(alone_us, until_us - now_us, draw)

@@ -26,6 +26,13 @@ def test_a_job_by_hand():
     assert taken(ONE, 4, 200) == (2_100_000, 6_100_000, 10_300_000)
 
 
+def test_what_is_sent_back_can_be_others_bytes():
+    """4 s less on the way up, of 200/50; 1 s for 50 bytes."""
+    durations = Durations(ONE)
+    found = durations.of(0, 200, durations.times(0, 4, DRAW), up_bytes=50)
+    assert found == (2_100_000, 6_100_000, 7_300_000)
+
+
 @pytest.mark.parametrize(
     ("noise", "sigma", "factor"),
     [("log-normal", 0.5, np.exp(-0.5)), ("exponential", 0.0, np.log(2)), ("half-normal", 0.0, 1.0)],

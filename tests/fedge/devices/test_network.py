@@ -44,6 +44,19 @@ def test_an_end_that_was_planned_for_other_rates_is_void():
     assert seen == [(1_000_000, []), (2_000_000, [5, 6])]
 
 
+def test_devices_receive_and_send_as_many_bytes_as_their_messages_have():
+    """A megabyte a second: two megabytes down, half of one up; a model of one to the server above."""
+    network, clock = SharedLinks(LEAF, 1, 10**6, [1.0], at_devices=(2 * 10**6, 5 * 10**5)), Clock()
+    for link in (network.of_leaf(0, DOWN), network.of_leaf(0, UP), network.of_parent(0, UP)):
+        network.join(link, 1, 1e9, clock)
+    ends = [clock.next() for _ in range(3)]
+    assert [(event.time_us, event.subject) for event in ends] == [
+        (500_000, 1),
+        (1_000_000, 3),
+        (2_000_000, 0),
+    ]
+
+
 def test_models_beyond_its_sums_are_refused_where_something_is_shared():
     SharedLinks(NONE, 1, 10**10)
     with pytest.raises(ConfigError, match=r"at most 9 GB, but this one has 10\.0"):

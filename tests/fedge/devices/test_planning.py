@@ -33,6 +33,15 @@ def test_a_job_that_trains():
     assert (found.number, found.attempt, found.period, found.staleness_from) == (1, 1, 2, 0)
 
 
+def test_a_job_over_a_shared_link_sends_back_what_it_says():
+    """At 100 bytes a second either way: 2 s until the model is there, 0.5 s back for 50 bytes."""
+    config = config_of(train__local_epochs=1, asynchrony__leaf_link_megabytes_s=1e-4)
+    planning = Planning(config, 3, FLEET, np.array([4]), 200, up_bytes=50)
+    server = DeviceServer(version_of(START), fedbuff, {}, 1)
+    _, route = planning.routed(0, 0, 1, 7_000_000, FOREVER_US, 2, server)
+    assert (route.train_us, route.up_us, route.back_us) == (2_000_000, 250_000, 500_000)
+
+
 @pytest.mark.parametrize(
     ("until_us", "options", "fate", "end_us", "train_us"),
     [
