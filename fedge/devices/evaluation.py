@@ -3,14 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from fedge.clustering.evidence import Answers, collect_answers, leaf_role
+from fedge.devices.algorithms import ClockAlgorithms
 from fedge.devices.lookahead import RoundContexts, Waiting
 from fedge.devices.results import Population
 from fedge.devices.vectors import Version
+from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
 from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, evaluate_messages
 from fedge.exchange.failure import Failure, loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
+from fedge.rounds.results import ModelResult
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 
@@ -35,6 +38,7 @@ class ClockEvaluation:
         waiting: Waiting,
         held_out: Mapping[int, int] | None = None,
         learned: Task = CLASSIFICATION,
+        algorithms: ClockAlgorithms | None = None,
     ) -> None:
         """Stand ready.
 
@@ -47,7 +51,9 @@ class ClockEvaluation:
             waiting: for replies.
             held_out: client → validation windows.
             learned: the task of the run.
+            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
         """
+        self._algorithms = algorithms
         self._engine = engine
         self._clients = clients
         self._round_contexts = round_contexts
@@ -87,6 +93,33 @@ class ClockEvaluation:
         replies, failures = self._asked(asked, split, windows, global_round)
         return {client: reply[OWN, split] for client, reply in replies.items()}, failures
 
+    def own_models(
+        self, served: Callable[[int], Version], who: Population, global_round: int
+    ) -> tuple[list[ModelResult], dict[int, Failure]]:
+        """Clients with the models of their algorithm, on test windows, and the clients without any.
+
+        Args:
+            served: client → its served model.
+            who: devices of the run.
+            global_round: of the evaluation.
+        """
+        algorithms = self._algorithms
+        if algorithms is None:
+            return [], {}
+        asked = [client for client in self.windows if algorithms.asked_models(client)]
+        replies, failures = self._asked(
+            {client: {OWN_MODELS: served(client)} for client in asked},
+            "test", self.windows, global_round, algorithms,
+        )  # fmt: skip
+        return [
+            ModelResult(
+                client, who.leaf_of[client], role.rpartition("/")[2], one.windows, one.score, one.loss,
+                client in who.unseen,
+            )
+            for client, found in replies.items()
+            for (role, _), one in found.items()
+        ], failures  # fmt: skip
+
     def cross_losses(
         self, models: Sequence[Version], who: Population, global_round: int
     ) -> tuple[Answers, dict[int, Failure]]:
@@ -110,8 +143,12 @@ class ClockEvaluation:
         split: SplitName,
         windows: Mapping[int, int],
         global_round: int,
+        algorithms: ClockAlgorithms | None = None,
     ) -> tuple[dict[int, EvaluateReply], dict[int, Failure]]:
-        """Replies of clients to an evaluation of models by role, and the failed clients."""
+        """Replies of clients to an evaluation of models by role, and the failed clients.
+
+        With `algorithms`, they answer for all models of their algorithm in place of the given one.
+        """
         context = self._round_contexts(global_round, global_round)
         messages = [
             evaluate_messages(
@@ -122,6 +159,9 @@ class ClockEvaluation:
             )[0]
             for client, models in asked.items()
         ]
+        if algorithms is not None:
+            for client, message in zip(asked, messages, strict=True):
+                algorithms.tell_models(message, client)
         ids = [self._engine.push_due(message, _AT_ONCE) for message in messages]
         found: dict[int, EvaluateReply] = {}
         failures: dict[int, Failure] = {}
@@ -131,8 +171,9 @@ class ClockEvaluation:
                 failures[client] = reply
                 continue
             try:
+                roles = list(asked[client]) if algorithms is None else algorithms.form.roles()
                 found[client] = admit_evaluations(
-                    reply, list(asked[client]), {split: windows[client]}, self._classes, self._learned
+                    reply, roles, {split: windows[client]}, self._classes, self._learned
                 )
             except ReplyRejected as error:
                 failures[client] = error.failure

@@ -12,6 +12,7 @@ from dataclasses import replace
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedge.config.config import Config
+from fedge.devices.algorithms import ClockAlgorithms, filled
 from fedge.devices.jobs import Job
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, CONFIG
@@ -102,6 +103,7 @@ class LookAhead:
         variances: Collection[str],
         waiting: Waiting,
         clock: LapClock,
+        algorithms: ClockAlgorithms | None = None,
     ) -> None:
         """Stand ready.
 
@@ -114,7 +116,9 @@ class LookAhead:
             variances: non-negative entries of the model.
             waiting: for replies.
             clock: charged "configure", "wait" and "check".
+            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
         """
+        self._algorithms = algorithms
         self._engine = engine
         self._clients = clients
         self._config = config
@@ -139,7 +143,10 @@ class LookAhead:
         is_told = bool(context.mean)  # how owners of their windows scale them, as a list; no other has any
         record = context.to_record() if is_told else fill(ConfigRecord(), vars(context))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
-        return Message(content, self._clients.node(job.device), TRAIN)
+        message = Message(content, self._clients.node(job.device), TRAIN)
+        if self._algorithms is not None:
+            self._algorithms.tell(message, job)
+        return message
 
     def _context(self, job: Job) -> RoundContext:
         """Context of a job; fewer steps for a shortened job."""
@@ -191,7 +198,7 @@ class LookAhead:
         if isinstance(found, Failure):
             return found
         try:
-            return admit_train(found, self._task(job))
+            return filled(admit_train(found, self._task(job)), job.start)
         except ReplyRejected as error:
             return error.failure
         finally:
@@ -205,4 +212,5 @@ class LookAhead:
             self._config.guard.client_timeout, self._variances,
             least_loss=task_of(train).least_loss,
             local_steps=self._context(job).local_steps,
+            **({} if self._algorithms is None else self._algorithms.task()),
         )  # fmt: skip

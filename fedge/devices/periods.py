@@ -11,9 +11,11 @@ from fedge.devices.clock import SECOND_US
 from fedge.devices.ledger import gini
 from fedge.devices.private import releases_of
 from fedge.devices.results import Period, mean_score, round_result, server_rows
+from fedge.devices.vectors import Version
 from fedge.exchange.evaluate import Evaluation
+from fedge.exchange.failure import Failure
 from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import RoundResult, ServerResult
+from fedge.rounds.results import ModelResult, RoundResult, ServerResult
 from fedge.tasks.chosen import task_of
 
 if TYPE_CHECKING:
@@ -26,14 +28,18 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
     began = world.clock.began
     world.clock.lap("configure")
     step = _compare(procedure)
-    served = [top.version for top in procedure.tops]
-    evaluated, failures = world.evaluating.evaluate(
-        lambda client: served[world.who.leaf_of[client]], procedure.evaluated
-    )
-    validated, failed_too = world.evaluating.validate(
-        lambda client: served[world.who.leaf_of[client]], procedure.evaluated
-    )
-    for client, failure in (*failures.items(), *failed_too.items()):
+    tops = [top.version for top in procedure.tops]
+
+    def served(client: int) -> Version:
+        return tops[world.who.leaf_of[client]]
+
+    evaluated, failures = world.evaluating.evaluate(served, procedure.evaluated)
+    validated, failed_too = world.evaluating.validate(served, procedure.evaluated)
+    models: list[ModelResult] = []
+    failed_last: dict[int, Failure] = {}
+    if procedure.algorithms is not None:
+        models, failed_last = world.evaluating.own_models(served, world.who, procedure.evaluated)
+    for client, failure in (*failures.items(), *failed_too.items(), *failed_last.items()):
         ledger.failures.setdefault(client, failure)
     world.clock.lap("wait")
     moved = {name: count - procedure.moved_before[name] for name, count in ledger.moved.items()}
@@ -50,6 +56,7 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
     result = replace(
         round_result(world.who, period, evaluated, labels),
         cloud=step,
+        models=models,
         moment=row,
         releases=releases(procedure),
         servers=_server_rows(procedure, evaluated),

@@ -13,6 +13,7 @@ from flwr.app import Message, RecordDict
 
 from fedge.clustering.updates import Likeness, Updates, even_windows
 from fedge.config.config import Config
+from fedge.devices.algorithms import ClockAlgorithms, filled
 from fedge.devices.lookahead import RoundContexts, Waiting
 from fedge.devices.results import Population
 from fedge.devices.vectors import Version
@@ -57,6 +58,7 @@ class Probing:
         parameter_names: Sequence[str],
         variances: Collection[str],
         waiting: Waiting,
+        algorithms: ClockAlgorithms | None = None,
     ) -> None:
         """Stand ready.
 
@@ -69,7 +71,9 @@ class Probing:
             parameter_names: its trainable entries, in layer order.
             variances: its non-negative entries.
             waiting: for replies.
+            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
         """
+        self._algorithms = algorithms
         self._engine = engine
         self._clients = clients
         self._config = config
@@ -96,6 +100,9 @@ class Probing:
             )
             for device in sorted(who.windows)
         }
+        for device, message in messages.items():
+            if self._algorithms is not None:
+                self._algorithms.tell_beside(message, device)
         ids = {device: self._engine.push_due(message, _AT_ONCE) for device, message in messages.items()}
         seen = Updates(self._first.state, self._parameters, evaluation)
         failures: dict[int, Failure] = {}
@@ -112,7 +119,7 @@ class Probing:
                 failures[device] = error.failure
                 continue
             uplink += found.uplink_bytes
-            seen.note(device, who.leaf_of[device], found.state, found.samples)
+            seen.note(device, who.leaf_of[device], filled(found, self._first).state, found.samples)
         likeness = seen.likeness() if len(seen) else None
         return Probed(likeness, failures, len(messages) * self._first.nbytes, uplink)
 
@@ -124,4 +131,5 @@ class Probing:
             self._config.guard.client_timeout, self._variances,
             least_loss=task_of(train).least_loss,
             local_steps=self._round_contexts(1, 1).local_steps,
+            **({} if self._algorithms is None else self._algorithms.task(keeps=False)),
         )  # fmt: skip

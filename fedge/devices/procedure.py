@@ -18,12 +18,14 @@ Everything between two events stands in the attributes of `Procedure`: so a run 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from fedge.config import parts, traits
 from fedge.config.topology import places_per_leaf
 from fedge.devices import transit
 from fedge.devices.above import Above
+from fedge.devices.algorithms import ClockAlgorithms, versions_in_use
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
 from fedge.devices.ends import Ends
@@ -41,8 +43,9 @@ from fedge.devices.server import DeviceServer
 from fedge.devices.transit import OpenRound, Route
 from fedge.devices.vectors import Version
 from fedge.devices.world import JobRow, World
-from fedge.exchange.failure import Failure
+from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.train import TrainReply
+from fedge.states.memory import MemoryVersion
 
 
 class Procedure:
@@ -54,6 +57,7 @@ class Procedure:
         servers: the leaves, in order.
         above: the servers above them; None above a single one.
         groups: of the cloud's children with a model of their own each; None where all share one.
+        algorithms: the leaves' sides of their clients' algorithm; None where options say all.
         jobs: number → job that is under way.
         lines: per leaf the jobs that have ended and wait to be taken in.
         choosing: devices idle, present, and picked for work.
@@ -79,6 +83,7 @@ class Procedure:
         servers: Sequence[DeviceServer],
         above: Above | None = None,
         groups: ClockGroups | None = None,
+        algorithms: ClockAlgorithms | None = None,
     ) -> None:
         """Stand before the first event.
 
@@ -87,6 +92,7 @@ class Procedure:
             servers: the leaves, in order, with their first model.
             above: the servers above them, with the same model; None above a single leaf.
             groups: of the cloud's children; None: all share a model.
+            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
         """
         config = world.config
         self.world = world
@@ -94,6 +100,7 @@ class Procedure:
         self.servers = list(servers)
         self.above = above
         self.groups = groups
+        self.algorithms = algorithms
         self.jobs: dict[int, Job] = {}
         self.lines: list[Line[Job]] = [Line() for _ in self.servers]
         self.places = places_per_leaf(config.asynchrony.concurrency, len(self.servers))
@@ -104,14 +111,17 @@ class Procedure:
             world.seed, world.who.devices_by_leaf(), world.presence, self.places, windows,
             world.selection, world.selection_arguments,
         )  # fmt: skip
-        self._model_bytes = self.servers[0].version.nbytes
+        model_bytes = self.servers[0].version.nbytes
+        moves = None if algorithms is None else algorithms.bytes_moved(self.servers[0].version)
+        self._down_bytes, up_bytes = moves or (model_bytes, model_bytes)
         self.planning = Planning(
-            config, world.seed, world.fleet, windows, self._model_bytes, world.duration, self.choosing.history
-        )
+            config, world.seed, world.fleet, windows, self._down_bytes, world.duration, self.choosing.history,
+            up_bytes,
+        )  # fmt: skip
         parents = [] if above is None else above.parents
         self.ledger = Ledger(len(world.fleet), world.fleet, sum(len(parent.nodes) for parent in parents))
         rates = [parent.link_megabytes_s for parent in parents]
-        self.network = SharedLinks(config.asynchrony, len(self.servers), self._model_bytes, rates)
+        self.network = SharedLinks(config.asynchrony, len(self.servers), model_bytes, rates, moves)
         for parent in parents:
             parent.network = self.network if self.network.is_shared(parent.number) else None
         self.routes: dict[int, Route] = {}
@@ -154,8 +164,7 @@ class Procedure:
         Jobs ending by then are given to the workers; also those in flight, trained again after a checkpoint.
         """
         self._last_us = evaluations * self._every_us
-        waiting = [job for line in self.lines for job in line.waiting]
-        for job in sorted([*waiting, *self.jobs.values()], key=lambda job: job.end_us):
+        for job in sorted(self._under_way(), key=lambda job: job.end_us):
             self.hand_over(job)
         most = math.inf if events is None else events
         while self.evaluated < evaluations and self.clock.events < most and not self.has_ended:
@@ -164,6 +173,14 @@ class Procedure:
             if self._ends.are_set and not self.ending and (reason := self._ends.reached(self)):
                 self.ending = reason
                 self.clock.at(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
+
+    def _under_way(self) -> list[Job]:
+        """Jobs whose results have not been taken in."""
+        return [*(job for line in self.lines for job in line.waiting), *self.jobs.values()]
+
+    def memories_in_use(self) -> tuple[set[MemoryVersion], set[MemoryVersion]]:
+        """Versions of memories that jobs under way read, and those that they make."""
+        return versions_in_use(self._under_way())
 
     def hand_over(self, job: Job) -> None:
         """Let a job be trained if its result will be needed."""
@@ -234,10 +251,12 @@ class Procedure:
         return job
 
     def _begin_job(self, job: Job) -> None:
-        """Let a device begin."""
+        """Let a device begin, from the memory that is valid now."""
+        if self.algorithms is not None:
+            job = replace(job, kept=self.algorithms.valid(job.device))
         self.jobs[job.number] = job
         self.at_work[job.server] += 1
-        self.ledger.moved["down"] += self._model_bytes
+        self.ledger.moved["down"] += self._down_bytes
         if self.network.at_leaves:
             transit.begin(self, job, self.routes[job.number])
             return
@@ -291,7 +310,11 @@ class Procedure:
 
     def _take_in(self, job: Job) -> None:
         """Give a leaf a device's model, and write down the outcome."""
-        self._note_end(job, *self._taken(job, self.world.ahead.result(job)))
+        found = self.world.ahead.result(job)
+        if self.algorithms is not None and not isinstance(found, Failure):
+            version = self.servers[job.server].version
+            found = self.algorithms.usable(job, found, version, self.evaluated + 1)
+        self._note_end(job, *self._taken(job, found))
 
     def _note_end(self, job: Job, outcome: str, staleness: int | None) -> None:
         """Write down how a job has ended."""
@@ -314,12 +337,23 @@ class Procedure:
         if most and staleness > most:
             return "stale", staleness
         self.choosing.note_update(job.device, found.loss, job.busy_us / SECOND_US)
-        layout = server.version.layout
-        self._renew(job.server, Arrival(
+        layout, weight = server.version.layout, found.weight
+        arrival = Arrival(
             job.device, staleness, job.start.vector, server.put_aside(layout.vector(found.state)),
-            float(self.world.who.windows[job.device]), layout.counters(found.state), job.share,
-        ))  # fmt: skip
+            float(self.world.who.windows[job.device]) if weight is None else weight,
+            layout.counters(found.state), job.share,
+        )  # fmt: skip
+        self._admit(job, found, arrival)
+        self._renew(job.server, arrival)
         return "updates", staleness
+
+    def _admit(self, job: Job, reply: TrainReply, arrival: Arrival) -> None:
+        """Let an admitted reply's memory be its device's from now on."""
+        if self.algorithms is None:
+            return
+        self.algorithms.admit(job, reply, arrival)
+        if reply.lost:
+            self.ledger.failures.setdefault(job.device, Failure(MEMORY_LOST, reply.lost))
 
     def _keep_its_place(self, job: Job) -> None:
         """Count a failed job as an update of zero if models must not reveal failures."""
@@ -343,7 +377,11 @@ class Procedure:
 
     def _renew(self, leaf: int, arrival: Arrival | None) -> None:
         """Give a leaf an arrival, or the end of its round."""
-        made = self.servers[leaf].take(arrival)
+        server = self.servers[leaf]
+        before = server.version
+        made = server.take(arrival)
+        if made and self.algorithms is not None:
+            self.algorithms.combine(leaf, before, server, self.evaluated + 1)
         if made:
             self.ledger.leaf_versions += 1
         if made and self.above is not None:

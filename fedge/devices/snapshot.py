@@ -3,6 +3,7 @@
 Kept are the heap of events, all jobs under way with their starting models, state of servers and their rules,
 idle devices, and the books. Not kept: random streams, which follow from seed and counts, and results of jobs
 under way, which are trained again. A shared array, such as the starting version of many jobs, is kept once.
+Memories of devices are files of their own (`fedge.states.memory`): kept is which versions are valid.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.option import ConfigError, shown
+from fedge.devices.algorithms import ClockAlgorithms, Waiting
 from fedge.devices.clock import Clock
 from fedge.devices.jobs import restored
 from fedge.devices.line import Line
@@ -27,7 +29,8 @@ from fedge.states.averaging import State
 
 Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
-_GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING)
+_PARTS, _EXTRA = "parts", "beside"
+_GROUPS = (_VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING, _PARTS, _EXTRA)
 _V = "vector"
 _FORM = 3  # of the checkpoint; 2 knew no servers between cloud and leaves, 1 nobody's comings and goings
 
@@ -125,12 +128,21 @@ def snapshot(procedure: Procedure) -> tuple[Groups, dict[str, Any]]:
         "between_before": procedure.between_before.tolist(),
         "ledger": procedure.ledger.facts(),
     }
+    algorithms, extra = procedure.algorithms, dict[str, State]()
+    if algorithms is not None:
+        facts["algorithms"] = algorithms.facts()
+        facts["waiting"] = [
+            [[*_arrival_facts(one.arrival, kept, whole=True), _numbered(extra, one.extra)] for one in waiting]
+            for waiting in algorithms.waiting
+        ]
     groups: Groups = {
         _VECTORS: kept.vectors,
         _COUNTERS: kept.counters,
         _MEMORY: memory,
         _COUNTS: {_COUNTS: dict(procedure.ledger.counts)},
         _CHOOSING: procedure.choosing.arrays(),
+        _PARTS: {} if algorithms is None else algorithms.memories(),
+        _EXTRA: extra,
     }
     return groups, facts
 
@@ -179,6 +191,42 @@ def restore(
     procedure.moved_before = dict(facts["moved_before"])
     procedure.between_before = np.array(facts["between_before"], np.int64).reshape(-1, 2)
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
+    if procedure.algorithms is not None:
+        _restore_algorithms(procedure.algorithms, groups, facts, found)
+
+
+def _restore_algorithms(
+    algorithms: ClockAlgorithms, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any],
+    found: _Found,
+) -> None:  # fmt: skip
+    """Let the leaves' sides of their clients' algorithm go on."""
+    algorithms.restore({name: _own(state) for name, state in groups[_PARTS].items()}, facts["algorithms"])
+    algorithms.waiting = [
+        [
+            Waiting(
+                Arrival(
+                    child, staleness, found.vector(start), found.vector(end), weight,
+                    found.counters(counters), share,
+                ),
+                _own(groups[_EXTRA].get(str(extra), {})),
+            )
+            for child, staleness, start, end, weight, share, counters, extra in waiting
+        ]
+        for waiting in facts["waiting"]
+    ]  # fmt: skip
+
+
+def _own(state: State) -> dict[str, np.ndarray]:
+    """A state in memory, so that the checkpoint's file can go."""
+    return {name: np.array(array) for name, array in state.items()}
+
+
+def _numbered(states: dict[str, State], state: State) -> int:
+    """The number of a state among others, to which it is added; −1 of none."""
+    if not state:
+        return -1
+    states[str(len(states))] = state
+    return len(states) - 1
 
 
 def _servers(procedure: Procedure) -> list[DeviceServer]:
@@ -248,14 +296,18 @@ def _server_facts(server: DeviceServer, kept: _Kept) -> dict[str, Any]:
         "number": server.number,
         "range": None if server.range is None else [kept.vector(array) for array in server.range],
         "counters": None if waiting is None else [waiting[0], kept.counter(waiting[1])],
-        "buffer": [
-            [
-                each.child, each.staleness, kept.vector(each.start), kept.vector(each.end), each.weight,
-                *([each.share] if each.share < 1 else []),
-            ]
-            for each in server.memory.buffer
-        ],
+        "buffer": [_arrival_facts(each, kept) for each in server.memory.buffer],
     }  # fmt: skip
+
+
+def _arrival_facts(arrival: Arrival, kept: _Kept, whole: bool = False) -> list[Any]:
+    """An arrival as JSON; its arrays are kept, of a whole one its counters, too."""
+    found = [
+        arrival.child, arrival.staleness, kept.vector(arrival.start), kept.vector(arrival.end), arrival.weight
+    ]  # fmt: skip
+    if whole:
+        return [*found, arrival.share, kept.counter(arrival.counters)]
+    return [*found, *([arrival.share] if arrival.share < 1 else [])]
 
 
 def _restore_server(

@@ -27,9 +27,11 @@ class DeviceRecorder(Recorder):
         manifest: Mapping[str, Any] | None = None,
         learned: Task = CLASSIFICATION,
         is_real: bool = False,
+        more: Sequence[Table] = (),
     ) -> None:
         """Open the tables of `folder`, of arrivals if the clock is real; arguments as of `Recorder`."""
-        super().__init__(folder, offsets, manifest, growing(learned.scores[0], is_real), learned)
+        tables = (*growing(learned.scores[0], is_real), *more)
+        super().__init__(folder, offsets, manifest, tables, learned)
 
     def write_version(self, row: "VersionRow") -> None:
         """Append an evaluation; `write_round`, which comes next, hands it to the system."""

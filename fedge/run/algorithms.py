@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 
 from fedge.config.config import Config
 from fedge.config.option import ConfigError
+from fedge.config.parts import SERVER_RULES
 from fedge.config.sections.train import TrainConfig
+from fedge.config.traits import ROUNDS
 from fedge.data.prepared import DataShape
 from fedge.run.examples import examples_of
 from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:  # torch, which most runs need not wait for here
+    from fedge.algorithm.leaf_part import LeafPart
     from fedge.exchange.algorithm import ReplyForm
 
 _DEFAULT = TrainConfig.__dataclass_fields__["algorithm"].default
@@ -42,14 +45,27 @@ def refuse_algorithm(config: Config) -> None:
             f"but it is {config.train.processes}; set train.processes=1"
         )
     if config.asynchrony.is_on:
-        raise ConfigError(
-            f"{what} needs rounds in which all clients of a leaf begin together, but asynchrony.rule is "
-            f'{config.asynchrony.rule}; set asynchrony.rule="off"'
-        )
+        _refuse_on_the_clock(config, what, part)
     if part.combines() and not config.leaf.is_mean:
         raise ConfigError(
             f"{what} makes the leaf's model itself, so leaf.strategy must be fedavg, but it is "
             f"{config.leaf.strategy}; set one of them otherwise"
+        )
+
+
+def _refuse_on_the_clock(config: Config, what: str, part: "LeafPart") -> None:
+    """Raise ConfigError when an algorithm has no meaning on the virtual clock."""
+    rule = config.asynchrony.rule
+    if part.combines() and part.reads_replies and not SERVER_RULES.has(rule, ROUNDS):
+        in_rounds = " or ".join(SERVER_RULES.having(ROUNDS))
+        raise ConfigError(
+            f"{what} has a leaf part that combines replies to one model, so asynchrony.rule must work in "
+            f"rounds ({in_rounds}), but is {rule}; set one of them otherwise"
+        )
+    if config.devices.partial_work:
+        raise ConfigError(
+            f"{what} needs devices.partial-work to be false, because how much of its work is done after some "
+            f"steps only the algorithm knows; add devices.partial-work=false"
         )
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.above import Above, Place, servers_above
+from fedge.devices.algorithms import ClockAlgorithms
 from fedge.devices.aside import Aside
 from fedge.devices.availability import Presence
 from fedge.devices.duration import duration_of
@@ -51,14 +53,17 @@ from fedge.process.watchdog import note_progress
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
-from fedge.run.build import network_of, round_contexts, start_of, with_local_steps
+from fedge.run.build import algorithm_maker, network_of, round_contexts, start_of, with_local_steps
 from fedge.run.carry_out import Steps
 from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
+from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, odd_content, prune, write_checkpoint
+from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
 from fedge.training.models import parameter_names, variance_names
+from fedge.training.schedule import local_training
 
 _GIVEN_AWAY = (
     "{option} {name}: the server looks at each model by itself, knows the share of each class that its owner "
@@ -81,6 +86,7 @@ class AsynchronousSteps(Steps):
     _owners: np.ndarray
     _shares: np.ndarray
     _expected: int | None = None  # jobs, if known
+    _memories: MemoryKeeper | MemoriesElsewhere | None = None
 
     def _take_told(
         self, told: Mapping[int, WindowsReport], num_clients: int
@@ -133,6 +139,7 @@ class AsynchronousSteps(Steps):
         if done < last:
             callbacks.begin_round(done + 1)
         procedure.go_on(last)
+        self._sweep_memories(procedure, is_over=True)
         self._say_limits(procedure)
         if (remark := nothing_made(procedure)) is not None:
             self._announcer.note(remark)
@@ -157,9 +164,10 @@ class AsynchronousSteps(Steps):
         plan, engine = self._plan, self._grid
         config, contexts = with_local_steps(plan.config, plan.local_steps), round_contexts(plan)
         network = network_of(plan, shape)
-        variances = variance_names(network)
+        variances, trainable = variance_names(network), parameter_names(network)
         assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
         initial = version_of(start_of(plan, network)[0], variances)
+        algorithms = self._algorithms(who, initial.state, trainable)
         aside = self._aside(engine, initial)
         initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
@@ -174,12 +182,12 @@ class AsynchronousSteps(Steps):
         world = World(
             config, plan.seed, who, fleet, presence,
             LookAhead(
-                engine, clients, config, contexts, who.windows, variances, waiting, plan.clock
+                engine, clients, config, contexts, who.windows, variances, waiting, plan.clock, algorithms
             ),
             ClockEvaluation(
                 engine, clients, contexts, tests, shape.classes, waiting,
                 {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
-                task_of(config.train),
+                task_of(config.train), algorithms,
             ),
             frozenset(who.windows) if config.asynchrony.is_real else self._traced(who), plan.clock,
             Listeners(
@@ -188,7 +196,7 @@ class AsynchronousSteps(Steps):
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             duration_of(config.devices.duration, config.devices.arguments("duration")), aside.give_back,
             Probing(
-                engine, clients, config, contexts, initial, parameter_names(network), variances, waiting
+                engine, clients, config, contexts, initial, trainable, variances, waiting, algorithms
             ),
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
@@ -204,16 +212,25 @@ class AsynchronousSteps(Steps):
         ]  # fmt: skip
         groups = None
         if has_servers_above_leaves(config.hierarchy):
-            groups = ClockGroups(config, parameter_names(network), plan.seed, who.truth)
+            groups = ClockGroups(config, trainable, plan.seed, who.truth)
         for server in servers:
             server.put_aside = aside.vector
         above = self._above(who, servers, facts, groups)
-        procedure = Procedure(world, servers, above, groups)
+        procedure = Procedure(world, servers, above, groups, algorithms)
         for server in above.servers if above is not None else ():
             server.put_aside = aside.vector
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
+
+    def _algorithms(self, who: Population, model: State, trainable: Sequence[str]) -> ClockAlgorithms | None:
+        """The leaves' sides of their clients' algorithm; None where options say all."""
+        make, train = algorithm_maker(self._plan), self._plan.config.train
+        made = [make(model, trainable) for _ in range(who.leaves)]
+        leaves = [leaf for leaf in made if leaf is not None]
+        return (
+            ClockAlgorithms(leaves, who, lambda period: local_training(train, period).lr) if leaves else None
+        )
 
     def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
         """Files for large models, where clients see this process's memory."""
@@ -305,8 +322,10 @@ class AsynchronousSteps(Steps):
 
     def _begin(self, procedure: Procedure) -> int:
         """Go on from a checkpoint, or note the first events and write one; returns the evaluations done."""
-        found = self._opened.take_resumption()
+        found, self._memories = self._opened.take_resumption(), self._keeper_of_memories()
         if found is None:
+            if self._memories is not None:
+                self._memories.begin({})
             procedure.begin()
             self._keep(procedure, ())
             return 0
@@ -316,6 +335,8 @@ class AsynchronousSteps(Steps):
             restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
             self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
             lines = list(map(str, found.checkpoint.facts["table"]))
+        if self._memories is not None and procedure.algorithms is not None:
+            self._memories.begin(procedure.algorithms.kept_memories())
         self._announcer.table = lambda: lines
         if self._recorder.refitted:
             self._keep(procedure, lines)
@@ -329,6 +350,7 @@ class AsynchronousSteps(Steps):
         if not checkpoint.every or not (done % checkpoint.every == 0 or last):
             return
         groups, kept = snapshot(procedure)
+        pinned = self._pin_memories(procedure)
         facts = {
             "run": self._recorder.manifest,
             "offsets": self._recorder.offsets(),
@@ -339,8 +361,24 @@ class AsynchronousSteps(Steps):
             "table": list(table),
         }
         parent = self._recorder.folder / FOLDER
-        write_checkpoint(parent, done, groups, facts, beside=self._recorder.unsynced)
+        write_checkpoint(parent, done, groups, facts, beside=[*self._recorder.unsynced, *pinned])
         prune(parent, checkpoint.keep)
+
+    def _pin_memories(self, procedure: Procedure) -> list[Path]:
+        """Let versions of memories that a checkpoint needs stay; their files."""
+        if self._memories is None or procedure.algorithms is None:
+            return []
+        read, _ = procedure.memories_in_use()
+        return self._memories.pin(procedure.algorithms.kept_memories(), read)
+
+    def _sweep_memories(self, procedure: Procedure, is_over: bool = False) -> None:
+        """Remove versions of memories that nobody needs: neither a checkpoint, nor a job under way.
+
+        When the run is over, nobody takes in what jobs under way make.
+        """
+        if self._memories is not None and procedure.algorithms is not None:
+            read, made = procedure.memories_in_use()
+            self._memories.sweep(procedure.algorithms.kept_memories(), read if is_over else read | made)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -363,6 +401,7 @@ class AsynchronousSteps(Steps):
         self._plan.clock.lap("report")
         for name in self._kept.after(result):
             self._write_models(name)
+        self._sweep_memories(procedure)
         self._keep(procedure, self._announcer.table())
         self._plan.clock.lap("checkpoint")
         if not is_last and self._global_round < self._plan.config.num_server_rounds:

@@ -329,6 +329,15 @@ class Steps:
         name = hashlib.sha256(run.encode()).hexdigest()[:16]
         return MemoriesElsewhere(name, self._plan.config.checkpoint.keep)
 
+    def _keeper_of_memories(self) -> MemoryKeeper | MemoriesElsewhere | None:
+        """Keeper of the versions of clients' memories; None where they keep none."""
+        plan = self._plan
+        if isinstance(plan.memories, MemoriesElsewhere):
+            return plan.memories
+        if plan.form is None or not plan.form.keeps:
+            return None
+        return MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
+
     def _note_deal(self, deal: Deal) -> None:
         """Keep the facts needed of the windows, before they go."""
 
@@ -336,11 +345,7 @@ class Steps:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
         plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
         assert callbacks is not None
-        memories: MemoryKeeper | MemoriesElsewhere | None = None
-        if isinstance(plan.memories, MemoriesElsewhere):
-            memories = plan.memories
-        elif plan.form is not None and plan.form.keeps:
-            memories = MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
+        memories = self._keeper_of_memories()
         self._snapshots = Snapshots(
             plan.config.checkpoint,
             plan.config.num_server_rounds,

@@ -167,6 +167,7 @@ def _carry_out(
             manifest,
             learned=task_of(config.train),
             is_real=config.asynchrony.is_real,
+            more=_further_tables(config),
         )
         if on_clock
         else Recorder(
@@ -204,7 +205,7 @@ def _further_tables(config: Config) -> tuple[Table, ...]:
     """Tables that only some runs have."""
     needed = (
         (CLIENT_MODELS, not is_default(config)),
-        (MEMBERSHIPS, may_mix(config.cluster)),
+        (MEMBERSHIPS, may_mix(config.cluster) and not config.asynchrony.is_on),
         (COMMON_TEST, bool(config.evaluate.common)),
     )
     return tuple(table for table, has in needed if has)

@@ -147,18 +147,22 @@ def world(
     traced=None,
     losses=None,
     apart=None,
+    method=None,
 ):
     """Give (procedure, noted) of a world in which nothing has happened yet.
 
     Devices stand under leaves in blocks; all jobs are noted unless `traced` says whose. The model at the
-    beginning is `start`, by default `START`.
+    beginning is `start`, by default `START`. Devices with a memory are those of `method`, a
+    `remembering.Remembering`; all of them have test windows.
     """
     leaves = config.hierarchy.num_servers
     leaf_of = {device: device * leaves // devices for device in range(devices)}
     who = Population(leaf_of, dict.fromkeys(range(devices), WINDOWS), frozenset(), leaves)
     clock, noted = LapClock(), Noted()
     steps = -(-WINDOWS // config.train.batch_size)
-    with InProcessGrid(app(fails, losses, steps, apart), devices, {}, workers) as grid:
+    clients_app = app(fails, losses, steps, apart) if method is None else method.app()
+    tested = {0: WINDOWS} if method is None else dict.fromkeys(range(devices), WINDOWS)
+    with InProcessGrid(clients_app, devices, {}, workers) as grid:
         clients = Clients(grid, {device: device + 1 for device in range(devices)})
         waiting = Waiting(grid, 30.0, clock, lambda: None)
 
@@ -166,6 +170,7 @@ def world(
             return RoundContext(seed, global_round, leaf_round, "", "", process_name(), 30.0)
 
         initial = version_of({name: np.array(array) for name, array in (start or START).items()})
+        algorithms = None if method is None else method.at_leaves(who, initial.state)
         made = fleet or DEVICES.load(config.devices.preset)(
             np.zeros(devices, np.int64),
             numpy_stream(seed, Purpose.DEVICES),
@@ -187,9 +192,10 @@ def world(
         yield Procedure(
             World(
                 config, seed, who, made, there,
-                LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock),
+                LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock, algorithms),
                 ClockEvaluation(
-                    grid, clients, contexts, {0: 4}, 2, waiting, dict.fromkeys(range(devices), WINDOWS)
+                    grid, clients, contexts, tested, 2, waiting, dict.fromkeys(range(devices), WINDOWS),
+                    algorithms=algorithms,
                 ), known, clock, noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
@@ -198,6 +204,7 @@ def world(
             servers,
             above,
             ClockGroups(config, ["w"], seed) if above is not None else None,
+            algorithms,
         ), noted  # fmt: skip
 
 
