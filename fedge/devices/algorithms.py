@@ -73,6 +73,7 @@ class ClockAlgorithms:
         self.leaves = list(leaves)
         self.waiting: list[list[Waiting]] = [[] for _ in self.leaves]
         self._who = who
+        self._clients = [len(devices) for devices in who.devices_by_leaf()]
         self._step_size = step_size
 
     @property
@@ -81,7 +82,7 @@ class ClockAlgorithms:
         return self.leaves[0].form
 
     def bytes_moved(self, model: Version) -> tuple[int, int]:
-        """Bytes of a message to a device, and of its reply: entries of a model, and arrays beside it."""
+        """Sizes in bytes of a message to a device, and of its reply: a model's entries, arrays beside it."""
         arrays = sum(np.dtype(kind).itemsize * math.prod(shape) for shape, kind in self.form.arrays.values())
         sent = sum(model.state[name].nbytes for name in self.form.entries)
         return model.nbytes + state_bytes(self.leaves[0].beside), sent + arrays
@@ -187,8 +188,8 @@ class ClockAlgorithms:
             Exception: of the part, or FloatingPointError.
         """
         brought = [self._brought(one, before) for one in waiting]
-        clients = len(self._who.devices_of(leaf))
-        found = algorithm.combined(before.state, made, brought, clients, self._step_size(period))
+        lr = self._step_size(period)
+        found = algorithm.combined(before.state, made, brought, self._clients[leaf], lr)
         name = first_not_finite(found)
         if name is not None:
             raise FloatingPointError(f"entry {name!r} would not be finite")
