@@ -11,6 +11,7 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.launch.deal import deal_into
+from fedge.records.model_tables import CLIENT_MODELS
 
 NODES = 3
 FILES = (
@@ -21,13 +22,16 @@ FILES = (
 pytestmark = [pytest.mark.whole_runs, pytest.mark.extended]
 
 
-@pytest.fixture(scope="module")
-def there(tmp_path_factory):
-    """(folder of a run on three SuperNodes, its options); two nodes are at work at a time."""
+@pytest.fixture(scope="module", params=["fedavg", "ditto"])
+def there(request, tmp_path_factory):
+    """(folder of a run on three SuperNodes, its options); two nodes are at work at a time.
+
+    Of Ditto the nodes keep memories on their own machines.
+    """
     folder = tmp_path_factory.mktemp("arrivals")
     options = small_config(
         folder / "data", hierarchy__num_servers=1, clients=NODES, num_server_rounds=2,
-        scaffold__enabled=False, cluster__enabled=False, gate__enabled=False,
+        scaffold__enabled=False, cluster__enabled=False, gate__enabled=False, train__algorithm=request.param,
     )  # fmt: skip
     options |= {
         "asynchrony.rule": "fedbuff", "asynchrony.rule-args": '{"buffer": 2}', "asynchrony.concurrency": 2,
@@ -73,5 +77,6 @@ def test_the_log_repeats_the_run_on_the_virtual_clock(there, tmp_path):
         },
         terminal=io.StringIO(),
     )
-    for name in FILES:
+    own = (CLIENT_MODELS.path,) if options["train.algorithm"] == "ditto" else ()
+    for name in (*FILES, *own):
         assert (again.folder / name).read_bytes() == (folder / name).read_bytes(), name
