@@ -81,4 +81,5 @@ class Job:
 def restored(facts: list[Any], start: Version) -> Job:
     """The job of `facts`."""
     whole, cut, kept = facts[:_FACTS], facts[_FACTS : _FACTS + _STEPS], facts[_FACTS + _STEPS :]
-    return Job(*whole, start, *cut, kept=Kept(*kept) if kept else None)  # type: ignore[call-arg]
+    found = Job(*whole, start, *cut)  # type: ignore[call-arg]
+    return replace(found, kept=Kept(*kept)) if kept else found

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from daily import daily
 from killed_runs import carry_out_with_kills, uninterrupted
 from small_data import nine_users
 from small_runs import small_config
@@ -61,7 +62,7 @@ def valid_memories(folder):
     return {c: path_of(folder / "memory", int(c), number).read_bytes() for c, number in kept.items()}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", daily(METHODS, ["ditto", "feddyn"]))
 def test_without_delays_a_method_is_that_of_rounds_bit_for_bit(method, tmp_path):
     """All at work, equally fast, and no cloud: models, own models' scores and all memories are the same."""
     config = small_config(tmp_path, **{"train__model": "mlp-tiny", "train__algorithm": method}) | FLAT
@@ -92,7 +93,7 @@ def uneven(folder, method):
     return config
 
 
-@pytest.mark.parametrize("method", ["ditto", "feddyn"])
+@pytest.mark.parametrize("method", daily(["ditto", "feddyn"], ["ditto"]))
 def test_a_method_goes_on_exactly_after_a_stop(method, tmp_path):
     """Two evaluations and then two more are four in one go, by other numbers of workers."""
     config = uneven(tmp_path, method)
@@ -113,6 +114,7 @@ class Apart(InProcessGrid):
         return str(data_folder)
 
 
+@pytest.mark.extended
 def test_memories_that_messages_carry_are_the_same(tmp_path, monkeypatch):
     """Written by the server, at the moment when a reply is admitted."""
     monkeypatch.setattr("fedge.client_app.take", lambda folder: all_windows(Path(folder)))
