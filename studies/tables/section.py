@@ -33,11 +33,11 @@ def section(folder: Path) -> str:
     own = [read_sweep(path) for path in files(folder, STUDY)]
     cut = [read_sweep(path) for path in files(folder, CUT)]
     if reported.differs:
-        what = "With settings as published it differs from the paper:" if published else "Settings:"
+        what = "Differences from the paper, settings as published:" if published else "Settings:"
         text += [what, "", *(f"- {line}" for line in reported.differs), ""]
     for sweep in cut:
         file = f"[{sweep.path.name}](../studies/tables/{folder.name}/{sweep.path.name})"
-        text += [f"What {file} cuts:", "", cuts_table(published[0], sweep, reported)]
+        text += [f"Cuts of {file}:", "", cuts_table(published[0], sweep, reported)]
     for sweep in (*own, *cut, *published):
         text += [_of_sweep(sweep, reported)]
     return "\n".join([*text, reported.found]).rstrip("\n") + "\n"
@@ -59,7 +59,7 @@ def _of_sweep(sweep: Sweep, reported: Reported) -> str:
         text += [bare_table(comparison, bare) for comparison in found]
     rows = [row for claim in reported.claims for row in claimed(found, claim)]
     if rows:
-        heads = ("the paper's order", "where", "difference", "seeds", "so here?")
+        heads = ("the paper's order", "where", "difference", "seeds", "here")
         text += ["Orders:\n", markdown(heads, rows)]
     return "\n".join(text)
 
@@ -93,8 +93,8 @@ def broken(found: Sequence[Comparison]) -> list[str]:
     runs = [run for comparison in found for group in comparison.groups for run in group.runs]
     ended = [f"`{run.folder.name}` in round {len(run.rounds) + 1}" for run in runs if diverged(run)]
     dropped = [f"`{run.folder.name}`" for run in runs if run.status == "partial"]
-    lines = [f"Nobody could train on, since losses were no numbers: {', '.join(ended)}."] if ended else []
-    return lines + ([f"Some clients failed on the way: {', '.join(dropped)}."] if dropped else [])
+    lines = [f"Ended by NaN losses: {', '.join(ended)}."] if ended else []
+    return lines + ([f"With failed clients: {', '.join(dropped)}."] if dropped else [])
 
 
 def over_runs(group: Group, measure: Measure) -> Estimate | None:
