@@ -17,7 +17,7 @@ INT: Literal["int"] = "int"
 FLOAT: Literal["float"] = "float"
 TEXT: Literal["text"] = "text"
 Kind = Literal["int", "float", "text"]
-ROUND = "global round, from 1"
+ROUND = "from 1"
 
 
 def at(path: str) -> Callable[[Any], Any]:

@@ -45,10 +45,10 @@ _WORK = {
 }
 assert tuple(_WORK) == TIMELINE_PARTS
 _LEG = {
-    "queue": "from being pushed until its worker was free",
-    "dispatch": "from then until the client's code began",
-    "run": "in the client's code",
-    "return": "until the server had the reply",
+    "queue": "push to free worker",
+    "dispatch": "free worker to client's code",
+    "run": "client's code",
+    "return": "client's code to reply at the server",
 }
 assert tuple(_LEG) == LEGS
 TIMING = Table(
@@ -77,11 +77,11 @@ TIMING = Table(
         later(
             "workers", INT, "workers", "threads in process, processes on Ray", lambda row: row.get("workers")
         ),
-        *(_second(f"timeline_{part}", f"summed over workers: {_WORK[part]}") for part in TIMELINE_PARTS),
+        *(_second(f"timeline_{part}", f"all workers: {_WORK[part]}") for part in TIMELINE_PARTS),
         *(
             _second(
                 f"{leg}_{name}",
-                f"{'largest' if name == 'max' else name[1:] + 'th percentile'} of messages: {_LEG[leg]}",
+                f"{'largest' if name == 'max' else name[1:] + 'th percentile'}: {_LEG[leg]}",
             )
             for leg in LEGS
             for name in PERCENTILES
