@@ -73,9 +73,9 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
         text += [tables.whole_table(controls)]
     if planted and all("local" in by_label(comparison) for _, comparison in planted):
-        text += ["What methods serve minus one model, points, paired by seed, seen users; unseen users:\n"]
+        text += ["Served models minus one model, points, paired by seed, seen users; unseen users:\n"]
         text += [tables.gain_table(planted)]
-        text += ["Unseen clients, what `fedge` serves them minus what others do, points:\n"]
+        text += ["Unseen clients, `fedge` minus other methods, points:\n"]
         text += [tables.newcomers_table(planted)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
     return "\n".join(filter(None, (*text, left_out, *map(section, studies))))

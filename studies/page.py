@@ -123,7 +123,7 @@ def _figures(title: str, comparison: Comparison, folder: Path) -> str:
     captions = {
         "seen": f"{title}: seen users by round, mean over seeds, band from lowest to highest",
         "unseen": f"{title}: unseen users by round",
-        "both": f"{title}: what methods serve known clients (fine-tuned) and unseen ones; dots are seeds",
+        "both": f"{title}: models served to known clients (fine-tuned) and unseen ones; dots are seeds",
     }
     return "\n\n".join(f"![{text}]({FIGURES}/{name}.svg)\n\n*{text}*" for name, text in captions.items())
 

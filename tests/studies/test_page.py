@@ -127,7 +127,7 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     assert tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0]) in text
     planted, nothing = text.split("Where nothing is planted")
     assert ("4 leaves, rotate |" in planted, "4 leaves, 2-control |" in planted) == (True, False)
-    nothing = nothing.split("What methods serve")[0]
+    nothing = nothing.split("Served models minus")[0]
     assert ("4 leaves, rotate |" in nothing, "4 leaves, 2-control |" in nothing) == (False, True)
     assert other.read_text() == "nothing\n"
     assert "3-missing" in capsys.readouterr().err
