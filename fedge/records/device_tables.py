@@ -169,7 +169,7 @@ DEVICE_TOTALS = Table(
         _count("stale", "with too old results (`asynchrony.max-staleness`)"),
         _count("failed", "really failed"),
         Column("busy_s", FLOAT, "virtual s", "at work", at("busy_s")),
-        Column("wasted_s", FLOAT, "virtual s", "thereof in lost jobs", at("wasted_s")),
+        Column("wasted_s", FLOAT, "virtual s", "in lost jobs", at("wasted_s")),
         Column("idle_s", FLOAT, "virtual s", "without work", at("idle_s")),
         Column("contribution", FLOAT, "share", "of all updates", at("contribution")),
         _count("partial", "of the updates, cut short (`devices.partial-work`)"),
