@@ -25,7 +25,7 @@ from fedge.config import parts, traits
 from fedge.config.topology import places_per_leaf
 from fedge.devices import transit
 from fedge.devices.above import Above
-from fedge.devices.algorithms import ClockAlgorithms, versions_in_use
+from fedge.devices.algorithms import ClockAlgorithms
 from fedge.devices.choosing import Choosing
 from fedge.devices.clock import SECOND_US, Clock, Event, Kind
 from fedge.devices.ends import Ends
@@ -45,7 +45,6 @@ from fedge.devices.vectors import Version
 from fedge.devices.world import JobRow, World
 from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.train import TrainReply
-from fedge.states.memory import MemoryVersion
 
 
 class Procedure:
@@ -164,7 +163,7 @@ class Procedure:
         Jobs ending by then are given to the workers; also those in flight, trained again after a checkpoint.
         """
         self._last_us = evaluations * self._every_us
-        for job in sorted(self._under_way(), key=lambda job: job.end_us):
+        for job in sorted(self.under_way, key=lambda job: job.end_us):
             self.hand_over(job)
         most = math.inf if events is None else events
         while self.evaluated < evaluations and self.clock.events < most and not self.has_ended:
@@ -174,13 +173,10 @@ class Procedure:
                 self.ending = reason
                 self.clock.at(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
 
-    def _under_way(self) -> list[Job]:
+    @property
+    def under_way(self) -> list[Job]:
         """Jobs whose results have not been taken in."""
         return [*(job for line in self.lines for job in line.waiting), *self.jobs.values()]
-
-    def memories_in_use(self) -> tuple[set[MemoryVersion], set[MemoryVersion]]:
-        """Versions of memories that jobs under way read, and those that they make."""
-        return versions_in_use(self._under_way())
 
     def hand_over(self, job: Job) -> None:
         """Let a job be trained if its result will be needed."""
@@ -343,17 +339,12 @@ class Procedure:
             float(self.world.who.windows[job.device]) if weight is None else weight,
             layout.counters(found.state), job.share,
         )  # fmt: skip
-        self._admit(job, found, arrival)
+        if self.algorithms is not None:
+            self.algorithms.admit(job, found, arrival)
+            if found.lost:
+                self.ledger.failures.setdefault(job.device, Failure(MEMORY_LOST, found.lost))
         self._renew(job.server, arrival)
         return "updates", staleness
-
-    def _admit(self, job: Job, reply: TrainReply, arrival: Arrival) -> None:
-        """Let an admitted reply's memory be its device's from now on."""
-        if self.algorithms is None:
-            return
-        self.algorithms.admit(job, reply, arrival)
-        if reply.lost:
-            self.ledger.failures.setdefault(job.device, Failure(MEMORY_LOST, reply.lost))
 
     def _keep_its_place(self, job: Job) -> None:
         """Count a failed job as an update of zero if models must not reveal failures."""

@@ -106,7 +106,7 @@ class LeafAlgorithm:
 
     @property
     def beside(self) -> State:
-        """What the leaf part sends beside the model, packed."""
+        """Arrays sent by the leaf part beside the model, packed."""
         return packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
 
     @property

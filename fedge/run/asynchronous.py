@@ -19,7 +19,7 @@ from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
 from fedge.devices.above import Above, Place, servers_above
-from fedge.devices.algorithms import ClockAlgorithms
+from fedge.devices.algorithms import ClockAlgorithms, versions_in_use
 from fedge.devices.aside import Aside
 from fedge.devices.availability import Presence
 from fedge.devices.duration import duration_of
@@ -53,8 +53,15 @@ from fedge.process.watchdog import note_progress
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.rounds.moment import VersionRow
 from fedge.rounds.results import RoundResult
-from fedge.run.build import algorithm_maker, network_of, round_contexts, start_of, with_local_steps
-from fedge.run.carry_out import Steps
+from fedge.run.build import (
+    RunPlan,
+    algorithm_maker,
+    network_of,
+    round_contexts,
+    start_of,
+    with_local_steps,
+)
+from fedge.run.carry_out import Steps, keeper_of_memories
 from fedge.run.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
@@ -139,7 +146,7 @@ class AsynchronousSteps(Steps):
         if done < last:
             callbacks.begin_round(done + 1)
         procedure.go_on(last)
-        self._sweep_memories(procedure, is_over=True)
+        sweep_memories(self._memories, procedure, is_over=True)
         self._say_limits(procedure)
         if (remark := nothing_made(procedure)) is not None:
             self._announcer.note(remark)
@@ -167,7 +174,7 @@ class AsynchronousSteps(Steps):
         variances, trainable = variance_names(network), parameter_names(network)
         assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
         initial = version_of(start_of(plan, network)[0], variances)
-        algorithms = self._algorithms(who, initial.state, trainable)
+        algorithms = algorithms_of(plan, who, initial.state, trainable)
         aside = self._aside(engine, initial)
         initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
@@ -222,15 +229,6 @@ class AsynchronousSteps(Steps):
         if config.asynchrony.is_real:
             procedure.clock = RealClock(partial(arrivals_of, procedure))
         return procedure
-
-    def _algorithms(self, who: Population, model: State, trainable: Sequence[str]) -> ClockAlgorithms | None:
-        """The leaves' sides of their clients' algorithm; None where options say all."""
-        make, train = algorithm_maker(self._plan), self._plan.config.train
-        made = [make(model, trainable) for _ in range(who.leaves)]
-        leaves = [leaf for leaf in made if leaf is not None]
-        return (
-            ClockAlgorithms(leaves, who, lambda period: local_training(train, period).lr) if leaves else None
-        )
 
     def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
         """Files for large models, where clients see this process's memory."""
@@ -322,7 +320,7 @@ class AsynchronousSteps(Steps):
 
     def _begin(self, procedure: Procedure) -> int:
         """Go on from a checkpoint, or note the first events and write one; returns the evaluations done."""
-        found, self._memories = self._opened.take_resumption(), self._keeper_of_memories()
+        found, self._memories = self._opened.take_resumption(), keeper_of_memories(self._plan)
         if found is None:
             if self._memories is not None:
                 self._memories.begin({})
@@ -350,7 +348,7 @@ class AsynchronousSteps(Steps):
         if not checkpoint.every or not (done % checkpoint.every == 0 or last):
             return
         groups, kept = snapshot(procedure)
-        pinned = self._pin_memories(procedure)
+        pinned = pin_memories(self._memories, procedure)
         facts = {
             "run": self._recorder.manifest,
             "offsets": self._recorder.offsets(),
@@ -363,22 +361,6 @@ class AsynchronousSteps(Steps):
         parent = self._recorder.folder / FOLDER
         write_checkpoint(parent, done, groups, facts, beside=[*self._recorder.unsynced, *pinned])
         prune(parent, checkpoint.keep)
-
-    def _pin_memories(self, procedure: Procedure) -> list[Path]:
-        """Let versions of memories that a checkpoint needs stay; their files."""
-        if self._memories is None or procedure.algorithms is None:
-            return []
-        read, _ = procedure.memories_in_use()
-        return self._memories.pin(procedure.algorithms.kept_memories(), read)
-
-    def _sweep_memories(self, procedure: Procedure, is_over: bool = False) -> None:
-        """Remove versions of memories that nobody needs: neither a checkpoint, nor a job under way.
-
-        When the run is over, nobody takes in what jobs under way make.
-        """
-        if self._memories is not None and procedure.algorithms is not None:
-            read, made = procedure.memories_in_use()
-            self._memories.sweep(procedure.algorithms.kept_memories(), read if is_over else read | made)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -401,7 +383,7 @@ class AsynchronousSteps(Steps):
         self._plan.clock.lap("report")
         for name in self._kept.after(result):
             self._write_models(name)
-        self._sweep_memories(procedure)
+        sweep_memories(self._memories, procedure)
         self._keep(procedure, self._announcer.table())
         self._plan.clock.lap("checkpoint")
         if not is_last and self._global_round < self._plan.config.num_server_rounds:
@@ -427,6 +409,43 @@ def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]
     """Device and number of each job whose reply is there; waits for one, at most `timeout_s` seconds."""
     there = procedure.world.ahead.arrived(timeout_s)
     return [(procedure.jobs[number].device, number) for number in sorted(there)]
+
+
+def algorithms_of(
+    plan: RunPlan, who: Population, model: State, trainable: Sequence[str]
+) -> ClockAlgorithms | None:
+    """The leaves' sides of their clients' algorithm; None where options say all.
+
+    Args:
+        plan: of the run.
+        who: its devices.
+        model: of the run's kind.
+        trainable: its entries that train.
+    """
+    make, train = algorithm_maker(plan), plan.config.train
+    made = [make(model, trainable) for _ in range(who.leaves)]
+    leaves = [leaf for leaf in made if leaf is not None]
+    return ClockAlgorithms(leaves, who, lambda period: local_training(train, period).lr) if leaves else None
+
+
+def pin_memories(keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure) -> list[Path]:
+    """Let versions of memories that a checkpoint needs stay; their files."""
+    if keeper is None or procedure.algorithms is None:
+        return []
+    read, _ = versions_in_use(procedure.under_way)
+    return keeper.pin(procedure.algorithms.kept_memories(), read)
+
+
+def sweep_memories(
+    keeper: MemoryKeeper | MemoriesElsewhere | None, procedure: Procedure, is_over: bool = False
+) -> None:
+    """Remove versions of memories that nobody needs: neither a checkpoint, nor a job under way.
+
+    When the run is over, nobody takes in what jobs under way make.
+    """
+    if keeper is not None and procedure.algorithms is not None:
+        read, made = versions_in_use(procedure.under_way)
+        keeper.sweep(procedure.algorithms.kept_memories(), read if is_over else read | made)
 
 
 def population(dealt: Partition, sizes: Sequence[int]) -> Population:

@@ -329,15 +329,6 @@ class Steps:
         name = hashlib.sha256(run.encode()).hexdigest()[:16]
         return MemoriesElsewhere(name, self._plan.config.checkpoint.keep)
 
-    def _keeper_of_memories(self) -> MemoryKeeper | MemoriesElsewhere | None:
-        """Keeper of the versions of clients' memories; None where they keep none."""
-        plan = self._plan
-        if isinstance(plan.memories, MemoriesElsewhere):
-            return plan.memories
-        if plan.form is None or not plan.form.keeps:
-            return None
-        return MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
-
     def _note_deal(self, deal: Deal) -> None:
         """Keep the facts needed of the windows, before they go."""
 
@@ -345,7 +336,7 @@ class Steps:
         """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
         plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
         assert callbacks is not None
-        memories = self._keeper_of_memories()
+        memories = keeper_of_memories(plan)
         self._snapshots = Snapshots(
             plan.config.checkpoint,
             plan.config.num_server_rounds,
@@ -398,6 +389,15 @@ class Steps:
             self._plan.behind.finish()
         self._plan.clock.lap("checkpoint")
         return is_last
+
+
+def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None:
+    """Keeper of the versions of clients' memories; None where they keep none."""
+    if isinstance(plan.memories, MemoriesElsewhere):
+        return plan.memories
+    if plan.form is None or not plan.form.keeps:
+        return None
+    return MemoryKeeper(plan.folder / MEMORIES, plan.config.checkpoint.keep)
 
 
 def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
