@@ -20,7 +20,7 @@ PARTITION = Table(
         Column("leaf", INT, "", "number of its leaf", at("leaf")),
         Column("split", TEXT, "", "`train`, `val` or `test`", at("split")),
         Column("user", TEXT, "", "who was recorded", at("user")),
-        Column("device", TEXT, "", "recording device; empty if unknown", at("device")),
+        Column("device", TEXT, "", "recording device", at("device")),
         Column(
             "class",
             TEXT,
@@ -30,9 +30,7 @@ PARTITION = Table(
         ),
         Column("windows", INT, "windows", "how many", at("windows")),
         Column("unseen_client", INT, "", "1: holds users out of training; 0: trains", at("unseen_client")),
-        Column(
-            "group", INT, "", "planted group of its leaf in round 1; empty without a scenario", at("group")
-        ),
+        Column("group", INT, "", "planted group of its leaf in round 1", at("group")),
     ),
 )
 ROUND_TABLES = (GLOBAL, LEAF, SERVERS, CLIENTS, TIMING, WORKERS, MEMORY)  # a row or more per global round

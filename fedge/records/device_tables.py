@@ -45,7 +45,7 @@ _ON_TWO_TIERS = (
         "joules",
         FLOAT,
         "",
-        "joules spent on ended jobs; empty without known power",
+        "joules spent on ended jobs",
         at("joules"),
     ),
     Column("partial", INT, "jobs", "of the updates, cut short (`devices.partial-work`)", at("partial")),
@@ -141,9 +141,7 @@ JOBS = Table(
             "too `stale`, `failed`",
             _outcome,
         ),
-        Column(
-            "staleness", INT, "versions", "made between start and arrival; empty if lost", at("staleness")
-        ),
+        Column("staleness", INT, "versions", "made between start and arrival", at("staleness")),
         Column("share", FLOAT, "share", "of its steps; 1 for full jobs", at("job.share")),
     ),
     always=False,

@@ -209,7 +209,7 @@ def _agreement() -> list[Column]:
             name,
             FLOAT,
             "",
-            f"{words} of clusters and planted groups; empty without a scenario",
+            f"{words} of clusters and planted groups",
             at(f"agreement.{name}"),
         )
         for name, words in measures
@@ -235,7 +235,7 @@ def _timed() -> list[Column]:
             "virtual_s",
             FLOAT,
             "virtual s",
-            "virtual time so far, of clients as devices; empty without devices.time-rounds",
+            "virtual time so far, of clients as devices",
             at("result.virtual_s"),
             always=False,
         ),
@@ -243,7 +243,7 @@ def _timed() -> list[Column]:
             "joules",
             FLOAT,
             "J",
-            "joules spent by devices so far; empty without known power",
+            "joules spent by devices so far",
             at("result.joules"),
             always=False,
         ),

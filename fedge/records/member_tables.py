@@ -172,7 +172,7 @@ def _tuned(w: ScoreWords) -> list[Column]:
 def _validated(w: ScoreWords) -> list[Column]:
     """Planted group, and validation scores of the model that is served."""
     return [
-        later("group", INT, "", "planted group in this round; empty without a scenario", at("leaf.group")),
+        later("group", INT, "", "planted group in this round", at("leaf.group")),
         later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
         later("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
     ]
@@ -245,7 +245,7 @@ def client_table(w: ScoreWords) -> Table:
                 f"shared_{w.name}",
                 FLOAT,
                 w.unit,
-                f"{w.shared}; empty in other rounds",
+                f"{w.shared}",
                 at("client.shared_score"),
             ),
             later(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
@@ -263,7 +263,7 @@ def client_table(w: ScoreWords) -> Table:
                 "came_from",
                 INT,
                 "",
-                "leaf before this round; empty without a move",
+                "leaf before this round",
                 at("client.came_from"),
             ),
         ),

@@ -219,11 +219,11 @@ MEMORY = Table(
         Column("pid", INT, "", "process id", at("process.pid")),
         _mib("rss_mib", "resident memory, including shared pages", always=True),
         later("fds", INT, "files", "open file descriptors", at("process.fds")),
-        _mib("uss_mib", "unshared memory; empty in rounds without a measurement"),
+        _mib("uss_mib", "unshared memory"),
         later("threads", INT, "threads", "of the process", at("process.threads")),
         _mib(
             "cuda_allocated_mib",
-            "peak of allocated tensor memory on its GPU since the previous round; empty without a GPU",
+            "peak of allocated tensor memory on its GPU since the previous round",
         ),
         _mib("cuda_reserved_mib", "peak of reserved tensor memory there"),
         later("machine", TEXT, "", _MACHINE, at("process.machine")),
