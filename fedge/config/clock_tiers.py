@@ -1,4 +1,7 @@
-"""Servers over servers on the virtual clock: their rules, and the edges below them, tier by tier."""
+"""Servers over servers on the virtual clock: their rules, and the edges below them, tier by tier.
+
+Rounds that are only timed (`devices.time-rounds`) have the edges alone.
+"""
 
 import json
 from collections.abc import Mapping
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
 _KEY = "asynchrony.tiers"
 _WORDS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
+_OF_EDGES = ("delay-s", "megabytes-s")  # which rounds that are only timed have, too
 
 
 def has_servers_above_leaves(hierarchy: HierarchyConfig) -> bool:
@@ -48,15 +52,16 @@ def clock_of_tiers(config: "Config") -> list[AsynchronyConfig]:
 
 def _changed(asynchrony: AsynchronyConfig, name: str, said: Any) -> AsynchronyConfig:
     """Options on the cloud as a tier has them that says some itself."""
+    known = _WORDS if asynchrony.is_on else _OF_EDGES
     if not isinstance(said, Mapping):
         raise ConfigError(
-            f"{_KEY}.{name} must be a table of {', '.join(_WORDS)}, but is {shown(said)}; set for example "
-            f'{_KEY}.{name}.rule="fedavg"'
+            f"{_KEY}.{name} must be a table of {', '.join(known)}, but is {shown(said)}; set for example "
+            f"{_KEY}.{name}.delay-s=0.1"
         )
-    if unknown := [word for word in said if word not in _WORDS]:
+    if unknown := [word for word in said if word not in known]:
         raise ConfigError(
-            f"{_KEY}.{name} must have {', '.join(_WORDS)}, but has {shown(unknown[0])}"
-            f"{nearest(unknown[0], _WORDS) or '; leave it out'}"
+            f"{_KEY}.{name} must have {', '.join(known)}, but has {shown(unknown[0])}"
+            f"{nearest(unknown[0], known) or '; leave it out'}"
         )
     given = {f"cloud_{word.replace('-', '_')}": value for word, value in said.items()}
     if "cloud_rule" in given:

@@ -262,7 +262,7 @@ EFFECTS: dict[str, Effect] = {
     "asynchrony.deadline-s": _in_rounds,
     "asynchrony.evaluate-every-s": _clock(""),
     "asynchrony.leaf-link-megabytes-s": _clock(""),
-    "asynchrony.tiers": _clock("a deeper hierarchy.tree", lambda config: config.hierarchy.tiers > 2),
+    "asynchrony.tiers": _devices("a deeper hierarchy.tree", lambda config: config.hierarchy.tiers > 2),
     **{
         f"asynchrony.{option}": _clock(
             "hierarchy.num-servers above 1", lambda config: has_servers_above_leaves(config.hierarchy)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedge.config.clock_tiers import clock_of_tiers
 from fedge.config.config import Config
 from fedge.config.parts import DEVICES
 from fedge.devices.draws import JobDraws
@@ -24,8 +25,7 @@ class DevicePace:
         """
         self._windows = windows_of_jobs(windows, config).tolist()
         self._durations, self._draws, self._watts = Durations(fleet), JobDraws(seed), watts_of(fleet)
-        self._delay_s = config.asynchrony.cloud_delay_s
-        self._bytes_s = config.asynchrony.cloud_megabytes_s * 1e6
+        self._links = [(of.cloud_delay_s, of.cloud_megabytes_s * 1e6) for of in clock_of_tiers(config)]
 
     def job(
         self, client: int, attempt: int, down_bytes: float, up_bytes: float
@@ -39,9 +39,10 @@ class DevicePace:
         train, radio = (float(watts[client]) for watts in self._watts)
         return radio_s + times.train_s, train * times.train_s + radio * radio_s
 
-    def link(self, nbytes: int) -> float:
-        """Seconds for bytes between a server and the one above; none take no time."""
-        return self._delay_s + nbytes / self._bytes_s if nbytes else 0.0
+    def link(self, nbytes: int, tier: int) -> float:
+        """Seconds for bytes between a server of a tier and one below; none take no time."""
+        delay_s, bytes_s = self._links[tier]
+        return delay_s + nbytes / bytes_s if nbytes else 0.0
 
 
 def pace_of(config: Config, seed: int, windows: np.ndarray) -> DevicePace | None:

@@ -143,7 +143,11 @@ def fedscale(
 
 
 def hierfavg(
-    owner: np.ndarray, rng: np.random.Generator, bits: float = 60_000.0, gigahertz: float = 1.0
+    owner: np.ndarray,
+    rng: np.random.Generator,
+    bits: float = 60_000.0,
+    gigahertz: float = 1.0,
+    distance: float = 1.0,
 ) -> Fleet:
     """The devices of HierFAVG: 20 CPU cycles a bit, an uplink of 5.67 Mbit/s, 0.5 W of radio; no chance.
 
@@ -159,10 +163,12 @@ def hierfavg(
         rng: not needed.
         bits: of a window.
         gigahertz: f, of the processor.
+        distance: of the server: how many times as long, and as many joules, an upload takes as to the
+            paper's edge; 10 for clients right under its cloud.
     """
-    _refuse_none(bits=bits, gigahertz=gigahertz)
+    _refuse_none(bits=bits, gigahertz=gigahertz, distance=distance)
     count, hertz = len(owner), 1e9 * gigahertz
-    radio_w, uplink = 0.5, 1e6 * np.log2(1 + 1e-8 * 0.5 / 1e-10) / 8
+    radio_w, uplink = 0.5, 1e6 * np.log2(1 + 1e-8 * 0.5 / 1e-10) / 8 / distance
     nothing = np.zeros(count)
     return Fleet(
         np.full(count, 20 * bits / hertz), nothing, np.full(count, np.inf), np.full(count, uplink),

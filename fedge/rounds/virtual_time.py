@@ -34,8 +34,13 @@ class Speeds(Protocol):
         """
         ...
 
-    def link(self, nbytes: int) -> float:
-        """Seconds for arrays of some bytes between a server and the one above."""
+    def link(self, nbytes: int, tier: int) -> float:
+        """Seconds for arrays of some bytes on an edge.
+
+        Args:
+            nbytes: the bytes; none take no time.
+            tier: of the server at the upper end; the root's is 0.
+        """
         ...
 
 
@@ -105,7 +110,8 @@ class VirtualTime:
         if not any(each.up or each.down for each in between):
             return
         there = max(
-            max(self._at[leaf.index] for leaf in leaves_below(child)) + self._pace.link(each.up)
+            max(self._at[leaf.index] for leaf in leaves_below(child))
+            + self._pace.link(each.up, _above(child))
             for child, each in zip(children, between, strict=True)
         )
         for child in children:
@@ -113,7 +119,7 @@ class VirtualTime:
 
     def _come_down(self, server: Server, when: float, traffic: Mapping[Path, Traffic]) -> None:
         """Let a model go down to a server at some time, and on to all leaves below."""
-        when += self._pace.link(traffic.get(server.path, Traffic()).down)
+        when += self._pace.link(traffic.get(server.path, Traffic()).down, _above(server))
         if isinstance(server, Leaf):
             self._at[server.index] = when
         for below in server.below:
@@ -128,3 +134,8 @@ class VirtualTime:
         self._at = {int(leaf): float(seconds) for leaf, seconds in facts["at"]}
         self._jobs = {int(client): int(count) for client, count in facts["jobs"]}
         self.joules = facts["joules"]
+
+
+def _above(server: Server) -> int:
+    """Tier of the server above."""
+    return len(server.path) - 1

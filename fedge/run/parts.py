@@ -142,6 +142,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         preset = config.devices.arguments("preset")
         DEVICES.refuse_wrong_arguments(config.devices.preset, preset, "owner", "rng")
         try_preset(config.devices.preset, preset)
+        clock_of_tiers(config)
     _refuse_cloud_rule_that_cannot_be(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
         from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for

@@ -136,7 +136,8 @@ class AsynchronyConfig(Section):
     tiers: str = option(
         "",
         "other rules, and edges to servers below, of tiers between cloud and leaves: tiers.region.rule, "
-        "rule-args, every, delay-s, megabytes-s, link-megabytes-s; as a table",
+        "rule-args, every, delay-s, megabytes-s, link-megabytes-s; as a table; rounds that are only timed "
+        "have delay-s and megabytes-s",
         table=True,
     )
 

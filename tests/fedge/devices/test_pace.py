@@ -31,8 +31,8 @@ def test_hierfavg_takes_the_time_and_energy_of_its_paper():
     assert (trains_s / 60, trains_j / 60) == pytest.approx((0.024, 0.0024))
     seconds, joules = pace.job(1, 1, weights, weights)
     assert (seconds, joules) == pytest.approx((0.1233, 0.0616), abs=1e-4)
-    assert 2 * pace.link(weights) == pytest.approx(10 * seconds, rel=1e-3)
-    assert pace.link(0) == 0.0
+    assert 2 * pace.link(weights, 0) == pytest.approx(10 * seconds, rel=1e-3)
+    assert pace.link(0, 0) == 0.0
 
 
 def test_a_fleet_with_links_both_ways_and_no_known_power():
@@ -40,7 +40,36 @@ def test_a_fleet_with_links_both_ways_and_no_known_power():
     changes = {"devices.preset": "equal", "devices.preset-args": '{"seconds": 7.0}'}
     pace = paced([4], **changes, **{"asynchrony.cloud-delay-s": 0.5, "asynchrony.cloud-megabytes-s": 1.0})
     assert pace.job(0, 1, 100, 100) == (7.0, None)
-    assert pace.link(250_000) == 0.75
+    assert pace.link(250_000, 0) == 0.75
+
+
+def test_a_server_ten_times_as_far_takes_uploads_ten_times_as_long_and_as_dear():
+    """Training and downloads stay as they are."""
+    near, far = (paced([20], **{"devices.preset-args": f'{{"distance": {d}}}'}) for d in (1.0, 10.0))
+    assert near.job(0, 1, 10**6, 0) == far.job(0, 1, 10**6, 0)
+    trains = near.job(0, 1, 0, 0)
+    ups = [[a - b for a, b in zip(pace.job(0, 1, 0, 87_360), trains, strict=True)] for pace in (near, far)]
+    assert ups[1] == pytest.approx([10 * each for each in ups[0]])
+
+
+def test_edges_below_regions_may_be_others_than_those_below_the_cloud():
+    pace = paced([4] * 8, **{
+        "hierarchy.tree": "2x2x2", "asynchrony.cloud-delay-s": 0.5, "asynchrony.cloud-megabytes-s": 1.0,
+        "asynchrony.tiers.region.megabytes-s": 2.0,
+    })  # fmt: skip
+    assert (pace.link(10**6, 0), pace.link(10**6, 1)) == (1.5, 1.0)  # the delay is the cloud's
+
+
+@pytest.mark.parametrize(
+    ("tiers", "words"),
+    [
+        ({"region": {"rule": "fedavg"}}, r"region must have delay-s, megabytes-s, but has 'rule'"),
+        ({"cloud": {"delay-s": 1.0}}, r"whose own are asynchrony\.cloud-rule"),
+    ],
+)
+def test_edges_of_rounds_that_are_only_timed_have_no_rules(tiers, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate({**TIMED, "hierarchy.tree": "2x2x*", "asynchrony.tiers": json.dumps(tiers)})
 
 
 def test_rounds_take_real_time_only_unless_they_are_to_be_timed():

@@ -17,12 +17,13 @@ class ByHand:
     """A byte of a client takes 0.1 s up, none down; between servers a byte takes a second; a job 2 J."""
 
     power = 2.0
+    further = 0  # how much longer an edge of the next tier is
 
     def job(self, client, attempt, down_bytes, up_bytes):
         return JOBS[client] * attempt + 0.1 * up_bytes, self.power
 
-    def link(self, nbytes):
-        return float(nbytes)
+    def link(self, nbytes, tier):
+        return float(nbytes) * (1 + self.further * tier)
 
 
 def begun(tree):
@@ -93,3 +94,16 @@ def test_leaves_meet_at_the_cloud():
     time.train({0, 1, 2}, up_bytes=0, down_bytes=0)
     time.meet(leaves, {(i,): Traffic(7, 1) for i in range(3)})
     assert time.facts()["at"] == [(0, 18.0), (1, 18.0), (2, 18.0)]
+
+
+def test_every_edge_takes_the_time_of_its_tier(monkeypatch):
+    """Edges below regions are twice as long: region 0 is there at 3 + 8 s, region 1 at 10 + 8."""
+    monkeypatch.setattr(ByHand, "further", 1)
+    time, branches = begun("((1,1),(1))")
+    time.train({0, 1, 2}, up_bytes=0, down_bytes=0)
+    for region in branches:
+        time.meet(region.below, {leaf.path: Traffic(up=4, down=4) for leaf in region.below})
+    assert time.facts()["at"] == [(0, 19.0), (1, 19.0), (2, 26.0)]
+    # up to the cloud 5 s, there at 31; down to region 0 6 s and 12 to its first leaf
+    time.meet(branches, {(0,): Traffic(5, 6), (1,): Traffic(5, 6), (0, 0): Traffic(0, 6)})
+    assert time.facts()["at"] == [(0, 49.0), (1, 37.0), (2, 37.0)]
