@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak image-root audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak image-root audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel results-depth draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -179,6 +179,13 @@ results-revive: $(STAMP)
 	$(BIN)/python -m studies.revive $(IMAGES) $(CIFAR10)
 	$(BIN)/fedge sweep studies/revive/*.toml
 	$(BIN)/python -m studies.devices_part --studies studies/revive --pages docs/fedrevive.md
+
+# the same clients on trees of depth 1, 2 and 3, with virtual time and energy: 30 runs, minutes on two cores
+results-depth: $(STAMP)
+	mkdir -p data/study
+	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4
+	$(BIN)/fedge sweep studies/depth/motionsense.toml
+	$(BIN)/python -m studies.depth_part
 
 # what factors of eight bits cost in accuracy: 30 runs, a quarter of an hour on two cores
 results-precision: $(STAMP)

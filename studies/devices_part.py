@@ -97,11 +97,11 @@ def row(group: Group, reference: Group, goal: float) -> list[str]:
     return [
         group.label,
         f"{_mean(soon)} ({len(soon)} of {len(group.runs)})",
-        *(_text(found, 1, 2) for found in sooner),
-        _text(over_seeds(group, mean_of("seen_accuracy")), 100, 1),
-        _text(over_seeds(group, last("seen_accuracy")), 100, 1),
-        _text(differs, 100, 1, "+"),
-        _text(over_seeds(group, last("unseen_accuracy")), 100, 1),
+        *(with_interval(found, 1, 2) for found in sooner),
+        with_interval(over_seeds(group, mean_of("seen_accuracy")), 100, 1),
+        with_interval(over_seeds(group, last("seen_accuracy")), 100, 1),
+        with_interval(differs, 100, 1, "+"),
+        with_interval(over_seeds(group, last("unseen_accuracy")), 100, 1),
         f"{_bare(at_work, 100, 0)}, {_bare(lost, 100, 0)}",
         _bare(over_seeds(group, final("mean_staleness")), 1, 1),
         f"{_bare(moved, 1, 0)}, {_bare(until, 1, 0)}",
@@ -184,8 +184,8 @@ def _bare(found: Estimate | None, factor: float, digits: int) -> str:
     return _NOTHING if found is None else f"{factor * found.mean:.{digits}f}"
 
 
-def _text(found: Estimate | None, factor: float, digits: int, sign: str = "") -> str:
-    """A mean with its interval, in other units."""
+def with_interval(found: Estimate | None, factor: float, digits: int, sign: str = "") -> str:
+    """A mean with its interval, times a factor; sign "+" shows the signs of both."""
     if found is None:
         return _NOTHING
     ends = "" if found.low is None or found.high is None else " ({:{f}} to {:{f}})".format(

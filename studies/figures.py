@@ -43,6 +43,26 @@ def curves(comparison: Comparison, column: str, what: str, path: Path) -> None:
         figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
 
 
+def over_time(comparison: Comparison, column: str, what: str, path: Path) -> None:
+    """Draw the mean over seeds of a column of global_rounds.csv over virtual seconds, with the range over
+    seeds; a point per round, at the mean of its times."""
+    with figure_style():
+        figure, axes = new_figure(3.4)
+        for number, group in enumerate(comparison.groups):
+            times, scores = (
+                np.array([run.rounds[name].to_numpy() for run in group.runs])
+                for name in ("virtual_s", column)
+            )
+            when = times.mean(0)
+            axes.fill_between(when, scores.min(0), scores.max(0), color=colour(number), alpha=0.12, lw=0)
+            axes.plot(when, scores.mean(0), color=colour(number), ls=dashes(number), label=group.label)
+        axes.set_xlabel("virtual seconds")
+        axes.set_ylabel(what)
+        axes.set_ylim(0, 1)
+        legend_below(figure, axes, columns=3)
+        figure.savefig(path, format="svg", facecolor="white", metadata=_METADATA)
+
+
 def seen_and_unseen(comparison: Comparison, path: Path) -> None:
     """Draw every method at its mean accuracy on seen (across) and unseen users (up), a small dot per seed."""
     with figure_style():
