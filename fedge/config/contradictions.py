@@ -350,7 +350,7 @@ def _refuse_buffers_that_are_never_full(config: "Config") -> None:
     labels = static_groups(config.asynchrony.groups, hierarchy.branches)
     for tier, options in enumerate(clock_of_tiers(config)):
         children = hierarchy.fewest_children([tier])
-        fewest = 1 if config.cluster.enabled else children if tier else min(map(labels.count, labels))
+        fewest = children if tier else 1 if config.cluster.enabled else min(map(labels.count, labels))
         buffer = options.arguments("cloud_rule").get("buffer", 1)
         if not has_servers_above_leaves(hierarchy) or type(buffer) is not int or buffer <= fewest:
             continue

@@ -36,11 +36,13 @@ def _models_are_replaced(config: "Config") -> bool:
 
 
 _DEEP: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
-    ("cluster.enabled=false", "on the virtual clock leaves under one cloud alone are compared",
-     lambda config: config.asynchrony.is_on and config.cluster.enabled),
+    ('cluster.tiers="0"', "on the virtual clock the cloud alone compares its children",
+     lambda config: (config.asynchrony.is_on and config.cluster.enabled
+                     and max(config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")) > 0)),
     ('cluster.tiers of the servers over leaves, or a cluster.count other than "auto"',
      "a trial of new groups takes forks of leaves",
-     lambda config: config.cluster.count == BY_TEST and _groups_of_regions(config)),
+     lambda config: (config.cluster.count == BY_TEST and _groups_of_regions(config)
+                     and not config.asynchrony.is_on)),  # whose groups have no trials
     ("cluster.tiers of the servers over leaves, or a cluster.method that finds groups",
      "true groups are planted in leaves, not in regions",
      lambda config: (groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)

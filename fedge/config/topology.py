@@ -71,6 +71,18 @@ def leaves_below(config: HierarchyConfig) -> dict[str, list[int]]:
     return found
 
 
+def sizes_of_branches(config: HierarchyConfig, sizes: Sequence[int]) -> list[int]:
+    """Clients below each child of the root, given those of each leaf.
+
+    >>> sizes_of_branches(HierarchyConfig(tree="((2,3),(4))"), [2, 3, 4])
+    [5, 4]
+    >>> sizes_of_branches(HierarchyConfig(num_servers=2), [2, 3])
+    [2, 3]
+    """
+    branches = [below for path, below in leaves_below(config).items() if "." not in path]
+    return [sum(sizes[leaf] for leaf in below) for below in branches] or list(sizes)
+
+
 def known_per_leaf(sizes: Sequence[int], unseen_clients: int) -> list[int]:
     """The number of clients of each leaf that train, given `sizes` clients per leaf.
 

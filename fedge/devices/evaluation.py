@@ -123,11 +123,11 @@ class ClockEvaluation:
     def cross_losses(
         self, models: Sequence[Version], who: Population, global_round: int
     ) -> tuple[Answers, dict[int, Failure]]:
-        """Losses of all leaves' models on training clients' validation windows, and the clients without any.
+        """Losses of all models on training clients' validation windows, and the clients without any.
 
         Args:
-            models: of the leaves, in order.
-            who: devices of the run.
+            models: of the cloud's children, in order.
+            who: devices of the run, under these.
             global_round: of the evaluation.
         """
         windows = {client: count for client, count in self.held_out.items() if client in who.windows}

@@ -1,5 +1,8 @@
 """Leaves with a shared model at the cloud, on the virtual clock: as configured, or as found at evaluations.
 
+In a deeper tree a leaf is here any child of the cloud: a region, with the model of its own and the clients of
+all its leaves.
+
 Found groups come from a method of `fedge.clustering` based on models and losses alone, or from the deal test.
 Every `cluster.every` evaluations from `cluster.start-round` on, clients evaluate all leaves' models on their
 validation windows, and labels change once `cluster.patience` comparisons in a row have found the same.

@@ -1,4 +1,4 @@
-"""End of a period: clients evaluate their served models, leaves are compared if due."""
+"""End of a period: clients evaluate their served models, children of the cloud are compared if due."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -68,14 +68,15 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
 
 
 def _compare(procedure: "Procedure") -> CloudStep | None:
-    """Compare the leaves if due, and let them share models by the result."""
-    groups, cloud, world = procedure.groups, procedure.cloud, procedure.world
+    """Compare the cloud's children, leaves or regions, if due; let them share models by the result."""
+    groups, above, world = procedure.groups, procedure.above, procedure.world
     evaluation, ledger = procedure.evaluated, procedure.ledger
-    if groups is None or cloud is None or not groups.is_due(evaluation):
+    if groups is None or above is None or not groups.is_due(evaluation):
         return None
+    who = world.who.under(above.branch_of, len(above.branches))
     if groups.asks_updates:
         assert world.probing is not None
-        probed = world.probing.updates(world.who, evaluation)
+        probed = world.probing.updates(who, evaluation)
         ledger.moved["down"] += probed.downlink_bytes
         ledger.moved["up"] += probed.uplink_bytes
         for device, failure in probed.failures.items():
@@ -84,22 +85,22 @@ def _compare(procedure: "Procedure") -> CloudStep | None:
         return _share_models(
             procedure, groups.test(probed.likeness, evaluation, probed.downlink_bytes + probed.uplink_bytes)
         )
-    answers, models = None, [server.version for server in procedure.servers]
+    answers, models = None, [server.version for server in above.branches]
     if groups.asks_losses:
-        answers, failures = world.evaluating.cross_losses(models, world.who, evaluation)
+        answers, failures = world.evaluating.cross_losses(models, who, evaluation)
         for client, failure in failures.items():
             ledger.failures.setdefault(client, failure)
         world.clock.lap("wait")
     states = [model.state for model in models]
-    return _share_models(procedure, groups.compare(states, cloud.weights, answers, evaluation))
+    return _share_models(procedure, groups.compare(states, above.cloud.weights, answers, evaluation))
 
 
 def _share_models(procedure: "Procedure", step: CloudStep) -> CloudStep:
-    """Let leaves share models as a comparison has found."""
-    cloud = procedure.cloud
-    assert cloud is not None
-    if step.labels.tolist() != cloud.labels:
-        cloud.regroup(step.labels.tolist(), procedure.servers, procedure.clock, procedure.ledger)
+    """Let the cloud's children share models as a comparison has found."""
+    above = procedure.above
+    assert above is not None
+    if step.labels.tolist() != above.cloud.labels:
+        above.cloud.regroup(step.labels.tolist(), above.branches, procedure.clock, procedure.ledger)
     procedure.world.clock.lap("cluster")
     return step
 

@@ -87,7 +87,7 @@ class Probing:
         """Let all devices train, and compare them.
 
         Args:
-            who: devices of the run.
+            who: devices of the run, under the cloud's children.
             evaluation: at which they are asked, 1, 2, …
         """
         even = even_windows(list(who.windows.values()))

@@ -1,7 +1,7 @@
 """Results of an evaluation on the virtual clock: the rows of a global round."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +43,15 @@ class Population:
         for client in sorted(self.windows):
             found[self.leaf_of[client]].append(client)
         return found
+
+    def under(self, child_of: Callable[[int], int], children: int) -> "Population":
+        """The same clients under other servers: `children` of them, leaf → the one above it.
+
+        >>> Population({7: 0, 8: 1, 9: 2}, {}, frozenset(), 3).under([0, 0, 1].__getitem__, 2).leaf_of
+        {7: 0, 8: 0, 9: 1}
+        """
+        of = {client: child_of(leaf) for client, leaf in self.leaf_of.items()}
+        return Population(of, self.windows, self.unseen, children)
 
     def window_counts(self, clients: int) -> np.ndarray:
         """The training windows of each of so many clients, (N,) int64; 0 without training."""

@@ -11,7 +11,7 @@ from fedge.clustering.reach import out_of_reach
 from fedge.clustering.registry import sent_for
 from fedge.config.effects import options_without_effect
 from fedge.config.parts import CLIENT_SELECTIONS
-from fedge.config.topology import known_per_leaf
+from fedge.config.topology import known_per_leaf, sizes_of_branches
 from fedge.config.traits import AFRESH
 from fedge.console.lines import Console, final_table
 from fedge.data.composition import class_gap
@@ -246,7 +246,9 @@ class Announcer:
 
     def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
         """Print at the start the groups that leaves of these sizes cannot show, if any are looked for."""
-        cluster = self._plan.config.cluster
+        config, cluster = self._plan.config, self._plan.config.cluster
+        if config.asynchrony.is_on:  # the cloud compares its children there, whatever they are
+            sizes = sizes_of_branches(config.hierarchy, sizes)
         line = out_of_reach(cluster.level, sizes) if cluster.deals else None
         if line is not None:
             self._note([line])

@@ -70,8 +70,28 @@ def test_tiers_without_a_deeper_tree_are_refused():
         config_of(asynchrony__tiers='{"region": {"every": 2}}', hierarchy__num_servers=2)
 
 
-def test_rounds_of_regions_and_groups_that_are_found_are_refused():
+def test_rounds_of_regions_and_groups_at_regions_are_refused():
     with pytest.raises(ConfigError, match=r'hierarchy\.region-rounds="1", because asynchrony\.tiers says'):
         deep("", hierarchy__region_rounds="2")
-    with pytest.raises(ConfigError, match=r"needs cluster\.enabled=false, because on the virtual clock"):
-        deep("", cluster__enabled=True)
+    with pytest.raises(
+        ConfigError, match=r'needs cluster\.tiers="0", because on the virtual clock the cloud'
+    ):
+        deep("", cluster__enabled=True, cluster__tiers="1")
+
+
+def test_the_cloud_may_group_its_regions_and_a_region_still_needs_its_buffer():
+    """A group may become a region alone, so the cloud's buffer is 1; those below a region stay together."""
+    found = {"cluster__enabled": True, "cluster__method": "agglomerative", "cluster__count": "2"}
+    assert deep("", **found).cluster.enabled
+    with pytest.raises(ConfigError, match=r"must be at most the smallest group"):
+        deep("", asynchrony__cloud_rule_args='{"buffer": 2}', **found)
+    full = '{"region-2": {"rule": "fedbuff", "rule-args": {"buffer": 3}}}'
+    assert clock_of_tiers(deep(full, **found))[2].arguments("cloud_rule") == {"buffer": 3}
+
+
+def test_rounds_that_are_only_timed_have_edges_of_tiers_alone():
+    timed = {"hierarchy.tree": "2x2x2", "devices.time-rounds": True}
+    config = from_run_config({**timed, "asynchrony.tiers.region.megabytes-s": 2.0})
+    assert [of.cloud_megabytes_s for of in clock_of_tiers(config)] == [10.0, 2.0]
+    with pytest.raises(ConfigError, match=r"region must have delay-s, megabytes-s, but has 'every'"):
+        clock_of_tiers(from_run_config({**timed, "asynchrony.tiers.region.every": 2}))

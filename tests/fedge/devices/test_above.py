@@ -26,13 +26,13 @@ AT_ONCE = {
 }  # fmt: skip
 
 
-def made(config, leaves, start):
+def made(config, leaves, start, labels=None):
     """Servers above new leaves that sum up as FedBuff, each with a buffer of one."""
 
     def make(place):
         return DeviceServer(start, fedbuff, {"buffer": 1, "staleness": "constant"}, len(place.leaves))
 
-    return servers_above(config, leaves, [1.0, 3.0, 2.0], make)
+    return servers_above(config, leaves, [1.0, 3.0, 2.0], make, labels)
 
 
 def test_numbers_paths_and_weights():
@@ -171,6 +171,77 @@ def test_groups_of_regions_have_models_of_their_own():
     assert [top.version.vector.tobytes() for top in procedure.tops] == [one] * 2 + [other] * 2
     assert noted.results[-1].labels == [0, 0, 1, 1]
     assert [row.cluster for row in noted.results[-1].servers] == [None, 0, 0, 0, 1, 1, 1]
+
+
+FOUND = {
+    "hierarchy__tree": "4x2x2", "asynchrony__concurrency": 16, "asynchrony__evaluate_every_s": 0.6,
+    "asynchrony__rule_args": '{"buffer": 1}', "asynchrony__cloud_delay_s": 0.1, "devices__dropout": 0.1,
+    "asynchrony__tiers": '{"region": {"every": 1, "delay-s": 0.05}}', "cluster__enabled": True,
+    "cluster__method": "agglomerative", "cluster__signal": "cross-loss", "cluster__count": "2",
+    "cluster__start_round": 2,
+}  # fmt: skip
+
+
+def alike(role, device):
+    """Devices of regions 0 and 2, of 1 and 3, find each other's regions' models good."""
+    return 0.1 if int(role.removeprefix("leaf-")) % 2 == device // 4 % 2 else 2.0
+
+
+def test_the_cloud_groups_its_regions_by_the_losses_of_all_clients_below_and_goes_on_after_stops(tmp_path):
+    """Eight leaves, four regions: what is compared are the regions' models, by clients of all leaves."""
+    config = config_of(**FOUND)
+    procedure, noted = carried_out(config, 16, losses=alike)
+    whole, last = outcome(procedure, noted), procedure.clock.events
+    assert procedure.cloud.labels == [0, 1, 0, 1]
+    step = noted.results[1].cloud
+    assert (len(step.labels), step.similarity.shape) == (4, (4, 4))
+    by_leaf = [0, 0, 1, 1, 0, 0, 1, 1]
+    assert [result.labels for result in noted.results] == [[0] * 8, by_leaf, by_leaf]
+    one, other = procedure.tops[0].version, procedure.tops[2].version
+    assert one.vector.tolist() != other.vector.tolist()
+    assert [top.version is one for top in procedure.tops] == [label == 0 for label in by_leaf]
+    for events in random.Random("regions").sample(range(last // 2, last), 4):
+        found = stopped_and_gone_on(config, 16, events, tmp_path, losses=alike)
+        assert outcome(*found) == whole, f"after {events} of {last} events"
+
+
+def test_the_deal_test_parts_a_region_that_differs():
+    """Three regions of five devices each, under two leaves; the probes of region 2 point elsewhere."""
+    config = config_of(**{
+        **FOUND, "hierarchy__tree": "((2,3),(2,3),(2,3))", "clients": 15, "cluster__signal": "affinity",
+        "cluster__count": "auto", "cluster__patience": 2, "cluster__start_round": 1,
+        "asynchrony__concurrency": 12,
+    })  # fmt: skip
+    procedure, noted = carried_out(config, 15, apart=lambda device: device >= 10)
+    step = noted.results[0].cloud
+    assert step.labels.tolist() == procedure.cloud.labels == [0, 0, 1]
+    assert step.facts["tests"][0]["parts"] == [[0, 1], [2]]
+    assert noted.results[-1].labels == [0, 0, 0, 0, 1, 1]
+    together, _ = carried_out(config, 15)
+    assert together.cloud.labels == [0, 0, 0]
+
+
+def test_other_groups_of_regions_by_hand():
+    """Regions of weights 4 and 2, with a group each, have models 2 and 8, and share 4 from now on.
+
+    The cloud's answers are there after a second: region 1 has 4, region 0, which had gone on by 1, has 5.
+    """
+    config = config_of(
+        hierarchy__tree="((2,2),(2))", clients=6, asynchrony__groups="0,1", asynchrony__cloud_delay_s=1.0,
+        asynchrony__cloud_megabytes_s=1e6,
+    )  # fmt: skip
+    start = version_of({"w": np.zeros(1, np.float32)})
+    leaves = [DeviceServer(start, fedbuff, {}, 1) for _ in range(3)]
+    above, clock, ledger = made(config, leaves, start, [0, 1]), Clock(), Ledger(1, servers=5)
+    for region, number in zip(above.branches, (2.0, 8.0), strict=True):
+        region.change(np.array([number]), {})
+    above.cloud.regroup([0, 0], above.branches, clock, ledger)
+    assert [server.version.vector.tolist() for server in above.cloud.servers] == [[4.0]]
+    above.branches[0].change(np.array([3.0]), {})
+    while len(clock):
+        assert above.happen(clock.next(), clock, ledger)
+    assert [region.version.vector.tolist() for region in above.branches] == [[5.0], [4.0]]
+    assert [leaf.version.vector.tolist() for leaf in leaves] == [[0.0]] * 3  # with their region's next answer
 
 
 def means_of_one(first):
