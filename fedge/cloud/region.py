@@ -16,6 +16,7 @@ from typing import Any
 from fedge.cloud import control
 from fedge.cloud.offers import with_own
 from fedge.compression.sending import Sending
+from fedge.config.config import Config
 from fedge.config.tree import Path
 from fedge.exchange.evaluate import CLUSTER, OWN
 from fedge.exchange.round_context import LEAF, OWN_LINE, Line
@@ -104,6 +105,7 @@ class Region:
         models: its present and its served ones.
         drift: since the last round of the server above, or None where SCAFFOLD does not reach that high.
         sending: its compressed way up; None for uncompressed models.
+        rounds: its own in one of the server above.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Region:
         is_corrected: bool,
         is_apart: bool = False,
         kept: Collection[str] = (),
+        rounds: int = 1,
     ) -> None:
         """Stand over servers with a common initial model.
 
@@ -122,8 +125,9 @@ class Region:
             is_corrected: whether SCAFFOLD corrects the region towards the server above.
             is_apart: whether those below have models of their own between its rounds.
             kept: leaves' personal entries when they take a model.
+            rounds: its own in one of the server above.
         """
-        self.path, self.below, self.is_apart = path, list(below), is_apart
+        self.path, self.below, self.is_apart, self.rounds = path, list(below), is_apart, rounds
         self.leaves = [leaf for each in below for leaf in leaves_below(each)]
         self.clients = tuple(sorted(chain.from_iterable(leaf.clients for leaf in self.leaves)))
         self.unseen_clients = tuple(sorted(chain.from_iterable(leaf.unseen_clients for leaf in self.leaves)))
@@ -165,7 +169,10 @@ class Region:
 
     def contribution(self, version: int) -> Contribution:
         """Contribution to the server above, once per round of that server: the mean of those in its last
-        round."""
+        round.
+
+        With one round per round of that server, its parts go along, so that they are rounded once in all.
+        """
         if self.sending is not None:
             return Contribution(self.number, self.sending.send(self.model), self.weight, version)
         return Contribution(self.number, self.model, self.weight, version, self._brought)
@@ -213,15 +220,27 @@ class Region:
             version: of their models.
             keep: decides where large states lie.
         """
-        self._brought = tuple(server.contribution(version) for server in self.below)
+        brought = tuple(server.contribution(version) for server in self.below)
+        self._brought = brought if self.rounds == 1 else ()
         control.arrive(self.below)
         if self.drift is not None:
             lengths = [server.drift.length for server in self.below if server.drift is not None]
             weights = [server.weight for server in self.below]
             self.drift.length += sum(w * n for w, n in zip(weights, lengths, strict=True)) / sum(weights)
-        mean = keep(mean_of(self._brought))
+        mean = keep(mean_of(brought))
         self.models.stand_at(mean)
         return mean
+
+    def take_combined(self, model: State, keep: Callable[[State], State]) -> None:
+        """Take the model of rounds that the region has carried out elsewhere; those below continue from it.
+
+        Args:
+            model: of its last round.
+            keep: decides where large states lie.
+        """
+        self._brought = ()
+        self.models.trained(LEAF, keep(model))
+        self.keep_states(keep)
 
     def stand_at(self, model: State) -> None:
         """Stand at a rule's model of those from below, in place of their mean."""
@@ -280,6 +299,37 @@ class Region:
             self.drift = Drift.restored(states, facts["drift"], self.model)
         if self.sending is not None:
             self.sending.restore(states, facts["sending"])
+
+
+def servers_over(
+    config: Config, leaves: Sequence[Leaf], own_layers: Collection[str] = (), tier: int = 1
+) -> list[Server]:
+    """Servers of a tier over leaves, with all regions between; the leaves where these are of that tier.
+
+    Args:
+        config: of the run.
+        leaves: in order, all of the tree or those below some servers of the tier; they take their paths.
+        own_layers: entries that a leaf keeps as its own when it takes a model.
+        tier: of the servers; by default the cloud's children.
+    """
+    hierarchy, levels = config.hierarchy, config.scaffold.levels if config.scaffold.enabled else 0
+    servers: list[Server] = list(leaves)
+    paths = hierarchy.shape.paths(hierarchy.tiers - 1) if hierarchy.tiers > 2 else []
+    for leaf in leaves if paths else ():
+        leaf.path = paths[leaf.index]
+    for at in range(hierarchy.tiers - 2, tier - 1, -1):
+        servers = [
+            Region(
+                path,
+                [server for server in servers if server.path[:-1] == path],
+                levels > hierarchy.tiers - at,
+                at in config.meeting_tiers,
+                own_layers,
+                hierarchy.rounds_of_tiers[at - 1],
+            )
+            for path in dict.fromkeys(server.path[:-1] for server in servers)
+        ]
+    return servers
 
 
 def leaves_below(server: Server) -> list[Leaf]:

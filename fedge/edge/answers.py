@@ -101,26 +101,11 @@ class Schema:
         def check() -> None:
             leaf, facts = asked.leaf, answer.facts
             names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
-            _only(facts, names | {"dispersion"} if asked.dispersion else names)
-            form = None if leaf.algorithm is None else leaf.algorithm.form
-            book = self._book(facts["book"], leaf.clients, schema.least_told(self.task.least_loss, form))
-            clients = set(leaf.clients)
-            counted, moved = (
-                whole(facts["counted"], 0, len(clients), "counted"),
-                _flag(facts["moved"], "moved"),
+            only(facts, names | {"dispersion"} if asked.dispersion else names)
+            counted, moved = self.leaf_round(
+                leaf, asked.line, facts["counted"], facts["moved"], facts["book"]
             )
-            trained = {row[0] for row in book["train_seconds"]}
-            losses = {row[0] for row in book["train_loss"]}
-            if len(trained) != counted or losses != (trained if asked.line == LEAF else set()):
-                raise ToldError("counted", f"{counted} clients, but {len(trained)} are named")
-            asked_ones = {row[0] for row in book["asked"]}
-            if not trained <= asked_ones if asked.line == LEAF else asked_ones:
-                raise ToldError("asked", "others than have trained")
-            lost = {row[0] for row in book["failures"] if row[1] == MEMORY_LOST}
-            if trained & {row[0] for row in book["failures"]} - lost:
-                raise ToldError("counted", "a client that has failed")
-            if moved and counted < needed_replies(self.config):
-                raise ToldError("moved", f"by {counted} replies")
+            book = facts["book"]
             if asked.dispersion and (facts["dispersion"] is None) != (counted == 0):
                 raise ToldError("dispersion", f"{facts['dispersion']} of {counted} clients")
             if asked.dispersion and counted:
@@ -128,9 +113,9 @@ class Schema:
             has_controls = moved and asked.line == LEAF and leaf.control is not None
             version = asked.leaf_round if has_controls else asked.version
             whole(facts["version"], version, version, "version")
-            self._check_kept(facts["leaf"], leaf, counted, moved, global_round)
+            self.check_kept(facts["leaf"], leaf, counted, moved, global_round)
             if leaf.turns is not None:
-                now = (asked.leaf_round, asked_ones, dict(book["train_loss"]))
+                now = (asked.leaf_round, {row[0] for row in book["asked"]}, dict(book["train_loss"]))
                 check_turns(facts["leaf"]["turns"], leaf.clients, leaf.turns, now)
             if leaf.algorithm is not None:
                 new = asked.leaf_round if moved and asked.line == LEAF else None
@@ -139,8 +124,36 @@ class Schema:
             self._check_folds(facts["folds"], asked)
             self._check_states(answer.states, asked, moved)
 
-        _admitted(check)
+        admitted(check)
         return answer
+
+    def leaf_round(
+        self, leaf: Leaf, line: str, told_counted: Any, told_moved: Any, told_book: Any
+    ) -> tuple[int, bool]:
+        """How many replies of a leaf round count, and whether its model has moved; ToldError if impossible.
+
+        Args:
+            leaf: that trained.
+            line: kind of line.
+            told_counted, told_moved, told_book: as the leaf server says.
+        """
+        form = None if leaf.algorithm is None else leaf.algorithm.form
+        book = self._book(told_book, leaf.clients, schema.least_told(self.task.least_loss, form))
+        counted = whole(told_counted, 0, len(leaf.clients), "counted")
+        moved = _flag(told_moved, "moved")
+        trained = {row[0] for row in book["train_seconds"]}
+        losses = {row[0] for row in book["train_loss"]}
+        if len(trained) != counted or losses != (trained if line == LEAF else set()):
+            raise ToldError("counted", f"{counted} clients, but {len(trained)} are named")
+        asked_ones = {row[0] for row in book["asked"]}
+        if not trained <= asked_ones if line == LEAF else asked_ones:
+            raise ToldError("asked", "others than have trained")
+        lost = {row[0] for row in book["failures"] if row[1] == MEMORY_LOST}
+        if trained & {row[0] for row in book["failures"]} - lost:
+            raise ToldError("counted", "a client that has failed")
+        if moved and counted < needed_replies(self.config):
+            raise ToldError("moved", f"by {counted} replies")
+        return counted, moved
 
     def _check_states(self, states: Mapping[str, State], asked: Trained, moved: bool) -> None:
         leaf = asked.leaf
@@ -154,11 +167,11 @@ class Schema:
             schema.check_form(states[name], known[name])
             schema.check_sizes(states[name])
         if moved:
-            self._check_model(states[orders.MODEL], leaf, leaf.model)
+            self.check_model(states[orders.MODEL], leaf, leaf.model)
         self._check_summaries(states, leaf, asked.updates)
 
-    def _check_model(self, model: State, leaf: Leaf, start: State) -> None:
-        """Raise unless a model can have come of `start` in one leaf round."""
+    def check_model(self, model: State, leaf: Leaf, start: State, rounds: int = 1) -> None:
+        """Raise unless a model can have come of `start` in so many leaf rounds, or a mean of such models."""
         schema.check_form(model, start)
         train, most = self.config.train, max(leaf.train_samples.values(), default=0)
         asked = schema.TrainTask(
@@ -167,7 +180,7 @@ class Schema:
         steps, seen = asked.steps(most), asked.seen(most)
         if leaf.algorithm is not None:  # which may take any number
             steps, seen = schema.MOST_STEPS, schema.MOST_STEPS * train.batch_size
-        schema.check_values(model, start, leaf.variances, steps, windows=seen)
+        schema.check_values(model, start, leaf.variances, rounds * steps, windows=rounds * seen)
 
     def _check_summaries(self, states: Mapping[str, State], leaf: Leaf, updates: Updates | None) -> None:
         """Raise unless summaries of updates have the form of the cloud's own."""
@@ -186,11 +199,11 @@ class Schema:
             if not 1 <= windows <= own[client] or windows != int(windows):
                 raise ToldError("summaries", f"of {windows:g} windows")
 
-    def _check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
+    def check_kept(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
         """Raise unless a leaf's state beside its model is possible after one leaf round."""
         facts = mapping(told, "leaf")
         further = {"drift": leaf.drift, "turns": leaf.turns, ALGORITHM: leaf.algorithm}
-        _only(facts, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
+        only(facts, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
         for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
             number(norm, 0.0, math.inf, "norms")
         if leaf.drift is not None:
@@ -222,16 +235,16 @@ class Schema:
         """An answer to an order to probe; AnswerRejected unless consistent with the order."""
 
         def check() -> None:
-            _only(answer.facts, {"moved", "book", NUMBER})
+            only(answer.facts, {"moved", "book", NUMBER})
             _refuse_trained(self._book(answer.facts["book"], leaf.clients))
             wanted = {orders.MODEL} if _flag(answer.facts["moved"], "moved") else set()
             if {name for name in answer.states if not name.startswith(orders.SUMMARY)} != wanted:
                 raise ToldError("states", "other ones")
             if wanted:
-                self._check_model(answer.states[orders.MODEL], leaf, start)
+                self.check_model(answer.states[orders.MODEL], leaf, start)
             self._check_summaries(answer.states, leaf, updates)
 
-        _admitted(check)
+        admitted(check)
         return answer
 
     def evaluated(
@@ -250,7 +263,7 @@ class Schema:
         found: dict[int, EvaluateReply] = {}
 
         def check() -> None:
-            _only(answer.facts, {"evaluated", "book", NUMBER})
+            only(answer.facts, {"evaluated", "book", NUMBER})
             if answer.states:
                 raise ToldError("states", "that nobody asked for")
             book = self._book(answer.facts["book"], roles)
@@ -267,13 +280,13 @@ class Schema:
                 windows = {split: self.held_out[client][split] for split in splits}
                 schema.check_evaluate_reply(reply, roles[client], windows, self.outputs, self.task)
 
-        _admitted(check)
+        admitted(check)
         return found
 
     def _book(self, told: Any, clients: Collection[int], least_loss: float = 0.0) -> Mapping[str, Any]:
         """A leaf server's book of one order, looked through: rows of `clients` alone, losses from a least."""
         book, guard = mapping(told, "book"), self.config.guard
-        _only(book, _BOOK)
+        only(book, _BOOK)
         for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
             _one_each([row[0] for row in rows(book[name], width, len(clients), name)], clients, name)
         for _, loss in book["train_loss"]:
@@ -318,8 +331,15 @@ def words_told(answer: Packet) -> str:
     return printable(words[:_LONGEST] if isinstance(words, str) else shown(words))[:_LONGEST]
 
 
-def check_note(packet: Packet, clients: Collection[int]) -> tuple[str, frozenset[int], frozenset[int]]:
-    """Progress in a note: clients asked, answered and failed.
+def check_note(
+    packet: Packet, clients: Collection[int], rounds: tuple[int, int] | None = None
+) -> tuple[str, frozenset[int], frozenset[int], int]:
+    """Progress in a note: kind of work, clients that have answered, and failed; leaf round of a region.
+
+    Args:
+        packet: the note.
+        clients: that are at work.
+        rounds: first and last leaf round of a region that works by itself; None for a leaf server (0).
 
     Raises:
         AnswerRejected: it is none, or of others.
@@ -327,18 +347,19 @@ def check_note(packet: Packet, clients: Collection[int]) -> tuple[str, frozenset
     found: list[Any] = []
 
     def check() -> None:
-        _only(packet.facts, {"kind", "asked", "back", "failed", NUMBER})
+        only(packet.facts, {"kind", "asked", "back", "failed", NUMBER, *(["leaf_round"] if rounds else [])})
         text(packet.facts["kind"], _LONGEST_KIND, "kind")
         for who in ("asked", "back", "failed"):
             _one_each(_list(packet.facts[who]), clients, who)
             found.append(frozenset(packet.facts[who]))
+        found.append(0 if rounds is None else whole(packet.facts["leaf_round"], *rounds, "leaf_round"))
 
-    _admitted(check)
-    _, back, failed = found
-    return packet.facts["kind"], back, failed
+    admitted(check)
+    _, back, failed, leaf_round = found
+    return packet.facts["kind"], back, failed, leaf_round
 
 
-def _admitted(check: Callable[[], None]) -> None:
+def admitted(check: Callable[[], None]) -> None:
     """Check an answer; on any exception, the answer is refused."""
     try:
         check()
@@ -350,7 +371,7 @@ def _admitted(check: Callable[[], None]) -> None:
         raise AnswerRejected(f"not readable: {words_of(error)[:_LONGEST]}") from None
 
 
-def _only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
+def only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
     """Raise unless facts are the wanted ones; the number of the question need not be among them."""
     other = (facts.keys() ^ set(wanted)) - {NUMBER}
     if other:

@@ -9,6 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 from fedge.config.option import shown
+from fedge.config.sections.hierarchy import HierarchyConfig
+from fedge.config.topology import leaves_below
+from fedge.config.tree import dotted
 from fedge.edge import orders
 from fedge.edge.memories import check_memories, check_needed
 from fedge.edge.told import ToldError, mapping, number, rows, text, whole
@@ -85,6 +88,50 @@ def _check_options(config: Mapping[str, Any]) -> None:
             raise ToldError("config", f"{key} is {shown(value)}")
         if isinstance(value, str) and len(value) > _LONGEST_OPTION:
             raise ToldError("config", f"{key} has {len(value)} characters")
+
+
+def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
+    """Leaves of this process that an order of a region names, ascending; OrderRefused for others."""
+    try:
+        named = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
+        if not named or any(type(leaf) is not int or leaf not in leaves for leaf in named):
+            raise ToldError("leaves", "others than are here")
+    except Exception as error:  # a cloud can put anything into a packet
+        raise _refused(error) from None
+    return sorted(named)
+
+
+def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[int]) -> None:
+    """Raise OrderRefused unless an order of a region is one; those of its leaves are checked one by one.
+
+    Args:
+        packet: of the kind for regions.
+        hierarchy: of the run.
+        leaves: of this process.
+    """
+    try:
+        facts = packet.facts
+        _only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
+        path = tuple(whole(step, 0, _MOST_CLIENTS, "path") for step in _list(facts["path"], "path"))
+        named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
+        if named != leaves_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
+            raise ToldError("leaves", "others than stand below the region here")
+        every = hierarchy.leaf_rounds_of(len(path) - 1)
+        first = whole(facts["first"], 1, _MOST_ROUNDS, "first")
+        whole(facts["last"], first + every - 1, first + every - 1, "last")
+        if (first - 1) % every:
+            raise ToldError("first", f"{first} begins no round")
+        for _, kept, version, needed in facts["leaves"]:
+            mapping(kept, "leaf")
+            whole(version, 0, _MOST_ROUNDS, "version")
+            for (each,) in rows([[each] for each in _list(needed, "needed")], 1, _MOST_KEPT - 1, "needed"):
+                whole(each, 0, _MOST_ROUNDS, "needed")
+        begin = tuple(f"{leaf}/" for leaf in named)
+        others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
+        if others or orders.MODEL not in packet.states:
+            raise ToldError("states", "other ones")
+    except Exception as error:  # a cloud can put anything into a packet
+        raise _refused(error) from None
 
 
 def check_order(packet: Packet, leaf: Leaf) -> None:

@@ -6,15 +6,19 @@ kept on the leaf server's disk (`fedge.edge.store`).
 """
 
 import logging
+import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from fedge.clustering.updates import Updates
 from fedge.config.option import ConfigError, shown
 from fedge.edge import orders
-from fedge.edge.asked import OrderRefused, check_order, check_run, most_bytes
+from fedge.edge.asked import OrderRefused, check_order, check_run, leaves_named, most_bytes
+from fedge.edge.region import RegionAtWork
 from fedge.edge.store import KeptStates
 from fedge.exchange.clients import Standing
 from fedge.exchange.failure import words_of
@@ -80,18 +84,64 @@ Telling = Callable[[Mapping[str, Any]], tuple[Mapping[int, str], Sequence[str]]]
 the native step that all these clients can use, best first."""
 
 
+class Together:
+    """Leaf servers of one process, which can be the regions over them, too.
+
+    Attributes:
+        name: of the process.
+    """
+
+    def __init__(self) -> None:
+        """Be empty."""
+        self.name = uuid.uuid4().hex
+        self._hosts: dict[int, LeafHost] = {}
+
+    def take(self, leaf: int, host: "LeafHost") -> None:
+        """Take a leaf server in."""
+        self._hosts[leaf] = host
+
+    def carry_out(self, packet: Packet, note: Note, facts: Mapping[str, Any]) -> Packet:
+        """Carry out an order of a region; meanwhile no other order reaches the leaf servers below.
+
+        Args:
+            packet: the order.
+            note: tells how far the clients are.
+            facts: of the run, as the cloud has told the leaf server that it asks.
+        """
+        below = {leaf: self._hosts[leaf] for leaf in leaves_named(packet, self._hosts)}
+        with ExitStack() as stack:
+            for host in below.values():
+                stack.enter_context(host.lock)
+            at_work = {leaf: host.in_run({**facts, "leaf": leaf}) for leaf, host in below.items()}
+            config = next(iter(at_work.values())).site.task.config
+            return RegionAtWork(config, at_work).carry_out(packet, note)
+
+
 class LeafHost:
     """Answers the cloud, in the form of `fedge.link.dial.Answering`."""
 
-    def __init__(self, opening: Opening, telling: Telling | None = None) -> None:
-        """Be ready for a run, which `opening` will open; `telling` asks clients with their own windows."""
+    def __init__(
+        self, opening: Opening, telling: Telling | None = None, together: Together | None = None
+    ) -> None:
+        """Be ready for a run.
+
+        Args:
+            opening: opens it.
+            telling: asks clients with their own windows.
+            together: leaf servers of this process, itself among them; None: it is alone.
+        """
+        self.lock = threading.RLock()  # one order at a time, also of a region
         self._opening = opening
         self._telling = telling
-        self._run: tuple[Any, _AtWork] | None = None  # key, and its worker
+        self._together = together
+        self._run: tuple[Mapping[str, Any], AtWork] | None = None  # its facts, and its worker
 
     def hello(self) -> Packet:
         """Say which versions this is, and which kernels of the native step its process can use."""
-        return Packet(HELLO, {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())})
+        facts = {"versions": versions(), orders.KERNELS: " ".join(usable_kernels())}
+        return Packet(
+            HELLO, facts if self._together is None else {**facts, orders.SUBTREE: self._together.name}
+        )
 
     def welcome(self, packet: Packet) -> None:
         """Record the cloud's presence."""
@@ -100,26 +150,42 @@ class LeafHost:
     def answer(self, packet: Packet, note: Note) -> Packet:
         """Carry out an order; its errors are reported."""
         try:
-            if packet.kind == OVER:
-                self.close()
-                return Packet(orders.DONE)
-            if packet.kind in (orders.TELL, orders.BEGIN):
-                check_run(packet.facts, begins=packet.kind == orders.BEGIN)
-            if packet.kind == orders.TELL:
-                return self._tell(packet.facts)
-            if packet.kind == orders.BEGIN:
-                return self._begin(packet.facts)
-            if packet.kind not in _CARRIED_OUT:
-                raise OrderRefused(f"kind: {shown(packet.kind)}")
-            if self._run is None or self._run[0] != packet.facts.get("run"):
-                return Packet(orders.UNKNOWN)
-            return self._run[1].carry_out(packet, note)
+            with self.lock:
+                return self._answer(packet, note)
         except OrderRefused as error:
             logger.warning("an order is refused: %s", error)
             return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
         except Exception as error:
             logger.exception("order %s failed", shown(packet.kind))
             return Packet(orders.FAILED, {"words": printable(words_of(error)[:_LONGEST])[:_LONGEST]})
+
+    def _answer(self, packet: Packet, note: Note) -> Packet:
+        """Carry out an order."""
+        if packet.kind == OVER:
+            self.close()
+            return Packet(orders.DONE)
+        if packet.kind in (orders.TELL, orders.BEGIN):
+            check_run(packet.facts, begins=packet.kind == orders.BEGIN)
+        if packet.kind == orders.TELL:
+            return self._tell(packet.facts)
+        if packet.kind == orders.BEGIN:
+            at_work = self._begin(packet.facts)
+            return Packet(orders.DONE, {"clients": at_work.clients})
+        is_of_region = packet.kind == orders.REGION and self._together is not None
+        if packet.kind not in _CARRIED_OUT and not is_of_region:
+            raise OrderRefused(f"kind: {shown(packet.kind)}")
+        if self._run is None or self._run[0]["run"] != packet.facts.get("run"):
+            return Packet(orders.UNKNOWN)
+        if is_of_region:
+            assert self._together is not None
+            return self._together.carry_out(packet, note, self._run[0])
+        return self._run[1].carry_out(packet, note)
+
+    def in_run(self, facts: Mapping[str, Any]) -> "AtWork":
+        """The leaf server in a run, begun unless it is in that."""
+        if self._run is None or self._run[0]["run"] != facts["run"]:
+            return self._begin(facts)
+        return self._run[1]
 
     def most_bytes(self) -> tuple[int, int]:
         """Bytes of the arrays, and of the head, allowed for the next order: more are not read."""
@@ -143,12 +209,12 @@ class LeafHost:
         told = {str(client): text for client, text in texts.items()}
         return Packet(orders.DONE, {"told": told, orders.KERNELS: " ".join(kernels)})
 
-    def _begin(self, facts: Mapping[str, Any]) -> Packet:
+    def _begin(self, facts: Mapping[str, Any]) -> "AtWork":
         """Open a run, in place of the one before."""
         self.close()
-        at_work = _AtWork(self._opening(facts))
-        self._run = facts["run"], at_work
-        return Packet(orders.DONE, {"clients": at_work.clients})
+        at_work = AtWork(self._opening(facts))
+        self._run = facts, at_work
+        return at_work
 
     def close(self) -> None:
         """Let the clients go."""
@@ -157,7 +223,7 @@ class LeafHost:
             self._run = None
 
 
-class _AtWork:
+class AtWork:
     """A leaf server in one run."""
 
     def __init__(self, site: Site) -> None:

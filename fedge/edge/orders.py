@@ -5,6 +5,9 @@ leaf round: the leaf's model, its control c_j and the part sent to its clients, 
 leaf's new model comes back with the same. Models of clients and their control variates c_i stay at the leaf
 server; the cloud gets a summary of a client's update if it groups leaves by updates
 (`fedge.clustering.sketch`), and the numbers for its tables.
+
+A region that is a process of its own, with all leaf servers below it, gets one order for all of its rounds in
+one of the server above: its model and the leaves' states go down once, its model and theirs come back.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +25,8 @@ from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
 TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
+REGION = "region"  # another: all leaf rounds of a region, to the process that it is
+SUBTREE = "subtree"  # among the facts of a hello: name of the process of several leaf servers
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
 MODEL = "model"
 KERNELS = "kernels"  # of the native step, among a leaf server's facts
@@ -97,6 +102,27 @@ def add_calls(times: ExchangeTimes, leaf: int, told: Mapping[str, Any], now: flo
 def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
     """Client → reason of its failure, from a leaf server's book."""
     return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
+
+
+def later(calls: Sequence[Sequence[float]], by_s: float) -> list[list[float]]:
+    """Times of calls (`packed_book`) that were told some seconds before they count."""
+    return _moved(np.array(calls, np.float64), -by_s).tolist() if calls else []
+
+
+def of_leaf(states: Mapping[str, State], leaf: int) -> dict[str, State]:
+    """States of one leaf among those of a region."""
+    prefix = f"{leaf}/"
+    return {name.removeprefix(prefix): state for name, state in states.items() if name.startswith(prefix)}
+
+
+def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
+    """States of one leaf, named for a packet of a region; what its clients are told is its control."""
+    return {f"{leaf}/{name}": state for name, state in states.items() if name != "told"}
+
+
+def with_told(states: Mapping[str, State]) -> dict[str, State]:
+    """States of a leaf whose clients are told its control and nothing of servers above."""
+    return {**states, "told": states["control"]} if "control" in states else dict(states)
 
 
 def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:

@@ -11,14 +11,18 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import chain
 from typing import Any, Literal, TypeVar
 
+from fedge.cloud.region import Region
 from fedge.cloud.step import Probe
 from fedge.config.option import shown
 from fedge.edge import orders
-from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
+from fedge.edge.answers import AnswerRejected, Schema, Trained, words_told
+from fedge.edge.away import RegionsAway, Span
+from fedge.edge.progress import Progress
+from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.algorithm import OWN_MODELS
-from fedge.exchange.clients import Standing
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.failure import Failure
@@ -27,7 +31,7 @@ from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused, OnNote
-from fedge.process.watchdog import note_progress, refuse_stalled, stall_limit_s
+from fedge.process.watchdog import refuse_stalled, stall_limit_s
 from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.port import Around, RunFacts
@@ -39,7 +43,6 @@ from fedge.timing.timeline import ExchangeTimes
 logger = logging.getLogger(__name__)
 
 _MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
-_MOST_TURNS = 5  # largest number of restarts of an order
 _OF_STALL = 0.9  # of the time after which a run counts as stalled: a leaf server has failed before
 LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
 LEAF_FAILED = "leaf server failed"
@@ -71,29 +74,86 @@ class EdgeLeaves:
         self._at_work: set[int] = set()  # leaf servers with an executed order of this process
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []
+        self._away = RegionsAway(
+            around.task.config,
+            around.regions,
+            around.task.own_layers,
+            lambda leaves: gate.one_process(leaves, orders.SUBTREE),
+        )
         self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     # --- questions --------------------------------------------------------------------------------
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:
-        """Let leaf servers train a line for a leaf round."""
-        book = self._transport.book
-        asked = {leaf.index: self._train_order(leaf, training, leaf_round) for leaf in training.leaves}
-        began = {leaf.index: self._asked_to_train(leaf, training, leaf_round) for leaf in training.leaves}
-        answers = self._all(
-            asked,
-            {leaf.index: leaf.clients for leaf in training.leaves},
-            lambda leaf, answer: self._schema.trained(answer, began[leaf], book.global_round),
-        )
+        """Let leaf servers train a line for a leaf round; regions that begin to work alone, for many."""
+        book, is_own = self._transport.book, training.line == LEAF
+        begun = {span.speaker: span for span in self._away.begin(leaf_round, book.wanted)} if is_own else {}
+        there = [leaf for leaf in training.leaves if not is_own or self._away.span_of(leaf) is None]
+        asked = {leaf.index: self._train_order(leaf, training, leaf_round) for leaf in there}
+        asked |= {leaf: self._region_order(span) for leaf, span in begun.items()}
+        began = {leaf.index: self._asked_to_train(leaf, training, leaf_round) for leaf in there}
+
+        def read(leaf: int, answer: Packet) -> Packet:
+            if leaf in begun:
+                return check_region_answer(
+                    self._schema, answer, begun[leaf], self._versions, book.global_round
+                )
+            return self._schema.trained(answer, began[leaf], book.global_round)
+
+        clients: dict[int, Sequence[int]] = {leaf.index: leaf.clients for leaf in there}
+        clients |= {leaf: span.clients for leaf, span in begun.items()}
+        answers = self._all(asked, clients, read, spans=begun) if asked else {}
         counted = 0
-        for leaf in training.leaves:
+        for leaf in there:
             answer = answers.get(leaf.index)
             if answer is not None:
                 counted += self._take_trained(leaf, training, answer)
-            elif training.line == LEAF:
+            elif is_own:
                 book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+        for index, span in begun.items():
+            span.answer = answers.get(index)
+        for span in self._away.spans if is_own else ():
+            counted += self._take_told(span, leaf_round)
         self._transport.lap("aggregate")
         return counted
+
+    def _region_order(self, span: Span) -> Packet:
+        """The order of all leaf rounds of a span to the process that is its region."""
+        states: dict[str, State] = {orders.MODEL: span.region.model}
+        leaves = []
+        for leaf in span.leaves:
+            own, facts = leaf.round_states()
+            states |= orders.named_for(own, leaf.index)
+            leaves.append([leaf.index, facts, self._versions[leaf.index], self._needed(leaf.index)])
+        facts = {"path": list(span.region.path), "first": span.first, "last": span.last, "leaves": leaves}
+        return self._order(orders.REGION, facts, states)
+
+    def _take_told(self, span: Span, leaf_round: int) -> int:
+        """Take in what a region's process told of a leaf round, and its model with the last; its replies."""
+        book, counted = self._transport.book, 0
+        if span.answer is None:
+            for leaf in span.leaves:
+                book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+            return 0
+        for index, count, _, told in span.answer.facts["rounds"][leaf_round - span.first]:
+            for client, failure in orders.failures_of(told).items():
+                self._transport.note_failure(client, failure)
+            orders.add_to_book(book, index, told)
+            counted += int(count)
+        if leaf_round == span.last:
+            self._take_region(span, span.answer)
+        return counted
+
+    def _take_region(self, span: Span, answer: Packet) -> None:
+        """Move a region and its leaves to the results of its process."""
+        for leaf, (index, version, kept) in zip(span.leaves, answer.facts["leaves"], strict=True):
+            leaf.put_round_states(orders.with_told(orders.of_leaf(answer.states, index)), kept)
+            self._versions[index] = int(version)
+        span.region.take_combined(answer.states[orders.MODEL], self._transport.shared.keep)
+
+    def has_combined(self, region: Region) -> bool:
+        """Whether a region whose round ends has carried it out in a process of its own."""
+        return self._away.has_combined(region)
 
     def _asked_to_train(self, leaf: Leaf, training: TrainingLine, leaf_round: int) -> Trained:
         """Training asked of one leaf server, against which its answer is checked."""
@@ -115,7 +175,7 @@ class EdgeLeaves:
             "without": sorted(set(self._leaves[index].clients) - set(leaf.clients)),
             "leaf": facts,
             "version": self._versions[index],
-            "needed": sorted({versions[index] for versions in self._in_checkpoints}),
+            "needed": self._needed(index),
             "updates": wanted.updates_of(index) is not None,
             "dispersion": wanted.dispersion,
             "alone": index in wanted.alone,
@@ -123,6 +183,10 @@ class EdgeLeaves:
         if leaf.algorithm is not None:
             order["memories"] = leaf.algorithm.needed(self._leaves[index].clients)
         return self._order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
+
+    def _needed(self, leaf: int) -> list[int]:
+        """Versions of control variates of a leaf's clients that checkpoints name."""
+        return sorted({versions[leaf] for versions in self._in_checkpoints})
 
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
         """Move a leaf, or a fork, to its server's result; return how many replies count."""
@@ -241,6 +305,7 @@ class EdgeLeaves:
         clients: Mapping[int, Sequence[int]],
         read: Callable[[int, Packet], _Read],
         phase: str = "",
+        spans: Mapping[int, Span] | None = None,
     ) -> dict[int, _Read]:
         """Give orders to leaf servers, all at once; return the accepted answers, in order.
 
@@ -249,15 +314,20 @@ class EdgeLeaves:
             clients: leaf → its working clients.
             read: (leaf, answer) → content; AnswerRejected if impossible.
             phase: is charged with all of the time, where the exchange is no step of its own.
+            spans: leaf → rounds of a region whose process is asked on its link.
 
         Raises:
             RunError: a leaf server could not carry its first order out, through no fault of its clients.
         """
         transport = self._transport
         began = transport.lap(phase or "configure")
-        progress = _Progress(clients)
+        regions = spans or {}
+        progress = Progress(clients, {leaf: (span.first, span.last) for leaf, span in regions.items()})
+        rounds = {leaf: span.rounds for leaf, span in regions.items()}
         running = {
-            leaf: self._pool.submit(self._ask, leaf, packet, progress.noted(leaf), len(clients[leaf]))
+            leaf: self._pool.submit(
+                self._ask, leaf, packet, progress.noted(leaf), rounds.get(leaf, 1) * len(clients[leaf])
+            )
             for leaf, packet in packets.items()
         }
         self._follow(running, progress)
@@ -269,6 +339,11 @@ class EdgeLeaves:
                 found[leaf] = read(leaf, answer)
             except (LeafGone, AnswerRejected) as error:
                 self._note_failed(leaf, clients[leaf], error)
+                continue
+            if leaf in regions:  # failures are told round by round
+                self._at_work |= {below.index for below in regions[leaf].leaves}
+                for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
+                    orders.add_calls(times, index, told, ended)
                 continue
             self._at_work.add(leaf)
             for client, failure in orders.failures_of(answer.facts["book"]).items():
@@ -288,7 +363,7 @@ class EdgeLeaves:
         for client in clients:
             self._transport.note_failure(client, Failure(kind, detail))
 
-    def _follow(self, running: Mapping[int, "Future[Packet]"], progress: "_Progress") -> None:
+    def _follow(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
         """Wait until all have ended; viewers of the run see how far they are."""
         left = set(running.values())
         while left:
@@ -300,7 +375,10 @@ class EdgeLeaves:
             refuse_stalled()
 
     def _ask(self, leaf: int, packet: Packet, on_note: OnNote, clients: int) -> Packet:
-        """Give one leaf server an order; describe the run first to a leaf server without knowledge of it."""
+        """Give one leaf server an order; describe the run first to a leaf server without knowledge of it.
+
+        Clients at work count once for every leaf round.
+        """
         head, arrays = self._schema.most_bytes(packet, self._leaves[leaf].model, clients)
         got_on = time.monotonic()
 
@@ -367,53 +445,6 @@ class EdgeLeaves:
     def close(self) -> None:
         """Let the threads go."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-class _Progress:
-    """Progress of the clients of all leaf servers, by these servers' reports."""
-
-    def __init__(self, clients: Mapping[int, Sequence[int]]) -> None:
-        self._clients = clients
-        self._kind = ""
-        self._back: dict[int, frozenset[int]] = {}
-        self._failed: dict[int, frozenset[int]] = {}
-
-    def noted(self, leaf: int) -> OnNote:
-        """Receiver of the notes of one leaf server: progress means further finished clients.
-
-        A restarted one begins anew, a few times.
-        """
-        turns = 0
-
-        def note(packet: Packet) -> bool:
-            nonlocal turns
-            kind, back, failed = check_note(packet, self._clients[leaf])
-            before = self._back.get(leaf, frozenset()) | self._failed.get(leaf, frozenset())
-            begins_anew = not before <= back | failed
-            turns += begins_anew
-            if turns > _MOST_TURNS:
-                return False
-            has_got_on = begins_anew or before < back | failed
-            if has_got_on:
-                note_progress()
-            self._kind, self._back[leaf], self._failed[leaf] = kind, back, failed
-            return has_got_on
-
-        return note
-
-    def done(self, leaf: int) -> None:
-        """Record a leaf server's answer."""
-        if self._back.get(leaf) != frozenset(self._clients[leaf]):
-            self._back[leaf] = frozenset(self._clients[leaf])
-            note_progress()
-
-    def standing(self) -> Standing:
-        """Its progress."""
-        asked, back, failed = (
-            frozenset(client for members in of.values() for client in members)
-            for of in (self._clients, self._back, self._failed)
-        )
-        return Standing(self._kind, asked, back, failed - back)
 
 
 def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:

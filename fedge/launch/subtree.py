@@ -2,7 +2,9 @@
 
 Each leaf has a link of its own under the one certificate, a host of its own and clients of its own; they
 share the process, its threads, and one deal of the data. A leaf is asked as if it were a process of its own,
-so models have the same bits, and what a leaf server survives, each of them does.
+so models have the same bits, and what a leaf server survives, each of them does. Where the server above is a
+region that takes several means in a round of the one above it, the process carries these rounds out itself,
+by one order on the link of its first leaf (`fedge.edge.region`).
 """
 
 import argparse
@@ -19,7 +21,7 @@ from typing import Any
 
 from fedge.client_app import app as client_app
 from fedge.config.register import look_in
-from fedge.edge.host import LeafHost
+from fedge.edge.host import LeafHost, Together
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
 from fedge.link.below import Below
@@ -141,14 +143,18 @@ def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace)
         count, told = client_threads(run_config, options.workers, len(mine), len(leaves))
         return InProcessGrid(client_app, total, told, count, mine)
 
+    together = Together()
     links = [Link(options.cloud, options.certs, leaf, str(options.at)) for leaf in leaves]
     hosts = [
         LeafHost(
             partial(
                 open_site, folder / f"leaf-{leaf}", leaf, make_engine,
                 trust_code=options.trust_code, data=options.data, dealing=dealing,
-            )
+            ),
+            together=together,
         )
         for leaf in leaves
     ]  # fmt: skip
+    for leaf, host in zip(leaves, hosts, strict=True):
+        together.take(leaf, host)
     return Subtree(links, hosts)

@@ -31,8 +31,8 @@ class Contribution:
         state: the new model.
         weight: its training windows.
         version: of the starting model: the round of the server above it.
-        parts: states averaged in a region's state. A mean further up is computed over them and rounded once,
-            so a region with one round per cloud round changes no bit of the cloud's mean.
+        parts: states averaged in the state of a region with one round per round of the server above. A mean
+            further up is computed over them and rounded once, so that region changes no bit of it.
     """
 
     child: int

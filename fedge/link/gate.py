@@ -178,6 +178,7 @@ class LeafGate:
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
+        self._names: dict[int, str] = {}  # in the certificates that they have shown
         self._outdated: set[tuple[int, str]] = set()  # leaf and process, where another has taken its place
         self._absent_since: dict[int, float] = {}  # monotonic; absent leaves after a wait
         self._is_closing = False
@@ -217,6 +218,19 @@ class LeafGate:
         """Hello of each attached leaf server, in order."""
         with self._changed:
             return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
+
+    def one_process(self, leaves: Iterable[int], fact: str) -> bool:
+        """Whether leaf servers are all there, with one certificate, and are one process by their hellos.
+
+        Args:
+            leaves: which.
+            fact: of a hello, that names the process.
+        """
+        with self._changed:
+            if not all(self._is_there(leaf) for leaf in leaves):
+                return False
+            said = {(self._names[leaf], str(self._hellos[leaf].facts.get(fact, leaf))) for leaf in leaves}
+        return len(said) == 1
 
     def do_without(self, leaves: Iterable[int]) -> None:
         """Take leaf servers for absent: nobody waits for them any more, until they attach."""
@@ -310,7 +324,7 @@ class LeafGate:
             yield from chunks_of(replace(self._welcome, facts=facts))
             return
         stream = _Stream(leaf, context)
-        self._take_place(stream, hello, context)
+        self._take_place(stream, name, hello, context)
         logger.info("leaf server %d is there: %s", leaf, context.peer())
         try:
             yield from chunks_of(self._welcome)
@@ -321,7 +335,7 @@ class LeafGate:
         finally:
             stream.end()
 
-    def _take_place(self, stream: _Stream, hello: Packet, context: grpc.ServicerContext) -> None:
+    def _take_place(self, stream: _Stream, name: str, hello: Packet, context: grpc.ServicerContext) -> None:
         """Make a stream its leaf's; of two processes that show one certificate the newer one stays."""
         leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
         with self._changed:
@@ -330,7 +344,7 @@ class LeafGate:
                 before, known = self._streams.get(leaf), self._hellos.get(leaf)
                 if known is not None and str(known.facts.get(PROCESS)) != process:
                     self._outdated.add((leaf, str(known.facts.get(PROCESS))))
-                self._streams[leaf], self._hellos[leaf] = stream, hello
+                self._streams[leaf], self._hellos[leaf], self._names[leaf] = stream, hello, name
                 self._absent_since.pop(leaf, None)
                 self._changed.notify_all()
         if self._is_closing:

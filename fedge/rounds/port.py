@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from fedge.cloud.region import Region
 from fedge.cloud.step import Probe
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.round_context import LEAF
@@ -74,6 +75,9 @@ class LeafPort(Protocol):
     def windows(self, split: SplitName) -> dict[int, int]:
         """Partition id → windows of a split."""
 
+    def has_combined(self, region: Region) -> bool:
+        """Whether a region whose round ends has carried it out elsewhere: it has its model already."""
+
     def facts(self) -> dict[str, Any]:
         """State of leaf servers in a checkpoint, as JSON."""
 
@@ -114,11 +118,13 @@ class Around:
         task: of the run.
         leaves: in order.
         transport: has the book of the round.
+        regions: between cloud and leaves, lowest tier first.
     """
 
     task: "RunTask"
     leaves: Sequence[Leaf]
     transport: Transport
+    regions: Sequence[Region] = ()
 
 
 PortMaker = Callable[[Around], LeafPort]

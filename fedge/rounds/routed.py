@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from flwr.app import Message
 
+from fedge.cloud.region import Region
 from fedge.cloud.step import Probe
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import RunError
@@ -141,6 +142,10 @@ class RoutedLeaves:
     def windows(self, split: SplitName) -> dict[int, int]:
         """Partition id → windows of a split."""
         return self._evaluating.windows(split)
+
+    def has_combined(self, region: Region) -> bool:
+        """False: regions are a part of this process, too."""
+        return False
 
     def facts(self) -> dict[str, Any]:
         """Nothing: the leaves hold everything."""

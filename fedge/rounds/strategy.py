@@ -115,7 +115,7 @@ class HierarchicalStrategy:
         self._on_round = on_round
         samples = {c: count for leaf in self.leaves for c, count in leaf.train_samples.items()}
         self._transport = Transport(facilities, samples, config.guard.retries)
-        self._port = make_port(Around(task, self.leaves, self._transport))
+        self._port = make_port(Around(task, self.leaves, self._transport, self._regions))
         self._clouds = {(): cloud, **(inner or {})}
         known = self.branches, self._regions, task.own_layers
         seats = {path: seat_of(config, path, of, *known) for path, of in self._clouds.items()}
@@ -247,7 +247,8 @@ class HierarchicalStrategy:
             if meetings is not None:
                 meetings.combine(leaf_round)
             else:
-                region.combine(book.global_round, self._transport.shared.keep)
+                if not self._port.has_combined(region):
+                    region.combine(book.global_round, self._transport.shared.keep)
                 book.note_region(region)
             if self._time is not None:
                 self._time.meet(region.below, moved(book.traffic, sent))

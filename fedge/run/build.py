@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from torch import nn
 from fedge.algorithm.making import leaf_part_of
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
-from fedge.cloud.region import Region, all_regions
+from fedge.cloud.region import all_regions, servers_over
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.registry import own_models
@@ -143,7 +143,7 @@ def build_strategy(
     held_out = windows_of_splits(dealt)
     truth = None if dealt.scenario is None else dealt.scenario.groups_in
     own_layers = [name for name in layer_names(model, config.personal.kept) if name in state]
-    branches = make_branches(config, leaves, own_layers)
+    branches = servers_over(config, leaves, own_layers)
 
     def cloud_at(path: TreePath, below: Sequence[Leaf]) -> CloudAggregator:
         setting = CloudSetting(
@@ -328,33 +328,6 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
         num_training(config, len(leaf.clients), leaf=leaf.index) < len(leaf.clients) for leaf in leaves
     )
     return some or even > 0, even
-
-
-def make_branches(config: Config, leaves: Sequence[Leaf], own_layers: Collection[str] = ()) -> list[Server]:
-    """Children of the cloud: the leaves, or regions over them, or regions over those.
-
-    Args:
-        config: of the run.
-        leaves: in order; they take their paths.
-        own_layers: entries that a leaf keeps as its own when it takes a model.
-    """
-    hierarchy, levels = config.hierarchy, config.scaffold.levels if config.scaffold.enabled else 0
-    servers: list[Server] = list(leaves)
-    paths = hierarchy.shape.paths(hierarchy.tiers - 1) if hierarchy.tiers > 2 else []
-    for leaf, path in zip(leaves, paths, strict=bool(paths)):
-        leaf.path = path
-    for tier in range(hierarchy.tiers - 2, 0, -1):
-        servers = [
-            Region(
-                path,
-                [s for s in servers if s.path[:-1] == path],
-                levels > hierarchy.tiers - tier,
-                tier in config.meeting_tiers,
-                own_layers,
-            )
-            for path in hierarchy.shape.paths(tier)
-        ]
-    return servers
 
 
 def _let_send(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:

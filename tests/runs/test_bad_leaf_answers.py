@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from small_runs import small_config
 from spoilt import Study, gone_at, lie_of, lies_at, of_the_others
 
-from fedge.edge import answers, port
+from fedge.edge import answers
 from fedge.leaf.leaf import Leaf
 
 KINDS = {
@@ -110,10 +110,10 @@ def test_whatever_a_leaf_server_answers_the_others_keep_their_bits(study, kind):
 
 HOLES = {
     "books": ("fedadam", answers.Schema, "_book", lambda self, told, clients: told),
-    "models": ("scaffold", answers.Schema, "_check_model", lambda *_: None),
+    "models": ("scaffold", answers.Schema, "check_model", lambda *_: None),
     "drift": ("two levels", answers.Schema, "_check_drift", lambda *_: None),
     "strategies": ("fedadam", Leaf, "refuse_other_strategy", lambda *_: None),
-    "notes": ("groups", port, "check_note", lambda packet, _: tuple(packet.facts[n] for n in NOTED)),
+    "notes": ("groups", progress, "check_note", lambda packet, *_: (*(packet.facts[n] for n in NOTED), 0)),
 }
 NOTED = ("kind", "back", "failed")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedge.cloud import control
-from fedge.cloud.region import Region, all_regions, leaves_below
+from fedge.cloud.region import Region, all_regions, leaves_below, servers_over
 from fedge.config.flat import from_run_config
 from fedge.exchange.round_context import LEAF, OWN_LINE, RoundContext
 from fedge.exchange.train import TrainReply
@@ -12,7 +12,6 @@ from fedge.leaf.aggregation import mean_of
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.rules import make_strategy
 from fedge.rounds.book import RoundBook
-from fedge.run.build import make_branches
 from fedge.training import scaffold
 from fedge.training.settings import LocalTraining
 
@@ -32,7 +31,7 @@ def tree_of(gradients, levels, tree="2x2x1", samples=1):
     config = from_run_config({"hierarchy.tree": tree, "scaffold.levels": levels})
     strategy = make_strategy(config, 1)
     leaves = [Leaf(j, {j: samples}, state(0.0), ["w"], strategy, levels) for j in range(len(gradients))]
-    return make_branches(config, leaves), leaves
+    return servers_over(config, leaves), leaves
 
 
 def train(leaves, gradients):

@@ -319,7 +319,7 @@ def test_an_answer_of_other_evaluations_is_refused(answer, telling):
 
 def test_a_note_speaks_of_clients_that_were_asked():
     facts = {"kind": "train", "asked": [3, 4], "back": [3], "failed": []}
-    assert check_note(Packet("note", facts), [3, 4]) == ("train", {3}, set())
+    assert check_note(Packet("note", facts), [3, 4]) == ("train", {3}, set(), 0)
     for change in ({"back": [5]}, {"back": 3}, {"failed": [[3]]}, {"kind": "\x1b"}, {"kind": 3}, {"more": 1}):
         with pytest.raises(AnswerRejected):
             check_note(Packet("note", {**facts, **change}), [3, 4])

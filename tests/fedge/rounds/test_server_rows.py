@@ -4,13 +4,12 @@ import numpy as np
 from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
-from fedge.cloud.region import Region
+from fedge.cloud.region import Region, servers_over
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.book import RoundBook
 from fedge.rounds.minutes import Minutes
 from fedge.rounds.server_rows import server_rows
-from fedge.run.build import make_branches
 from fedge.serving.gate import GateResult
 
 RIGHT = (5, 9, 10)  # of ten test windows each
@@ -21,7 +20,7 @@ def measured(tree):
     state = {"w": np.zeros(1, np.float32)}
     leaves = [Leaf(i, {i: n}, state, ["w"], FedAvg(), 0) for i, n in enumerate((10, 30, 20))]
     config = from_run_config({"hierarchy.tree": tree, "scaffold.enabled": False})
-    branches = make_branches(config, leaves)
+    branches = servers_over(config, leaves)
     off = GateResult("off", 0.5, None, False)
     book = RoundBook(1, root=Minutes(labels=np.arange(len(branches)), gates=[off] * len(branches)))
     for client, right in enumerate(RIGHT):

@@ -4,11 +4,11 @@ import json
 
 from flwr.serverapp.strategy import FedAvg
 
+from fedge.cloud.region import servers_over
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.results import Traffic
 from fedge.rounds.virtual_time import VirtualTime, moved
-from fedge.run.build import make_branches
 
 JOBS = {0: 1.0, 1: 3.0, 2: 10.0}
 
@@ -29,7 +29,7 @@ class ByHand:
 def begun(tree):
     """Time 0, and the cloud's children."""
     leaves = [Leaf(i, {i: 1}, {}, ["w"], FedAvg(), 0) for i in range(3)]
-    branches = make_branches(from_run_config({"hierarchy.tree": tree, "scaffold.enabled": False}), leaves)
+    branches = servers_over(from_run_config({"hierarchy.tree": tree, "scaffold.enabled": False}), leaves)
     return VirtualTime(ByHand(), branches), branches
 
 

@@ -13,6 +13,7 @@ from edges import NAMES, Net, flat
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.region import servers_over
 from fedge.cloud.step import CloudSetting
 from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
@@ -21,7 +22,6 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.strategy import HierarchicalStrategy, RunTask
 from fedge.rounds.transport import Facilities
-from fedge.run.build import make_branches
 from fedge.states.averaging import weighted_mean
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -122,7 +122,7 @@ def carried_out(tmp_path, method, run, tree):
 
     cloud = CloudAggregator(config.cluster, CloudSetting(tuple(NAMES)))
     held_out = {client: {"val": 1, "test": 1} for client in range(first)}
-    branches = make_branches(config, leaves)
+    branches = servers_over(config, leaves)
     HierarchicalStrategy(RunTask(config, 7, held_out, 3), branches, cloud, facilities, on_round, port).start(
         state, len(wanted["rounds"]), 5.0
     )

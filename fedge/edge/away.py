@@ -1,0 +1,146 @@
+"""Regions in processes of their own, as the cloud sees them: rounds that they carry out by themselves.
+
+A process that is all leaf servers below a region can be the region, too (`fedge.edge.region`). It then gets
+one order for all leaf rounds of a round of the server above: at their ends it takes the mean itself, and one
+model comes back for all of its leaves. That is so for plain regions with several rounds per round of the
+server above. Otherwise each leaf round is ordered from its leaf servers, and the cloud's process takes the
+mean: where the region has one round only (its leaves' models are then parts of the mean above), where servers
+of its tier or below group, have a rule or leave a choice, where SCAFFOLD corrects leaves towards the region,
+and in rounds in which something trains beside the leaves' models or is wanted of them.
+
+Models have the same bits either way. What is told of every leaf round is told at once, after the last.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.cloud.region import Region, all_regions
+from fedge.config.config import Config
+from fedge.leaf.leaf import Leaf
+from fedge.link.frames import Packet
+from fedge.rounds import lines
+from fedge.rounds.wanted import Requests
+from fedge.states.averaging import State
+
+
+@dataclass
+class Span:
+    """Leaf rounds that a region carries out by itself.
+
+    Attributes:
+        region: which.
+        first, last: leaf rounds, counted through the run.
+        answer: of its process; None while there is none, or none that counts.
+    """
+
+    region: Region
+    first: int
+    last: int
+    answer: Packet | None = None
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """Leaves below, in order."""
+        return self.region.leaves
+
+    @property
+    def speaker(self) -> int:
+        """Leaf on whose link the process is asked."""
+        return self.leaves[0].index
+
+    @property
+    def rounds(self) -> int:
+        """How many leaf rounds."""
+        return self.last - self.first + 1
+
+    @property
+    def clients(self) -> list[int]:
+        """Training clients below."""
+        return [client for leaf in self.leaves for client in leaf.clients]
+
+
+class RegionsAway:
+    """Regions of a run, and which of them are at work by themselves."""
+
+    def __init__(
+        self,
+        config: Config,
+        regions: Sequence[Region],
+        own_layers: Collection[str],
+        is_one_process: Callable[[Sequence[int]], bool],
+    ) -> None:
+        """Know them.
+
+        Args:
+            config: of the run.
+            regions: lowest tier first.
+            own_layers: leaves' personal entries.
+            is_one_process: whether leaves, by their numbers, are one process that can be a region.
+        """
+        self._hierarchy = config.hierarchy
+        fit = [] if own_layers else [region for region in regions if _is_plain(region, config)]
+        self._candidates = sorted(fit, key=lambda region: (len(region.path), region.path))  # upper ones first
+        self._is_one_process = is_one_process
+        self._spans: list[Span] = []
+
+    def begin(self, leaf_round: int, wanted: Requests) -> list[Span]:
+        """Spans that begin with a leaf round; those that are over are forgotten.
+
+        Args:
+            leaf_round: counted through the run.
+            wanted: of leaves in it.
+        """
+        self._spans = [span for span in self._spans if span.last >= leaf_round]
+        begun = []
+        for region in self._candidates:
+            every = self._hierarchy.leaf_rounds_of(len(region.path) - 1)
+            is_taken = any(self.span_of(leaf) is not None for leaf in region.leaves)
+            if is_taken or (leaf_round - 1) % every or not self._can_work_alone(region, wanted):
+                continue
+            begun.append(Span(region, leaf_round, leaf_round + every - 1))
+            self._spans.append(begun[-1])
+        return begun
+
+    def _can_work_alone(self, region: Region, wanted: Requests) -> bool:
+        """Whether nothing but its leaves' models is asked of a region, and it is a process of its own."""
+        leaves = region.leaves
+        is_asked = wanted.dispersion or any(
+            leaf.index in wanted.alone or wanted.updates_of(leaf.index) is not None for leaf in leaves
+        )
+        return (
+            not is_asked
+            and not lines.any_beside(leaves)
+            and all(_are_equal(leaf.model, region.model) for leaf in leaves)
+            and self._is_one_process([leaf.index for leaf in leaves])
+        )
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Under way in the present leaf round."""
+        return self._spans
+
+    def span_of(self, leaf: Leaf) -> Span | None:
+        """The span in which a leaf trains; None where its leaf rounds are ordered one by one."""
+        return next((span for span in self._spans if leaf in span.leaves), None)
+
+    def has_combined(self, region: Region) -> bool:
+        """Whether a region has its rounds' model from its own process, or from that of one above."""
+        return any(span.region.path == region.path[: len(span.region.path)] for span in self._spans)
+
+
+def _is_plain(region: Region, config: Config) -> bool:
+    """Whether a region takes means alone, several times in a round of the server above."""
+    meets = config.meeting_tiers & set(range(len(region.path), config.hierarchy.tiers - 1))
+    sends = any(each.sending is not None for each in [*region.leaves, *all_regions([region])])
+    has_more = any(
+        leaf.drift is not None or leaf.algorithm is not None or leaf.turns is not None
+        for leaf in region.leaves
+    )
+    return region.rounds > 1 and not meets and not sends and not has_more
+
+
+def _are_equal(one: State, other: State) -> bool:
+    """Whether two models are one, or have the same numbers, as after a resume."""
+    return one is other or all(np.array_equal(array, other[name]) for name, array in one.items())

@@ -1,0 +1,65 @@
+"""Progress of clients behind leaf servers, by these servers' notes."""
+
+from collections.abc import Mapping, Sequence
+
+from fedge.edge.answers import check_note
+from fedge.exchange.clients import Standing
+from fedge.link.frames import Packet
+from fedge.link.gate import OnNote
+from fedge.process.watchdog import note_progress
+
+_MOST_TURNS = 5  # largest number of restarts of an order
+
+
+class Progress:
+    """Progress of the clients of all leaf servers, by these servers' reports."""
+
+    def __init__(self, clients: Mapping[int, Sequence[int]], rounds: Mapping[int, tuple[int, int]]) -> None:
+        """Begin where nobody has told anything.
+
+        Args:
+            clients: leaf server → its clients at work.
+            rounds: leaf server → first and last leaf round of a region that is asked on its link.
+        """
+        self._clients, self._rounds = clients, rounds
+        self._kind = ""
+        self._back: dict[int, frozenset[int]] = {}
+        self._failed: dict[int, frozenset[int]] = {}
+
+    def noted(self, leaf: int) -> OnNote:
+        """Receiver of the notes of one leaf server: progress means further finished clients.
+
+        A restarted one begins anew, a few times; a region goes on to its next leaf round.
+        """
+        turns, newest = 0, 0  # restarts, and the leaf round of the newest note
+
+        def note(packet: Packet) -> bool:
+            nonlocal turns, newest
+            kind, back, failed, leaf_round = check_note(packet, self._clients[leaf], self._rounds.get(leaf))
+            before = self._back.get(leaf, frozenset()) | self._failed.get(leaf, frozenset())
+            is_next, falls, newest = leaf_round > newest, leaf_round < newest, leaf_round
+            begins_anew = falls or (not is_next and not before <= back | failed)
+            turns += begins_anew
+            if turns > _MOST_TURNS:
+                return False
+            has_got_on = is_next or begins_anew or before < back | failed
+            if has_got_on:
+                note_progress()
+            self._kind, self._back[leaf], self._failed[leaf] = kind, back, failed
+            return has_got_on
+
+        return note
+
+    def done(self, leaf: int) -> None:
+        """Record a leaf server's answer."""
+        if self._back.get(leaf) != frozenset(self._clients[leaf]):
+            self._back[leaf] = frozenset(self._clients[leaf])
+            note_progress()
+
+    def standing(self) -> Standing:
+        """Its progress."""
+        asked, back, failed = (
+            frozenset(client for members in of.values() for client in members)
+            for of in (self._clients, self._back, self._failed)
+        )
+        return Standing(self._kind, asked, back, failed - back)

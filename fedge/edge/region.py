@@ -1,0 +1,158 @@
+"""A region that is one process with all leaf servers below it: its rounds, carried out where they are.
+
+To its leaf servers the region is what the cloud is otherwise: it gives each its order of a leaf round, all at
+once, takes their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does
+in the cloud's process. So models have the same bits. The state that leaf servers keep on disk has versions by
+leaf round; that of the order's start stays until the next order, so a repeated one has the same start.
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, cast
+
+from fedge.cloud.region import Region, all_regions, servers_over
+from fedge.config.config import Config
+from fedge.edge import orders
+from fedge.edge.asked import check_region
+from fedge.exchange.round_context import LEAF
+from fedge.leaf.leaf import Leaf
+from fedge.link.dial import Note
+from fedge.link.frames import Packet
+from fedge.states.averaging import State
+
+if TYPE_CHECKING:
+    from fedge.edge.host import AtWork
+
+
+class RegionAtWork:
+    """A region in one run, over the leaf servers of its process."""
+
+    def __init__(self, config: Config, leaves: Mapping[int, "AtWork"]) -> None:
+        """Stand over leaf servers, by their numbers, that know the run."""
+        self._config, self._leaf_servers = config, leaves
+
+    def carry_out(self, packet: Packet, note: Note) -> Packet:
+        """Carry out all leaf rounds of an order; the answer has the region's model, and what its leaves tell.
+
+        Raises:
+            OrderRefused: it cannot be.
+        """
+        facts, states = packet.facts, packet.states
+        check_region(packet, self._config.hierarchy, list(self._leaf_servers))
+        began = dict(self._begun(states[orders.MODEL], states, facts["leaves"]))
+        leaves, versions = list(began), {leaf.index: version for leaf, (version, _) in began.items()}
+        (server,) = servers_over(self._config, leaves, tier=len(facts["path"]))
+        region, regions = cast(Region, server), all_regions([server])
+        told, notes = [], _Notes(note)
+        with ThreadPoolExecutor(len(leaves), "region-leaf") as pool:
+            for leaf_round in range(int(facts["first"]), int(facts["last"]) + 1):
+                notes.begin(leaf_round)
+
+                def train(leaf: Leaf, leaf_round: int = leaf_round) -> tuple[Packet, float]:
+                    start, needed = began[leaf]
+                    where = facts["run"], facts["global_round"], leaf_round
+                    order = _order(leaf, versions[leaf.index], [*needed, start], where)
+                    answer = self._leaf_servers[leaf.index].carry_out(order, notes.of(leaf.index))
+                    return answer, time.monotonic()
+
+                answers = list(pool.map(train, leaves))
+                for leaf, (answer, _) in zip(leaves, answers, strict=True):
+                    self._take(leaf, answer)
+                    versions[leaf.index] = int(answer.facts["version"])
+                told.append([
+                    ([leaf.index, *(answer.facts[name] for name in ("counted", "moved", "book"))], at)
+                    for leaf, (answer, at) in zip(leaves, answers, strict=True)
+                ])  # fmt: skip
+                self._combine(regions, leaf_round, int(facts["global_round"]))
+        return _answer(region, leaves, versions, told)
+
+    def _begun(
+        self, model: State, states: Mapping[str, State], told: Sequence[Sequence[Any]]
+    ) -> "list[tuple[Leaf, tuple[int, list[int]]]]":
+        """Each leaf as the order has it, with the version that it starts from and those to be kept."""
+        found = []
+        for index, kept, version, needed in told:
+            site = self._leaf_servers[index].site
+            leaf = site.make_leaf(site.facilities.shared.keep(model))
+            leaf.put_round_states(orders.with_told(orders.of_leaf(states, index)), kept)
+            found.append((leaf, (int(version), list(map(int, needed)))))
+        return found
+
+    def _take(self, leaf: Leaf, answer: Packet) -> None:
+        """Move a leaf to its server's result, as the cloud does."""
+        states = {name: state for name, state in answer.states.items() if name != "told"}
+        leaf.put_round_states(orders.with_told(states), answer.facts["leaf"])
+        if answer.facts["moved"]:
+            leaf.models.trained(LEAF, states[orders.MODEL])
+        leaf.keep_states(self._leaf_servers[leaf.index].site.facilities.shared.keep)
+
+    def _combine(self, regions: Sequence[Region], leaf_round: int, global_round: int) -> None:
+        """Let regions at the end of a round take the mean, lowest tier first."""
+        keep = next(iter(self._leaf_servers.values())).site.facilities.shared.keep
+        for region in regions:
+            if leaf_round % self._config.hierarchy.leaf_rounds_of(len(region.path)) == 0:
+                region.combine(global_round, keep)
+
+
+def _order(leaf: Leaf, version: int, needed: Sequence[int], where: tuple[Any, Any, int]) -> Packet:
+    """The order of a leaf round to a leaf server; the arguments as the cloud's order has them."""
+    states, kept = leaf.round_states()
+    run, global_round, leaf_round = where
+    facts = {
+        "leaf_round": leaf_round, "line": LEAF, "fork": False, "without": [], "leaf": kept,
+        "version": version, "needed": sorted(set(needed)), "updates": False, "dispersion": False,
+        "alone": False, "run": run, "global_round": global_round,
+    }  # fmt: skip
+    return Packet(orders.TRAIN, facts, {orders.MODEL: leaf.model, **states})
+
+
+def _answer(
+    region: Region,
+    leaves: Sequence[Leaf],
+    versions: Mapping[int, int],
+    told: "Sequence[Sequence[tuple[list[Any], float]]]",
+) -> Packet:
+    """The answer to an order; moments of calls count from now backwards."""
+    now = time.monotonic()
+    rounds = [
+        [[*row[:-1], {**row[-1], "calls": orders.later(row[-1]["calls"], now - at)}] for row, at in of_round]
+        for of_round in told
+    ]
+    states, kept = {orders.MODEL: region.model}, []
+    for leaf in leaves:
+        own, facts = leaf.round_states()
+        states |= orders.named_for(own, leaf.index)
+        kept.append([leaf.index, versions[leaf.index], facts])
+    return Packet(orders.DONE, {"rounds": rounds, "leaves": kept}, states)
+
+
+class _Notes:
+    """How far the clients of all leaf servers are, as one note."""
+
+    def __init__(self, note: Note) -> None:
+        """Tell it by `note`."""
+        self._note = note
+        self._leaf_round = 0
+        self._of: dict[int, Mapping[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, leaf_round: int) -> None:
+        """Forget what was told before a leaf round."""
+        with self._lock:
+            self._leaf_round, self._of = leaf_round, {}
+
+    def of(self, leaf: int) -> Note:
+        """Take the notes of a leaf server."""
+
+        def note(facts: Mapping[str, Any]) -> None:
+            with self._lock:  # one note after the other goes over the link
+                self._of[leaf] = facts
+                merged = {
+                    who: sorted({client for each in self._of.values() for client in each[who]})
+                    for who in ("asked", "back", "failed")
+                }
+                self._note({"kind": facts["kind"], **merged, "leaf_round": self._leaf_round})
+
+        return note

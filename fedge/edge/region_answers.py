@@ -1,0 +1,86 @@
+"""Answers of regions that carry out their rounds by themselves, checked as those of leaf servers are.
+
+Every leaf round of every leaf passes the checks of a leaf server's answer; then what is kept of the last:
+versions that follow from who has moved, states of the leaves' form, and a model that so many steps can make.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedge.edge import orders
+from fedge.edge.answers import Schema, admitted, only
+from fedge.edge.away import Span
+from fedge.edge.told import ToldError, rows, whole
+from fedge.exchange import schema
+from fedge.exchange.round_context import LEAF
+from fedge.link.frames import Packet
+from fedge.link.gate import NUMBER
+from fedge.states.averaging import State
+
+_TOLD, _KEPT = 4, 3  # values of a row of a leaf round, and of what is kept
+
+
+def check_region_answer(
+    checks: Schema, answer: Packet, span: Span, versions: Mapping[int, int], global_round: int
+) -> Packet:
+    """An answer to an order of a region; AnswerRejected unless consistent with the order.
+
+    Args:
+        checks: of answers of leaf servers in the run.
+        answer: of the region's process.
+        span: that was asked for.
+        versions: leaf → version of its clients' control variates before.
+        global_round: 1, 2, …
+    """
+
+    def check() -> None:
+        only(answer.facts, {"rounds", "leaves", NUMBER})
+        told = answer.facts["rounds"]
+        if not isinstance(told, list) or len(told) != span.rounds:
+            raise ToldError("rounds", f"others than {span.first} to {span.last}")
+        now, moved, counted = dict(versions), set(), 0
+        for leaf_round, of_round in enumerate(told, span.first):
+            for leaf, row in zip(span.leaves, _of_each(of_round, span, _TOLD, "rounds"), strict=True):
+                count, has_moved = checks.leaf_round(leaf, LEAF, *row[1:])
+                counted += count
+                if has_moved:
+                    moved.add(leaf.index)
+                    if leaf.control is not None:
+                        now[leaf.index] = leaf_round
+        for leaf, row in zip(
+            span.leaves, _of_each(answer.facts["leaves"], span, _KEPT, "leaves"), strict=True
+        ):
+            whole(row[1], now[leaf.index], now[leaf.index], "version")
+            has_moved = leaf.index in moved
+            checks.check_kept(row[2], leaf, counted, has_moved, global_round)
+            leaf.refuse_other_strategy(orders.of_leaf(answer.states, leaf.index), row[2])
+        _check_states(checks, answer.states, span)
+
+    admitted(check)
+    return answer
+
+
+def _of_each(told: Any, span: Span, width: int, what: str) -> list[list[Any]]:
+    """A row for each leaf of a region, in order."""
+    found = rows(told, width, len(span.leaves), what)
+    if [row[0] for row in found] != [leaf.index for leaf in span.leaves]:
+        raise ToldError(what, "of other leaves")
+    return found
+
+
+def _check_states(checks: Schema, states: Mapping[str, State], span: Span) -> None:
+    """Raise unless there are the region's model and its leaves' states, and all can be."""
+    left = states.keys() - {orders.MODEL}
+    for leaf in span.leaves:
+        known, _ = leaf.round_states()
+        if leaf.control is not None:
+            control = states[f"{leaf.index}/control"]
+            schema.check_form(control, known["control"])
+            schema.check_sizes(control)
+        own = {"control"} if leaf.control is not None else set()
+        left -= {f"{leaf.index}/{name}" for name in own}
+        left -= {name for name in left if name.startswith(f"{leaf.index}/{orders.STRATEGY}")}
+    if left:
+        raise ToldError("states", ", ".join(sorted(left)[:3]))
+    longest = max(span.leaves, key=lambda leaf: max(leaf.train_samples.values(), default=0))
+    checks.check_model(states[orders.MODEL], longest, span.region.model, span.rounds)
