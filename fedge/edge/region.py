@@ -45,7 +45,8 @@ class RegionAtWork:
         leaves, versions = list(began), {leaf.index: version for leaf, (version, _) in began.items()}
         (server,) = servers_over(self._config, leaves, tier=len(facts["path"]))
         region, regions = cast(Region, server), all_regions([server])
-        told, notes = [], _Notes(note)
+        told: list[list[tuple[list[Any], float]]] = []
+        notes = _Notes(note)
         with ThreadPoolExecutor(len(leaves), "region-leaf") as pool:
             for leaf_round in range(int(facts["first"]), int(facts["last"]) + 1):
                 notes.begin(leaf_round)
@@ -70,7 +71,7 @@ class RegionAtWork:
 
     def _begun(
         self, model: State, states: Mapping[str, State], told: Sequence[Sequence[Any]]
-    ) -> "list[tuple[Leaf, tuple[int, list[int]]]]":
+    ) -> list[tuple[Leaf, tuple[int, list[int]]]]:
         """Each leaf as the order has it, with the version that it starts from and those to be kept."""
         found = []
         for index, kept, version, needed in told:
@@ -112,7 +113,7 @@ def _answer(
     region: Region,
     leaves: Sequence[Leaf],
     versions: Mapping[int, int],
-    told: "Sequence[Sequence[tuple[list[Any], float]]]",
+    told: Sequence[Sequence[tuple[list[Any], float]]],
 ) -> Packet:
     """The answer to an order; moments of calls count from now backwards."""
     now = time.monotonic()

@@ -229,8 +229,8 @@ class LeafGate:
         with self._changed:
             if not all(self._is_there(leaf) for leaf in leaves):
                 return False
-            said = {(self._names[leaf], str(self._hellos[leaf].facts.get(fact, leaf))) for leaf in leaves}
-        return len(said) == 1
+            said = {(self._names[leaf], self._hellos[leaf].facts.get(fact)) for leaf in leaves}
+        return len(said) == 1 and all(isinstance(process, str) for _, process in said)
 
     def do_without(self, leaves: Iterable[int]) -> None:
         """Take leaf servers for absent: nobody waits for them any more, until they attach."""

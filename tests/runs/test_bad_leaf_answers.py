@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from small_runs import small_config
 from spoilt import Study, gone_at, lie_of, lies_at, of_the_others
 
-from fedge.edge import answers
+from fedge.edge import answers, progress
 from fedge.leaf.leaf import Leaf
 
 KINDS = {

@@ -249,3 +249,34 @@ def test_zero_controls_stand_still():
     train(leaves, [0.0] * 4)
     branches[0].combine(1, same)
     assert (leaves[0].told_control["w"] == scaffold.zero_control(state(0.0))["w"]).all()
+
+
+@pytest.mark.parametrize(("rounds", "parts"), [("1", [0.0, 1.0]), ("2", [])])
+def test_leaves_models_are_parts_of_the_mean_above_where_a_region_has_one_round(rounds, parts):
+    """With several rounds the region's model, rounded, is its contribution."""
+    config = from_run_config({"hierarchy.tree": "2x2x1", "hierarchy.region-rounds": rounds})
+    leaves = [Leaf(j, {j: 1}, state(float(j)), ["w"], make_strategy(config, 1), 1) for j in range(4)]
+    region = servers_over(config, leaves)[0]
+    region.combine(1, same)
+    brought = region.contribution(1)
+    assert [float(part.state["w"][0]) for part in brought.parts] == parts
+    assert brought.state["w"] == [0.5]
+
+
+def test_a_region_takes_the_model_of_rounds_that_were_carried_out_elsewhere():
+    """All leaves go on from it, and none of their own models is a part of the mean above."""
+    branches, leaves = tree_of([0.0] * 4, levels=1)
+    branches[0].combine(1, same)
+    branches[0].take_combined(state(7.0), same)
+    assert models(leaves) == [7.0, 7.0, 0.0, 0.0]
+    assert branches[0].model is leaves[0].model
+    assert branches[0].contribution(1).parts == ()
+
+
+def test_servers_of_a_tier_may_stand_over_some_leaves_alone():
+    """Leaves 2 and 3 of a tree of depth 4 are below server 0.1."""
+    config = from_run_config({"hierarchy.tree": "2x2x2x1", "hierarchy.region-rounds": "2,3"})
+    leaves = [Leaf(j, {j: 1}, state(0.0), ["w"], make_strategy(config, 1), 1) for j in (2, 3)]
+    (region,) = servers_over(config, leaves, tier=2)
+    assert (region.path, region.rounds) == ((0, 1), 3)
+    assert [leaf.path for leaf in leaves] == [(0, 1, 0), (0, 1, 1)]

@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from contextlib import contextmanager
 
 import grpc
 import numpy as np
@@ -378,3 +379,65 @@ def test_an_answer_that_is_too_long_is_not_read(certificates, attached, answer):
         with pytest.raises(LeafRefused, match="bytes") as caught:
             gate.ask(0, Packet("train"), 5.0, most=(10**5, 10**5))
         assert str(caught.value).isprintable()
+
+
+class Named(Doubling):
+    """Says in its hello of which process it is."""
+
+    def __init__(self, process):
+        super().__init__()
+        self.process = process
+
+    def hello(self):
+        return Packet(HELLO, {"subtree": self.process} if self.process else {})
+
+
+@pytest.mark.parametrize(
+    ("processes", "is_one"), [("aa", True), ("ab", False), (["", ""], False), ("a", False)], ids=str
+)
+def test_leaf_servers_are_one_process_by_their_hellos(tmp_path, processes, is_one):
+    """Both, or the first alone, show the certificate of the server above them."""
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=2, paths=("0",)))
+    with LeafGate("127.0.0.1:0", tmp_path / "certs", 2, WELCOME, {"0": [0, 1]}) as gate:
+        links = [Link(gate.address, tmp_path / "certs", leaf, "0") for leaf, _ in enumerate(processes)]
+        with serving(links, map(Named, processes)):
+            wait_until(lambda: len(gate.hellos()) == len(links))
+            assert gate.one_process([0, 1], "subtree") is is_one
+            assert gate.one_process([0], "subtree") is bool(processes[0])
+
+
+def test_leaf_servers_with_certificates_of_their_own_are_not_one_process(certificates):
+    """Whatever they say: another's word counts for its own leaf alone."""
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        links = [Link(gate.address, certificates, leaf) for leaf in (0, 1)]
+        with serving(links, [Named("a"), Named("a")]):
+            wait_until(lambda: len(gate.hellos()) == 2)
+            assert not gate.one_process([0, 1], "subtree")
+            assert gate.one_process([0], "subtree")
+
+
+@contextmanager
+def serving(links, answering):
+    """Let links live in threads."""
+    threads = [
+        threading.Thread(target=link.serve, args=(each, 5.0))
+        for link, each in zip(links, answering, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for link in links:
+            link.stop()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def wait_until(holds):
+    """Wait at most some seconds."""
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,0 +1,36 @@
+"""Notes on how far clients are: what is progress, and what is a leaf server that begins again and again."""
+
+from fedge.edge.progress import Progress
+from fedge.link.frames import Packet
+
+
+def a_note(back, leaf_round=None, failed=()):
+    more = {} if leaf_round is None else {"leaf_round": leaf_round}
+    return Packet("note", {"kind": "train", "asked": [1, 2], "back": back, "failed": list(failed), **more})
+
+
+def test_progress_is_further_clients():
+    progress = Progress({0: [1, 2]}, {})
+    noted = progress.noted(0)
+    assert [noted(a_note(back)) for back in ([], [1], [1], [1, 2])] == [False, True, False, True]
+    assert progress.standing().back == {1, 2}
+
+
+def test_one_that_begins_anew_may_do_so_a_few_times():
+    noted = Progress({0: [1, 2]}, {}).noted(0)
+    found = [noted(a_note(back)) for _ in range(7) for back in ([1, 2], [])]
+    assert found == [True] * 11 + [False] * 3
+
+
+def test_a_region_gets_on_from_leaf_round_to_leaf_round():
+    noted = Progress({0: [1, 2]}, {0: (5, 6)}).noted(0)
+    told = [([1], 5), ([1, 2], 5), ([], 6), ([], 6), ([2], 6)]
+    assert [noted(a_note(*each)) for each in told] == [True, True, True, False, True]
+
+
+def test_a_region_that_begins_anew_is_counted_as_such():
+    """Leaf rounds up and down are no way to be waited for without end."""
+    noted = Progress({0: [1, 2]}, {0: (5, 6)}).noted(0)
+    found = [noted(a_note([1], leaf_round)) for _ in range(10) for leaf_round in (5, 6)]
+    assert found[:12] == [True] * 12
+    assert not any(found[12:])
