@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fedge.cloud.region import Region, all_regions, servers_over
 from fedge.config.config import Config
 from fedge.edge import orders
-from fedge.edge.asked import check_region
+from fedge.edge.asked import check_order, check_region
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.link.dial import Note
@@ -41,7 +41,8 @@ class RegionAtWork:
         """
         facts, states = packet.facts, packet.states
         check_region(packet, self._config.hierarchy, list(self._leaf_servers))
-        began = dict(self._begun(states[orders.MODEL], states, facts["leaves"]))
+        where = facts["run"], facts["global_round"]
+        began = dict(self._begun(row, states, (*where, facts["first"])) for row in facts["leaves"])
         leaves, versions = list(began), {leaf.index: version for leaf, (version, _) in began.items()}
         (server,) = servers_over(self._config, leaves, tier=len(facts["path"]))
         region, regions = cast(Region, server), all_regions([server])
@@ -53,8 +54,9 @@ class RegionAtWork:
 
                 def train(leaf: Leaf, leaf_round: int = leaf_round) -> tuple[Packet, float]:
                     start, needed = began[leaf]
-                    where = facts["run"], facts["global_round"], leaf_round
-                    order = _order(leaf, versions[leaf.index], [*needed, start], where)
+                    own, kept = leaf.round_states()
+                    about = kept, versions[leaf.index], [*needed, start]
+                    order = _order(about, {orders.MODEL: leaf.model, **own}, (*where, leaf_round))
                     answer = self._leaf_servers[leaf.index].carry_out(order, notes.of(leaf.index))
                     return answer, time.monotonic()
 
@@ -70,16 +72,26 @@ class RegionAtWork:
         return _answer(region, leaves, versions, told)
 
     def _begun(
-        self, model: State, states: Mapping[str, State], told: Sequence[Sequence[Any]]
-    ) -> list[tuple[Leaf, tuple[int, list[int]]]]:
-        """Each leaf as the order has it, with the version that it starts from and those to be kept."""
-        found = []
-        for index, kept, version, needed in told:
-            site = self._leaf_servers[index].site
-            leaf = site.make_leaf(site.facilities.shared.keep(model))
-            leaf.put_round_states(orders.with_told(orders.of_leaf(states, index)), kept)
-            found.append((leaf, (int(version), list(map(int, needed)))))
-        return found
+        self, row: Sequence[Any], states: Mapping[str, State], where: tuple[Any, Any, Any]
+    ) -> tuple[Leaf, tuple[int, list[int]]]:
+        """A leaf as the order has it, with the version that it starts from and those to be kept.
+
+        Args:
+            row: of the order: the leaf's number, its facts, both.
+            states: of the order.
+            where: run, global round, first leaf round.
+
+        Raises:
+            OrderRefused: its leaf server would refuse it.
+        """
+        index, kept, version, needed = row
+        site, model = self._leaf_servers[index].site, states[orders.MODEL]
+        own = orders.with_told(orders.of_leaf(states, index))
+        order = _order((kept, version, needed), {orders.MODEL: model, **own}, where)
+        check_order(order, site.make_leaf(site.model))
+        leaf = site.make_leaf(site.facilities.shared.keep(model))
+        leaf.put_round_states(own, kept)
+        return leaf, (version, list(needed))
 
     def _take(self, leaf: Leaf, answer: Packet) -> None:
         """Move a leaf to its server's result, as the cloud does."""
@@ -97,16 +109,26 @@ class RegionAtWork:
                 region.combine(global_round, keep)
 
 
-def _order(leaf: Leaf, version: int, needed: Sequence[int], where: tuple[Any, Any, int]) -> Packet:
-    """The order of a leaf round to a leaf server; the arguments as the cloud's order has them."""
-    states, kept = leaf.round_states()
+def _order(
+    about: tuple[Mapping[str, Any], int, Sequence[int]],
+    states: Mapping[str, State],
+    where: tuple[Any, Any, Any],
+) -> Packet:
+    """The order of a leaf round to a leaf server, as the cloud gives it.
+
+    Args:
+        about: the leaf's facts, the version of its clients' control variates, those to be kept.
+        states: its model, and others.
+        where: run, global round, leaf round.
+    """
+    kept, version, needed = about
     run, global_round, leaf_round = where
     facts = {
         "leaf_round": leaf_round, "line": LEAF, "fork": False, "without": [], "leaf": kept,
         "version": version, "needed": sorted(set(needed)), "updates": False, "dispersion": False,
         "alone": False, "run": run, "global_round": global_round,
     }  # fmt: skip
-    return Packet(orders.TRAIN, facts, {orders.MODEL: leaf.model, **states})
+    return Packet(orders.TRAIN, facts, states)
 
 
 def _answer(
