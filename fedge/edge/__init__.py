@@ -1,7 +1,8 @@
 """Leaf servers as processes of their own: the cloud's orders, and their answers.
 
 `port` is the cloud's side of a global round, `host` a leaf server's; `orders` are the messages between them,
-over `fedge.link`. `away` and `region` are the same of regions that are processes, too. `store` puts a leaf server's own state on its disk.
+over `fedge.link`. `away` and `region` are the same of regions that are processes, too. `store` puts a leaf
+server's own state on its disk.
 
 Imports only from below: `rounds` and rooms below it.
 """
