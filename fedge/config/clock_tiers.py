@@ -4,7 +4,7 @@ Rounds that are only timed (`devices.time-rounds`) have the edges alone.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ def clock_of_tiers(config: "Config") -> list[AsynchronyConfig]:
     """
     asynchrony, hierarchy = config.asynchrony, config.hierarchy
     found = [asynchrony] * (hierarchy.tiers - 1)
+    known = _OF_EDGES if config.devices.time_rounds and not asynchrony.is_on else _WORDS
     for name, said in asynchrony.of_tiers.items():
         if hierarchy.tiers < 3:
             raise ConfigError(
@@ -46,13 +47,12 @@ def clock_of_tiers(config: "Config") -> list[AsynchronyConfig]:
                 f"asynchrony.cloud-rule, cloud-every, …; set those"
             )
         for tier in tiers:
-            found[tier] = _changed(asynchrony, name, said)
+            found[tier] = _changed(asynchrony, name, said, known)
     return found
 
 
-def _changed(asynchrony: AsynchronyConfig, name: str, said: Any) -> AsynchronyConfig:
-    """Options on the cloud as a tier has them that says some itself."""
-    known = _WORDS if asynchrony.is_on else _OF_EDGES
+def _changed(asynchrony: AsynchronyConfig, name: str, said: Any, known: Sequence[str]) -> AsynchronyConfig:
+    """Options on the cloud as a tier has them that says some itself, of those that are known."""
     if not isinstance(said, Mapping):
         raise ConfigError(
             f"{_KEY}.{name} must be a table of {', '.join(known)}, but is {shown(said)}; set for example "
