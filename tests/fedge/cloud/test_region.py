@@ -255,8 +255,10 @@ def test_zero_controls_stand_still():
 def test_leaves_models_are_parts_of_the_mean_above_where_a_region_has_one_round(rounds, parts):
     """With several rounds the region's model, rounded, is its contribution."""
     config = from_run_config({"hierarchy.tree": "2x2x1", "hierarchy.region-rounds": rounds})
-    leaves = [Leaf(j, {j: 1}, state(float(j)), ["w"], make_strategy(config, 1), 1) for j in range(4)]
+    leaves = [Leaf(j, {j: 1}, state(0.0), ["w"], make_strategy(config, 1), 1) for j in range(4)]
     region = servers_over(config, leaves)[0]
+    for leaf in leaves:
+        leaf.models.trained(LEAF, state(float(leaf.index)))
     region.combine(1, same)
     brought = region.contribution(1)
     assert [float(part.state["w"][0]) for part in brought.parts] == parts
