@@ -189,7 +189,7 @@ def megabytes_at_the_root(goal: float) -> Read:
             return megabytes(goal)(run)
         until = run.rounds["global_round"][at]
         rows = run.servers.filter((pl.col("tier") == 1) & (pl.col("global_round") <= until))
-        return float(rows["uplink_bytes"].sum() + rows["downlink_bytes"].sum()) / _MEGA
+        return sum(int(rows[column].sum()) for column in ("uplink_bytes", "downlink_bytes")) / _MEGA
 
     return read
 

@@ -19,6 +19,7 @@ import numpy as np
 from fedge.cloud.region import Region, all_regions
 from fedge.config.config import Config
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
 from fedge.link.frames import Packet
 from fedge.rounds import lines
 from fedge.rounds.wanted import Requests
@@ -133,7 +134,8 @@ class RegionsAway:
 def _is_plain(region: Region, config: Config) -> bool:
     """Whether a region takes means alone, several times in a round of the server above."""
     meets = config.meeting_tiers & set(range(len(region.path), config.hierarchy.tiers - 1))
-    sends = any(each.sending is not None for each in [*region.leaves, *all_regions([region])])
+    below: list[Server] = [*region.leaves, *all_regions([region])]
+    sends = any(server.sending is not None for server in below)
     has_more = any(
         leaf.drift is not None or leaf.algorithm is not None or leaf.turns is not None
         for leaf in region.leaves
