@@ -180,7 +180,7 @@ results-revive: $(STAMP)
 	$(BIN)/fedge sweep studies/revive/*.toml
 	$(BIN)/python -m studies.devices_part --studies studies/revive --pages docs/fedrevive.md
 
-# the same clients on trees of depth 1, 2 and 3, with virtual time and energy: 30 runs, minutes on two cores
+# the same clients on trees of depth 1, 2 and 3, with virtual time and energy: 15 runs, minutes on two cores
 results-depth: $(STAMP)
 	mkdir -p data/study
 	$(BIN)/hhar thin $(MOTIONSENSE) data/study/motionsense.npz --keep-every 4 --mean-of 4

@@ -143,7 +143,7 @@ def test_the_sweep_file_says_what_the_protocol_says():
     runs = [run.config for run in read_sweep(depth_part.STUDY).runs]
     assert {run.num_server_rounds * run.hierarchy.leaf_rounds_per_global for run in runs} == {60}
     assert {run.train.local_epochs for run in runs} == {2}
-    assert len(runs) == 30
+    assert len(runs) == 15
 
 
 @pytest.mark.extended

@@ -92,7 +92,7 @@ DEEP = {"hierarchy.tree": "2x3x4"}
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"asynchrony.rule": "fedbuff"}, "virtual clock"),
+        ({"asynchrony.rule": "fedbuff", "cluster.tiers": "1"}, "virtual clock"),
         (
             {
                 "cluster.count": "auto",

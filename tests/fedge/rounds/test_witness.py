@@ -83,6 +83,9 @@ class TrainsHere:
     def windows(self, split):
         return {}
 
+    def has_combined(self, region):
+        return False
+
 
 def carried_out(tmp_path, method, run, tree):
     """Per global round the cloud's model and the leaves' before it."""
