@@ -39,7 +39,7 @@ class BuildError(RuntimeError):
 
 @dataclass
 class Image:
-    """What the steps of a Dockerfile leave, beside files.
+    """Result of the steps of a Dockerfile, beside files.
 
     Attributes:
         environment: of its processes.

@@ -66,7 +66,7 @@ def test_a_whole_file_comes_back_as_one(tmp_path):
 
 @pytest.fixture
 def keep(tmp_path):
-    """What keeps states above 20 bytes in files of a folder."""
+    """A keeper of states above 20 bytes in files of a folder."""
     shared = SharedStates(tmp_path, in_one_process=True)
     shared.prepare(20, 32, 1000)
     yield shared.keep
