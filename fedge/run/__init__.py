@@ -1,8 +1,9 @@
-"""From configuration to run folder, on any engine.
+"""A run, from its configuration to its run folder, on any engine.
 
-`prepare` determines a run's data and parts, `opening` its folder, `run` its surroundings; `build` makes its
-parts, `announce` prints and records events, `carry_out` has the steps. `ending` ends the run, `remarks` are
-its final notes; `snapshot` saves a round, `resume` finds the run to resume and checks it.
+`prepare` reads the configuration and loads the data, `opening` opens the run folder, and `run` sets up
+console, log and tracker. `build` constructs the parts, `carry_out` executes the steps, and `announce` prints
+and records events. `snapshot` writes checkpoints; `resume` finds the run to resume and checks it. `ending`
+ends the run, with the closing notes of `remarks`.
 
 Imports only from below: `callbacks`, `trackers`, `report` and rooms below them.
 """

@@ -1,4 +1,4 @@
-"""A method named by `train.algorithm` in a run: whether it fits the other options."""
+"""Checks of `train.algorithm` against the other options, and the form of its replies."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ _DEFAULT = TrainConfig.__dataclass_fields__["algorithm"].default
 
 
 def is_default(config: Config) -> bool:
-    """Whether the options of `train` and `scaffold` say all that clients do."""
+    """Whether `train.algorithm` is the default: clients follow the options of `train` and `scaffold`."""
     return bool(config.train.algorithm == _DEFAULT)
 
 
 def refuse_algorithm(config: Config) -> None:
-    """Raise ConfigError when an algorithm cannot be imported or made, or not be beside other options."""
+    """Raise ConfigError if an algorithm cannot be imported, constructed, or combined with other options."""
     if is_default(config) and not config.train.algorithm_args:
         return
     from fedge.algorithm.making import algorithm_of, leaf_part_of
@@ -41,15 +41,15 @@ def refuse_algorithm(config: Config) -> None:
         )
     if config.train.processes > 1:
         raise ConfigError(
-            f"{what} needs train.processes to be 1, because several processes train by the options alone, "
+            f"{what} supports only train.processes=1, because several processes train by the options alone, "
             f"but it is {config.train.processes}; set train.processes=1"
         )
     if config.asynchrony.is_on:
         _refuse_on_the_clock(config, what, part)
     if part.combines() and not config.leaf.is_mean:
         raise ConfigError(
-            f"{what} makes the leaf's model itself, so leaf.strategy must be fedavg, but it is "
-            f"{config.leaf.strategy}; set one of them otherwise"
+            f"{what} computes the leaf's model itself and needs leaf.strategy fedavg, but it is "
+            f"{config.leaf.strategy}; change one of the two"
         )
 
 
@@ -70,7 +70,7 @@ def _refuse_on_the_clock(config: Config, what: str, part: "LeafPart") -> None:
 
 
 def refuse_unread(config: Config) -> None:
-    """Raise ConfigError when clients' algorithm does not read their leaf's strategy's settings."""
+    """Raise ConfigError if the leaf strategy sends settings that the clients' algorithm does not read."""
     from fedge.algorithm.making import algorithm_of
     from fedge.leaf.rules import refuse_keys_that_nobody_reads
 
@@ -78,15 +78,15 @@ def refuse_unread(config: Config) -> None:
 
 
 def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None) -> "ReplyForm | None":
-    """Form of the arrays that clients send by their algorithm, from a trial; None where options tell it.
+    """Form of the clients' replies, found by a trial of their algorithm; None where the options determine it.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         shape: sizes of the data.
-        windows: of the run; None where clients own them.
+        windows: the run's windows; None where clients own them.
 
     Raises:
-        ConfigError: the algorithm fails, or sends arrays that the run cannot take.
+        ConfigError: the algorithm fails, or sends arrays that a run cannot accept.
     """
     if is_default(config):
         return _form_of_uplink(config)
@@ -107,14 +107,14 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
 
 
 def _keeps_feedback(config: Config) -> bool:
-    """Whether clients keep what they could not send."""
+    """Whether clients keep the compression error of a reply for the next one (error feedback)."""
     from fedge.compression.chosen import keeps_feedback
 
     return keeps_feedback(config.uplink)
 
 
 def _form_of_uplink(config: Config) -> "ReplyForm | None":
-    """Form of the replies of clients that do as the options say, and keep what they could not send."""
+    """Form of the replies of the default algorithm with error feedback; None without error feedback."""
     if not _keeps_feedback(config):
         return None
     from fedge.exchange.algorithm import ReplyForm
@@ -123,7 +123,7 @@ def _form_of_uplink(config: Config) -> "ReplyForm | None":
 
 
 def _refuse_what_privacy_does_not_cover(config: Config, form: "ReplyForm") -> None:
-    """Raise ConfigError when something beside the model would leave a client without noise."""
+    """Raise ConfigError if clients send anything beside the model that privacy does not cover."""
     from fedge.algorithm.making import leaf_part_of
     from fedge.exchange.content import ARRAYS
     from fedge.privacy.coverage import refuse

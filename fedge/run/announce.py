@@ -1,4 +1,4 @@
-"""Announcements and records of a run while it goes on: terminal, run.log, tables and trackers."""
+"""Progress of a run on the terminal and in run.log, and its rows in tables and trackers."""
 
 import logging
 import sys
@@ -44,26 +44,26 @@ from fedge.training.kernels import AUTO, ROUNDED, TORCH, Kernel
 
 logger = logging.getLogger(__name__)
 
-_MUCH_OF_A_LEAF = 0.4  # of its windows: people who all do everything come to .05, renamed classes to .4
+_MUCH_OF_A_LEAF = 0.4  # total variation; users with all activities reach .05, renamed classes .4
 _SYNTHETIC = "synthetic data: scores say nothing about people; set data.path to a window file for real ones"
 
 
 class Announcer:
-    """Says and records one run, from its start to its final table.
+    """Printer and recorder of one run, from its start to its final table.
 
     Attributes:
-        remarks: repeated at the end.
-        table: gives the lines of the final table, as of the newest round.
+        remarks: repeated at the end of the run.
+        table: function that gives the lines of the final table, as of the newest round.
     """
 
     def __init__(
         self, grid: Engine, plan: RunPlan, recorder: Recorder, console: Console, tracking: Tracking
     ) -> None:
-        """Announce a run.
+        """Announcer of a run.
 
         Args:
-            grid: may know the workers that clients run on.
-            plan: of the run; its clock is charged "record" and "report".
+            grid: the engine; it may know the workers that clients run on.
+            plan: the run's plan; its clock is charged "record" and "report".
             recorder, console, tracking: outputs.
         """
         self._grid = grid
@@ -81,7 +81,7 @@ class Announcer:
         self.table: Callable[[], Sequence[str]] = list
 
     def resumed(self, found: Resumption) -> None:
-        """Say and log where the run goes on."""
+        """Print and log where the run resumes."""
         for note in found.notes:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)
@@ -97,7 +97,7 @@ class Announcer:
             logger.warning("%s", line)
 
     def data(self, facts: DataFacts, seed_source: str) -> None:
-        """Print and record the data set, and its owner."""
+        """Print and record the data set: its size, split, clients and planted groups."""
         source, dealt, sizes, order = facts.source, facts.partition, facts.clients_per_leaf, facts.order
         self._recorder.update_manifest(
             data={
@@ -161,7 +161,11 @@ class Announcer:
             self._open_account(sizes)
 
     def devices(self, devices: Mapping[str, int]) -> None:
-        """Record clients' devices, "cpu" or a GPU's name → clients; print them where one is no CPU."""
+        """Record the devices of clients, and print them unless all are CPUs.
+
+        Args:
+            devices: "cpu" or a GPU's name → number of clients.
+        """
         before = self._recorder.manifest.get("devices", dict(devices))
         self._recorder.update_manifest(devices=dict(devices))
         words = _devices_in_words(devices)
@@ -176,10 +180,10 @@ class Announcer:
         self._note(self._gpu_options_in_vain(devices))
 
     def _gpu_options_in_vain(self, devices: Mapping[str, int]) -> list[str]:
-        """A line for each option of GPUs that does nothing on these devices, in this number."""
+        """Notes on GPU options without effect on these devices, or with this number of threads."""
         train, threads = self._plan.config.train, self._recorder.manifest["federation"].get("workers", 1)
         if set(devices) == {CPU}:
-            if train.precision in (FLOAT32, ROUNDED):  # the kernel decides on the latter
+            if train.precision in (FLOAT32, ROUNDED):  # whether ROUNDED has an effect depends on the kernel
                 return []
             return [f"train.precision {train.precision} has no effect: clients compute on the CPU"]
         if devices and CPU not in devices and train.precision == ROUNDED:
@@ -192,14 +196,14 @@ class Announcer:
         return []
 
     def _gpus_of_process(self) -> int:
-        """GPUs at which threads of this process take turns; at least 1."""
+        """Number of GPUs that the threads of this process share; at least 1."""
         torch = sys.modules.get("torch")  # clients in this process have loaded it
         return max(1, torch.cuda.device_count()) if torch is not None else 1
 
     def kernel(self, kernel: Kernel) -> None:
-        """Record the kernel of steps on a CPU; print why PyTorch replaces a native step asked for.
+        """Record the kernel of CPU steps; print why PyTorch replaces the native step where it does.
 
-        With train.kernel auto, the default, that is said once, and not again among the results.
+        With train.kernel auto, the default, the reason is printed once and not repeated at the end.
         """
         before = self._recorder.manifest.get("kernel", {}).get("name", kernel.name)
         if before != kernel.name:
@@ -221,11 +225,11 @@ class Announcer:
             self._note([f"train.precision {ROUNDED}: factors are rounded at no gain: there is no AMX here"])
 
     def _open_account(self, sizes: Sequence[int]) -> None:
-        """Print and record the promises of privacy, and begin to add up its cost."""
+        """Print and record the privacy guarantee, and open the privacy account."""
         config = self._plan.config
         known = known_per_leaf(sizes, config.partition.unseen_clients)
         self._leaves = coverage.Leaves(quantities(), sent_for(config.cluster))
-        afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # all else is taken for everybody
+        afresh = CLIENT_SELECTIONS.has(config.hierarchy.selection, AFRESH)  # others: count all clients
         drawn = [
             (num_training(config, count, leaf=leaf) if afresh else count, count)
             for leaf, count in enumerate(known)
@@ -254,7 +258,7 @@ class Announcer:
             self._note([line])
 
     def _say_that_classes_differ(self, gap: float) -> None:
-        """Print at the start that leaves differ much in their classes, where groups are looked for."""
+        """Print a warning if class shares differ much between leaves, where clustering tests deals."""
         if self._plan.config.cluster.deals and gap > _MUCH_OF_A_LEAF:
             self._note([
                 f"leaves hold other shares of the classes (total variation up to {gap:.2f}): the test of "
@@ -263,11 +267,11 @@ class Announcer:
             ])  # fmt: skip
 
     def track(self) -> None:
-        """Give the tracker the facts of the run before its first round."""
+        """Send the manifest to the tracker before the first round."""
         self._tracking.start(self._recorder.manifest)
 
     def round(self, result: RoundResult, laps: Mapping[str, float]) -> None:
-        """Record and print one global round; the time this takes counts for the next round."""
+        """Record and print one global round; the time spent here is charged to the next round."""
         if self._account is not None:
             result = replace(result, epsilon_spent=self._account.spent(result.releases))
             self.remarks.on_privacy = coverage.at_end(
@@ -299,7 +303,7 @@ class Announcer:
         self._plan.clock.lap("report")
 
     def stopped(self, stop: Stop) -> None:
-        """Say and record that a callback has ended the run."""
+        """Print and record that a callback has stopped the run."""
         planned = self._plan.config.num_server_rounds
         entry = {"by": stop.by, "after_round": stop.global_round, "reason": stop.reason}
         self._recorder.update_manifest(stopped=entry)
@@ -308,7 +312,7 @@ class Announcer:
         )
 
     def finish(self) -> None:
-        """Tell the tracker how the run ended, and print the final table."""
+        """Report the run's status to the tracker, and print the final table."""
         status = "partial" if self.remarks.any_failed else "completed"
         self._note(self._tracking.finish(status, exits.BY_STATUS[status], FINISH_S))
         self._console.close()
@@ -316,11 +320,11 @@ class Announcer:
             self._console.say(line)
 
     def note(self, line: str) -> None:
-        """Print a note for readers of the results."""
+        """Print a note, log it, and repeat it at the end of the run."""
         self._note([line])
 
     def _note(self, lines: Iterable[str]) -> None:
-        """Print notes for readers of the results: now, in the log, and again at the end."""
+        """Print notes, log them, and repeat them at the end of the run."""
         for line in lines:
             logger.warning("%s", line)
             self._console.say(f"note: {line}")
@@ -328,7 +332,7 @@ class Announcer:
 
 
 def _devices_in_words(devices: Mapping[str, int]) -> str:
-    """Devices that clients compute on, in words: all of one kind, or how many of which.
+    """Devices of clients, in words.
 
     >>> _devices_in_words({"cpu": 9})
     'the CPU'

@@ -1,4 +1,4 @@
-"""The steps of a run on the virtual clock: clients and data as in every run, then `fedge.devices`."""
+"""Steps of a run on the virtual or the real clock, by `fedge.devices`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -73,20 +73,20 @@ from fedge.training.models import parameter_names, variance_names
 from fedge.training.schedule import local_training
 
 _GIVEN_AWAY = (
-    "{option} {name}: the server looks at each model by itself, knows the share of each class that its owner "
-    'has (shares="told") or guesses it, and makes windows from both; see docs/devices.md'
+    "{option} {name}: the server sees each client's model, knows the client's class shares "
+    '(shares="told") or estimates them, and generates windows from both; see docs/devices.md'
 )
 
 
 _BUSY = 0.95  # share of virtual time
 _BEHIND = (
-    "the rule occupied its servers {share:.0%} of the virtual time, and {jobs} arrivals wait in line: they "
-    "do not keep up; raise the rule's buffer"
+    "the rule kept its servers busy {share:.0%} of the virtual time, and {jobs} arrivals are still queued: "
+    "servers do not keep up; raise the rule's buffer"
 )
 
 
 class AsynchronousSteps(Steps):
-    """The steps of one run, in their order."""
+    """The steps of one run on a clock, in order."""
 
     _spent: Counter[str]
     _running: tuple[Procedure, Population]
@@ -98,16 +98,16 @@ class AsynchronousSteps(Steps):
     def _take_told(
         self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
-        """Use clients' descriptions of windows that they own: each is a device of its own user's.
+        """Use the owners' descriptions of their windows; each owner is one device and one user.
 
         Raises:
-            ConfigError: a rule wants facts that owners do not tell.
+            ConfigError: a rule needs class shares, which owners do not tell.
         """
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
                 raise ConfigError(
-                    f"{register.option} {name} needs the share of each class that clients have, which owners "
-                    f"of their data do not tell; use another rule"
+                    f"{register.option} {name} needs the class shares of clients, which owners "
+                    f"of their data do not send; use another rule"
                 )
         found = super()._take_told(told, num_clients)
         self._owners = np.arange(len(told))
@@ -115,21 +115,21 @@ class AsynchronousSteps(Steps):
         return found
 
     def _rules(self) -> list[tuple[Register, str]]:
-        """Rules of leaves, and of servers above them."""
+        """Registers and names of the rules of leaves, and of the servers above them."""
         config = self._plan.config
         names = {of.cloud_rule for of in clock_of_tiers(config)}
         above = [(CLOUD_RULES, name) for name in sorted(names) if has_servers_above_leaves(config.hierarchy)]
         return [(SERVER_RULES, config.asynchrony.rule), *above]
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep each client's user and classes."""
+        """Keep each client's user and class shares."""
         self._owners = owners_of(deal)
         self._shares = class_shares(deal)
         if (line := shared_windows(deal)) is not None:
             self._announcer.note(line)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
-        """Let the virtual clock run, and write the results."""
+        """Run the clock to its end, and write the results."""
         config = self._plan.config
         who = population(dealt, sizes)
         callbacks = self._callbacks = Callbacks(config)
@@ -159,7 +159,7 @@ class AsynchronousSteps(Steps):
         self._finish(callbacks)
 
     def _write_models(self, name: str = "") -> None:
-        """Write every leaf's model, with all that is needed to use it."""
+        """Write every leaf's model and the card that describes it."""
         procedure, who = self._running
         assert self._card is not None
         card = with_served(self._card, [_members(who, leaf) for leaf in range(who.leaves)], ())
@@ -167,12 +167,12 @@ class AsynchronousSteps(Steps):
         self._recorder.write_models(models, card=card, name=name)
 
     def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
-        """The run on the virtual clock, before its first event."""
+        """The event loop of the run, before its first event."""
         plan, engine = self._plan, self._grid
         config, contexts = with_local_steps(plan.config, plan.local_steps), round_contexts(plan)
         network = network_of(plan, shape)
         variances, trainable = variance_names(network), parameter_names(network)
-        assert isinstance(engine, LookAheadEngine), "an engine without look-ahead is refused before"
+        assert isinstance(engine, LookAheadEngine), "engines without look-ahead are refused earlier"
         initial = version_of(start_of(plan, network)[0], variances)
         algorithms = algorithms_of(plan, who, initial.state, trainable)
         aside = self._aside(engine, initial)
@@ -231,7 +231,7 @@ class AsynchronousSteps(Steps):
         return procedure
 
     def _aside(self, engine: LookAheadEngine, initial: Version) -> Aside:
-        """Files for large models, where clients see this process's memory."""
+        """Store of large models in files; used only where server and clients are one process."""
         plan, config = self._plan, self._plan.config
         aside = Aside(plan.shared)
         if plan.shared.in_one_process:
@@ -242,14 +242,14 @@ class AsynchronousSteps(Steps):
         return aside
 
     def _presence(self, who: Population) -> Presence:
-        """When devices are there, as asked from the beginning on."""
+        """Availability of devices over time; queries start anew from time 0."""
         devices = self._plan.config.devices
         return cast(Presence, AVAILABILITY.load(devices.availability)(
             len(who.leaf_of), self._plan.seed, **devices.arguments("availability")
         ))  # fmt: skip
 
     def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
-        """Facts about the model that rules can use."""
+        """Facts of the model that rules may use."""
         return ModelFacts(
             lambda: network_of(self._plan, shape),
             initial,
@@ -263,7 +263,7 @@ class AsynchronousSteps(Steps):
     def _above(
         self, who: Population, leaves: Sequence[DeviceServer], facts: ModelFacts, groups: ClockGroups | None
     ) -> Above | None:
-        """The servers above the leaves; none above a single one."""
+        """The servers above the leaves; None where a single leaf has none."""
         windows = np.zeros((who.leaves, len(who.leaf_of)))
         for device, count in who.windows.items():
             windows[who.leaf_of[device], device] = count
@@ -281,7 +281,7 @@ class AsynchronousSteps(Steps):
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
 
     def _fleet(self) -> Fleet:
-        """How fast every client is."""
+        """Speed and power of every client's device."""
         devices = self._plan.config.devices
         rng = numpy_stream(self._plan.seed, Purpose.DEVICES)
         made = DEVICES.load(devices.preset)(self._owners, rng, **devices.arguments("preset"))
@@ -289,7 +289,7 @@ class AsynchronousSteps(Steps):
         return with_power(checked, devices.train_watts, devices.radio_watts)
 
     def _say(self, who: Population) -> None:
-        """Print the virtual clock's setting, and the facts that devices give away beside models."""
+        """Print the clock's settings, and note any facts that rules learn about clients beside models."""
         config = self._plan.config
         for register, name in self._rules():
             if register.has(name, TELLS_CLASSES):
@@ -304,7 +304,7 @@ class AsynchronousSteps(Steps):
         )
 
     def _say_limits(self, procedure: Procedure) -> None:
-        """Print and record the uses of this run's real time, and whether a virtual server kept up."""
+        """Print and record how this process spent its real time, and note whether a server fell behind."""
         if not self._spent:
             return
         assert isinstance(self._grid, LookAheadEngine)
@@ -367,7 +367,7 @@ class AsynchronousSteps(Steps):
     def _on_evaluation(
         self, procedure: Procedure, result: RoundResult, row: VersionRow, laps: dict[str, float]
     ) -> bool:
-        """Announce and keep an evaluation; tell whether the run is to end after it."""
+        """Announce and checkpoint an evaluation; True to end the run after it."""
         note_progress()
         callbacks = self._callbacks
         assert isinstance(self._recorder, DeviceRecorder)
@@ -391,11 +391,11 @@ class AsynchronousSteps(Steps):
         return is_last
 
     def _traced(self, who: Population) -> frozenset[int]:
-        """Devices whose jobs are listed."""
+        """Devices whose jobs are listed in a table."""
         return traced(sorted(who.windows), self._plan.config.devices.traced)
 
     def _write_job(self, who: Population, row: JobRow) -> None:
-        """Keep a job of a traced device; on the real clock, in the log of arrivals, of any."""
+        """Write a traced device's job; on the real clock, also log every job's arrival."""
         assert isinstance(self._recorder, DeviceRecorder)
         if not self._plan.config.asynchrony.is_real:
             self._recorder.write_job(row)
@@ -406,7 +406,7 @@ class AsynchronousSteps(Steps):
 
 
 def arrivals_of(procedure: Procedure, timeout_s: float) -> list[tuple[int, int]]:
-    """Device and number of each job whose reply is there; waits for one, at most `timeout_s` seconds."""
+    """Device and job number of each reply that has arrived; waits up to `timeout_s` seconds for the first."""
     there = procedure.world.ahead.arrived(timeout_s)
     return [(procedure.jobs[number].device, number) for number in sorted(there)]
 
@@ -449,7 +449,7 @@ def sweep_memories(
 
 
 def population(dealt: Partition, sizes: Sequence[int]) -> Population:
-    """Population of clients dealt to leaves of these sizes."""
+    """Population of the clients dealt to leaves of these sizes."""
     leaf_of = dict(enumerate(np.repeat(np.arange(len(sizes)), sizes).tolist()))
     windows = {
         client: len(train)
@@ -461,7 +461,7 @@ def population(dealt: Partition, sizes: Sequence[int]) -> Population:
 
 
 def owners_of(deal: Deal) -> np.ndarray:
-    """The number of the user of each client (K,) int64: of its first window, in any split."""
+    """Number of each client's user, (K,) int64: the user of its first window, in any split."""
     users = np.unique(deal.windows.user, return_inverse=True)[1]
     return np.array([
         users[next(part[0] for part in parts if len(part))] for parts in deal.partition.clients
@@ -469,22 +469,22 @@ def owners_of(deal: Deal) -> np.ndarray:
 
 
 def shared_windows(deal: Deal) -> str | None:
-    """Remark on a fleet whose devices hold more training windows than there are; None if none is shared.
+    """Remark on training windows that several devices share; None if all differ.
 
-    Devices reach into their neighbours' windows where users have too few for `devices.least-windows`.
+    Devices take windows of their neighbours where users have fewer than `devices.least-windows`.
     """
     parts = [train for train, _, _ in deal.partition.clients if len(train)]
     held, different = sum(map(len, parts)), len(np.unique(np.concatenate(parts))) if parts else 0
     if held == different:
         return None
     return (
-        f"devices share training windows: they hold {held} together, of {different} that differ, so each "
+        f"devices share training windows: they hold {held} in total, of which {different} differ, so each "
         f"counts {held / different:.1f} times (devices.least-windows, clients)"
     )
 
 
 def class_shares(deal: Deal) -> np.ndarray:
-    """The share of each class in the training windows of each client, (K, classes) float64."""
+    """Class shares of each client's training windows, (K, classes) float64."""
     y, classes, planted = deal.windows.labels, len(deal.windows.classes), deal.partition.scenario
     found = np.zeros((len(deal.partition.clients), classes))
     for client, (train, _, _) in enumerate(deal.partition.clients):
@@ -505,7 +505,7 @@ def traced(devices: Sequence[int], count: int) -> frozenset[int]:
 
 
 def _members(who: Population, leaf: int) -> Members:
-    """Clients under a leaf."""
+    """Clients of a leaf, as its model's card lists them."""
     clients = who.devices_of(leaf)
     unseen = [client for client in sorted(who.unseen) if who.leaf_of[client] == leaf]
     return Members(leaf, clients, unseen, sum(who.windows[client] for client in clients))

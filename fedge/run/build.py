@@ -1,4 +1,4 @@
-"""Parts of a run, made from its configuration: model, leaves, cloud, strategy, shared files."""
+"""Parts of a run, constructed from its configuration: model, leaves, cloud, strategy, shared files."""
 
 import logging
 import math
@@ -70,24 +70,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Plan from which the parts of a run are made.
+    """Inputs from which the parts of a run are constructed.
 
     Attributes:
-        config: of the run.
-        seed: in force.
-        folder: the run's.
-        data_folder: where the clients' windows lie.
-        shared: keeps large states in files.
+        config: the run's configuration.
+        seed: the seed in force.
+        folder: the run folder.
+        data_folder: folder of the clients' windows.
+        shared: store of large states in files.
         clock: charged throughout a round.
-        handed_out: places of windows for clients on other machines; empty where they see them.
+        handed_out: location of the windows for clients on other machines; empty where they read
+            `data_folder`.
         owners_scale: scale of windows that clients own; None where the server has them.
-        options: of the run, as JSON, where clients have others.
+        options: the run's options as JSON, for clients started with others; empty otherwise.
         behind: writes checkpoints while clients are at work.
-        form: of the algorithm's messages; None where the options say all.
-        memories: of clients that keep them on machines of their own; None where the run's folder has them.
-        local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
-        kernel: of all clients' steps, as their messages name it; empty where the options say it all.
-        taught: (clients, C) training windows of each class; None where nobody has counted.
+        form: form of the algorithm's messages; None where the options determine it.
+        memories: memories of clients on other machines; None where the run folder has them.
+        local_steps: steps of every client in a leaf round, in place of epochs; 0 for epochs.
+        kernel: kernel of all clients' steps, as sent to them; empty where the options determine it.
+        taught: (clients, C) training windows of each class; None where they were not counted.
     """
 
     config: Config
@@ -120,14 +121,14 @@ def build_strategy(
     """The strategy with its leaves and its cloud, and the initial model.
 
     Args:
-        plan: of the run.
-        clients: of the run.
+        plan: the run's plan.
+        clients: the run's clients.
         dealt: windows of each client.
-        clients_per_leaf: in the order of the leaves.
+        clients_per_leaf: number of clients of each leaf, in order.
         shape: sizes that the model is built from.
         on_round: called with every round's result and laps.
         hooks: receive events of a round.
-        make_port: gives the leaf servers.
+        make_port: factory of the port to the leaf servers.
 
     Raises:
         ConfigError: the model does not fit the windows.
@@ -168,7 +169,7 @@ def build_strategy(
         _pace(with_local_steps(config, plan.local_steps), plan.seed, leaves),
     )  # fmt: skip
     uplink = uplink_of_servers(config.uplink, trainable)
-    if uplink is not None and len(branches) > 1:  # one server alone has no cloud above it
+    if uplink is not None and len(branches) > 1:  # a single server has no cloud above it
         _let_send(branches, uplink, plan.seed)
     strategy = HierarchicalStrategy(
         task, branches, cloud_at((), leaves), facilities, on_round, make_port, inner
@@ -177,15 +178,15 @@ def build_strategy(
 
 
 def with_local_steps(config: Config, steps: int) -> Config:
-    """The configuration with a number for `train.local-steps`."""
+    """Configuration with another `train.local-steps`."""
     return replace(config, train=replace(config.train, local_steps=steps))
 
 
 def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
-    """The pace of clients as devices; None where rounds take real time only."""
+    """Speeds of clients as devices; None where rounds take real time only."""
     if not config.devices.time_rounds:
         return None
-    from fedge.devices.pace import pace_of  # few runs need the room of the virtual clock
+    from fedge.devices.pace import pace_of  # slow import, needed by few runs
 
     known = {client: count for leaf in leaves for client, count in leaf.train_samples.items()}
     everybody = sorted({*known, *(client for leaf in leaves for client in leaf.unseen_clients)})
@@ -193,13 +194,13 @@ def _pace(config: Config, seed: int, leaves: Sequence[Leaf]) -> Speeds | None:
 
 
 def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State) -> CommonTest | None:
-    """Evaluation on the common test set; None without one.
+    """Evaluation on the common test set; None where `evaluate.common` is empty.
 
     Args:
-        plan: of the run.
+        plan: the run's plan.
         shape: sizes that the model is built from.
         dealt: windows of each client.
-        frozen: entries that models lack.
+        frozen: frozen entries, which exchanged models lack.
     """
     config = plan.config
     if not config.evaluate.common:
@@ -213,13 +214,13 @@ def common_test(plan: RunPlan, shape: DataShape, dealt: Partition, frozen: State
 
 
 def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Sequence[Leaf]) -> Truth | None:
-    """Round of a server → the group that each of its leaves is truly in; None where nobody knows.
+    """Function: round of a server → true group of each of its leaves; None where groups are unknown.
 
     Args:
-        config: its section on the hierarchy is read.
-        truth: global round → the group of each leaf of the run.
-        path: of the server.
-        leaves: below it, in order.
+        config: its section `hierarchy` is read.
+        truth: global round → true group of each leaf of the run.
+        path: path of the server.
+        leaves: leaves below the server, in order.
     """
     if truth is None or not path:
         return truth
@@ -233,12 +234,12 @@ def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Seq
 
 
 def cloud_rule(config: Config, trainable: Sequence[str], tier: int = 0) -> RuleMaker | None:
-    """How the models of servers of a tier are made of a group's; None for their mean.
+    """Factory of the rule that combines models at a tier of servers; None for their weighted mean.
 
     Args:
         config: its section `cloud` is read.
-        trainable: entries of a model that train.
-        tier: the root's is 0.
+        trainable: trainable entries of a model.
+        tier: 0 for the root.
     """
     if not config.has_rule_at(tier):
         return None
@@ -246,7 +247,7 @@ def cloud_rule(config: Config, trainable: Sequence[str], tier: int = 0) -> RuleM
 
 
 def network_of(plan: RunPlan, shape: DataShape, number: int = 0) -> nn.Module:
-    """A network with initial weights: number 0 for all leaves, others where there are several."""
+    """A network with initial weights: number 0 for all leaves, others for further cluster models."""
     try:
         return drawn_network(
             plan.config.train, plan.seed, shape.input_shape, shape.classes, shape.y_shape,
@@ -259,18 +260,18 @@ def network_of(plan: RunPlan, shape: DataShape, number: int = 0) -> nn.Module:
 
 
 def start_of(plan: RunPlan, network: nn.Module) -> tuple[State, State]:
-    """A run's first model as it travels, and its frozen entries, from a network of `network_of`."""
+    """A run's initial model as exchanged, and its frozen entries, from a network of `network_of`."""
     train = plan.config.train
     return parted(first_state(network, train), frozen_names(network, train))
 
 
 def frozen_of(plan: RunPlan, shape: DataShape) -> State:
-    """The entries of a run's models that no message carries."""
+    """Frozen entries of a run's models, which no message carries."""
     return {} if plan.config.train.exchange == "all" else start_of(plan, network_of(plan, shape))[1]
 
 
 def windows_of_splits(dealt: Partition) -> dict[int, dict[str, int]]:
-    """Partition id → split → its windows."""
+    """Partition id → split → number of windows."""
     return {
         client: {"train": len(train), "val": len(val), "test": len(test)}
         for client, (train, val, test) in enumerate(dealt.clients)
@@ -286,7 +287,7 @@ def make_leaves(
     variances: Sequence[str],
     make_algorithm: AlgorithmMaker = lambda state, trainable: None,
 ) -> list[Leaf]:
-    """All leaves with their clients: those that train, weighed by training windows, and the unseen."""
+    """All leaves, each with its training clients, weighted by training windows, and its unseen clients."""
     leaves, first = [], 0
     parts, unseen = dealt.clients, dealt.unseen_clients
     levels = config.scaffold.levels if config.scaffold.enabled else 0
@@ -303,7 +304,7 @@ def make_leaves(
 
 
 def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
-    """Factory of a leaf's side of the clients' algorithm; None where the algorithm needs none."""
+    """Factory of the leaf's side of the clients' algorithm; it gives None where the algorithm has none."""
     form = plan.form
     if form is None:
         return lambda state, trainable: None
@@ -319,9 +320,9 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
 
 
 def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
-    """Whether all clients must be asked for the updates that leaves are compared by, and on how many windows.
+    """Whether all clients must send updates for comparing leaves, and on how many windows each.
 
-    They need not where all train in the first leaf round, on about as many windows as each other.
+    They need not where all train in the first leaf round, on about equally many windows.
     """
     even = even_windows([count for leaf in leaves for count in leaf.train_samples.values()])
     some = CLIENT_SELECTIONS.is_own(config.hierarchy.selection) or any(
@@ -331,14 +332,14 @@ def evidence_asked(config: Config, leaves: Sequence[Leaf]) -> tuple[bool, int]:
 
 
 def _let_send(servers: Sequence[Server], uplink: Uplink, seed: int) -> None:
-    """Give servers, and all below them, a compressed way up."""
+    """Compress the uplink of servers and of all servers below them."""
     for server in servers:
         server.sending = Sending(uplink, seed, server.path, server.model)
         _let_send(server.below, uplink, seed)
 
 
 def round_contexts(plan: RunPlan) -> Callable[[int, int], RoundContext]:
-    """Function (global round, leaf round) → context for clients."""
+    """Function: (global round, leaf round) → context for clients."""
 
     server, scale, steps = process_name(), plan.owners_scale, plan.local_steps
     in_files = scale is None and not plan.handed_out
@@ -372,18 +373,18 @@ def prepare_sharing(
 ) -> None:
     """Decide whether large states go through files.
 
-    Control variates are two per leaf and one per client (and one that is about to take another's place);
-    with SCAFFOLD on two levels also its correction, and twice the sum of control and correction. They last
-    as long as the run, so with them files are used in any case.
+    There are two control variates per leaf and one per client, plus one that replaces another. SCAFFOLD on
+    two levels adds its correction, and twice the sum of control and correction. Controls last as long as the
+    run, so they always go through files.
 
     Where no client sees a file of the server, as on other machines, the server keeps its own in them.
 
     Args:
-        plan: of the run.
-        clients: of the run.
-        leaves: at this server.
-        by_memory: whether models stay in memory that is free, where this process alone uses the files.
-        at_clients: clients whose models come here; by default all.
+        plan: the run's plan.
+        clients: the run's clients.
+        leaves: leaves at this server.
+        by_memory: whether models may stay in free memory, where this process alone uses the files.
+        at_clients: clients whose models are stored here; all by default.
     """
     if not clients.any_shares:
         plan.shared.be_alone()
@@ -407,11 +408,11 @@ def prepare_sharing(
 
 
 def _models_at_once(config: Config, clients: int, leaves: int) -> int:
-    """How many models the files of a round hold at most.
+    """Largest number of models that the files of a round hold at once.
 
-    Every client's, every leaf's start, its own, the offered and the other served ones; a trial of new
-    groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The cloud's own
-    models are there twice while they follow the leaves.
+    Counted are every client's model and, per leaf, its start, its own, the offered and the other served ones.
+    A trial of new groups adds four per leaf, a probe one, SCAFFOLD on two levels the start of its drift. The
+    cloud's own models count twice while they follow the leaves.
     """
     cluster = config.cluster
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)

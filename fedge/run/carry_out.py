@@ -1,4 +1,4 @@
-"""The steps of one run: clients, data, leaves, global rounds, final models."""
+"""Steps of one run: clients, data, leaves, global rounds, final models."""
 
 import hashlib
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ _MOST_NAMED = 10  # clients named in a line
 
 
 class Steps:
-    """The steps of one run, in their order."""
+    """The steps of one run, in order."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Steps:
         console: Console,
         announcer: Announcer,
     ) -> None:
-        """Get ready.
+        """Steps of a run.
 
         Args:
-            grid: connects to the clients.
-            plan: of the run's parts.
-            prepared: may hold the data.
-            opened: may hold the run that goes on.
-            recorder: of the run.
-            console: is told which step takes time.
-            announcer: is told all else.
+            grid: the engine, connected to the clients.
+            plan: plan of the run's parts.
+            prepared: prepared inputs, with the data where they are loaded.
+            opened: the run folder, with the run to resume if there is one.
+            recorder: recorder of the run.
+            console: shows the step in progress.
+            announcer: prints and records events.
         """
         self._grid = grid
         self._plan = plan
@@ -100,7 +100,7 @@ class Steps:
         self._global_round = 0  # the last finished one
 
     def carry_out(self) -> None:
-        """Clients → data → leaves → global rounds → final models; the copy of the client windows stays."""
+        """Find clients, deal data, train all global rounds, and write the final models."""
         try:
             self._carry_out()
         except BaseException as error:
@@ -109,7 +109,7 @@ class Steps:
             raise
 
     def _carry_out(self) -> None:
-        """Clear away, find the clients, deal windows to them, and carry out the global rounds."""
+        """Clean up after an earlier attempt, find the clients, deal their windows, and train."""
         self._clear_away()
         clients = self._find_clients()
         dealt, sizes, shape = self._deal(clients)
@@ -128,7 +128,7 @@ class Steps:
         self._learn(clients, dealt, sizes, shape)
 
     def _learn(self, clients: Clients, dealt: Partition, sizes: list[int], shape: DataShape) -> None:
-        """Carry out the global rounds, and write their results."""
+        """Train all global rounds, and write their results."""
         plan, config = self._plan, self._plan.config
         callbacks = self._callbacks = Callbacks(config)
         self._kept = self._kept_models()
@@ -143,15 +143,15 @@ class Steps:
         last = self._begin_callbacks(callbacks, sizes)
         plan.clock.finish()
         with plan.behind:
-            # nobody here holds on to the model: it is in memory, and all others may lie in files
+            # drop this reference: the model is in memory, while all others may be in files
             strategy.start(initial.pop(), last, config.guard.client_timeout)
         self._write_models()
         self._finish(callbacks)
 
     def _begin_callbacks(self, callbacks: Callbacks, sizes: list[int]) -> int:
-        """Tell the callbacks that the run begins, or goes on; return its last global round."""
+        """Call the callbacks' `begin_run`; returns the last global round to train."""
         config, done = self._plan.config, self._global_round
-        # a run may have been killed after a callback had ended it
+        # a killed run may have been stopped by a callback before
         last = done if callbacks.stop else config.num_server_rounds
         given, score = MappingProxyType(to_run_config(config)), task_of(config.train).scores[0]
         callbacks.begin_run(
@@ -169,7 +169,7 @@ class Steps:
         return last
 
     def _finish(self, callbacks: Callbacks) -> None:
-        """Say how the run has ended."""
+        """Announce how the run has ended."""
         if callbacks.stop:
             self._announcer.stopped(callbacks.stop)
         status = "partial" if self._announcer.remarks.any_failed else "completed"
@@ -177,7 +177,7 @@ class Steps:
         self._announcer.finish()
 
     def _port_maker(self, clients: Clients) -> PortMaker:
-        """Factory of the port to the leaf servers: parts of this process, or processes of their own."""
+        """Factory of the port to the leaf servers: parts of this process, or separate processes."""
         if not isinstance(self._grid, LeafEngine):
             return RoutedLeaves
         manifest, config, scale = self._recorder.manifest, self._plan.config, self._plan.owners_scale
@@ -199,13 +199,13 @@ class Steps:
         return partial(self._grid.make_port, facts)
 
     def _kept_models(self) -> KeptModels:
-        """Rule by which models of rounds stay."""
+        """Selection of the rounds whose models are kept."""
         config, found = self._plan.config, self._opened.resumption
         self._recorder.go_on_with_models({} if found is None else found.kept)
         return KeptModels(config.checkpoint, self._plan.folder, task_of(config.train).scores[0])
 
     def _write_models(self, name: str = "") -> None:
-        """Write every leaf's served model, with all that is needed to use it."""
+        """Write every leaf's served model and the card that describes it."""
         strategy = self._strategy
         assert strategy is not None
         leaves, unseen = strategy.leaves, strategy.unseen_models()
@@ -217,16 +217,16 @@ class Steps:
         )
 
     def _whole(self, model: State) -> State:
-        """A model with its frozen entries."""
+        """A model together with its frozen entries."""
         return {**self._frozen, **model} if self._frozen else model
 
     def _end_callbacks(self, status: str, reason: str) -> None:
-        """Tell the callbacks how the run has ended, if there are any yet."""
+        """Call the callbacks' `end_run`, if there are any callbacks yet."""
         if self._callbacks is not None:
             self._callbacks.end_run(EndedRun(status, self._global_round, reason))
 
     def _clear_away(self) -> None:
-        """Print the point from which a run is resumed, and remove unfinished files of its last attempt."""
+        """Print the round from which a run resumes, and remove unfinished files of its last attempt."""
         found = self._opened.resumption
         if found is None:
             return
@@ -237,7 +237,7 @@ class Steps:
         prune(folder, keep, after=found.checkpoint.global_round)
 
     def _find_clients(self) -> Clients:
-        """Wait until all clients are there."""
+        """Wait for the clients, as many as `guard.start-clients` requires."""
         self._console.phase("waiting for clients")
         limit_s = self._plan.config.guard.start_timeout
         code = () if self._grid.nodes_come_back else tuple(looked_in())
@@ -259,20 +259,20 @@ class Steps:
         return clients
 
     def _go_without(self, clients: Clients) -> None:
-        """Say which clients have not come, of a run that begins without them."""
+        """Note which clients are missing, if the run begins without some."""
         if not clients.away:
             return
         if isinstance(self._grid, LeafEngine):
             self._grid.do_without(clients.away)
         some = ", ".join(map(str, clients.away[:_MOST_NAMED])) + ", …" * (len(clients.away) > _MOST_NAMED)
-        later = "never take part: nothing is known of their windows" if clients.unknown else "may come later"
+        later = "never take part: their windows are unknown" if clients.unknown else "may join later"
         self._announcer.note(
-            f"{len(clients.away)} of {len(clients)} clients are not there (partition {some}); the run begins "
-            f"without them, as guard.start-clients says; they {later}"
+            f"{len(clients.away)} of {len(clients)} clients are missing (partition {some}); the run begins "
+            f"without them, as guard.start-clients allows; they {later}"
         )
 
     def _deal(self, clients: Clients) -> tuple[Partition, list[int], DataShape]:
-        """Write every client's windows, unless clients own them; those in memory are gone afterwards.
+        """Write every client's windows, unless clients own them; windows in memory are freed.
 
         Returns:
             Windows of each client, number of clients of each leaf, sizes of a window.
@@ -307,7 +307,7 @@ class Steps:
     def _take_told(
         self, told: Mapping[int, WindowsReport], num_clients: int
     ) -> tuple[Partition, list[int], DataShape]:
-        """Use clients' descriptions of their own windows, by partition id; returns the same as `_deal`."""
+        """Use the owners' descriptions of their windows, by partition id; the result is as of `_deal`."""
         plan = self._plan
         data = data_of_owners(plan.config, plan.seed, told, self._opened.resumption, num_clients)
         form = form_of_algorithm(plan.config, data.shape, None)
@@ -322,7 +322,7 @@ class Steps:
         return data.facts.partition, data.facts.clients_per_leaf, data.shape
 
     def _memories_of(self, form: ReplyForm | None) -> MemoriesElsewhere | None:
-        """Memories of clients at leaf servers or with data of their own; None where they keep none."""
+        """Memories of clients on other machines; None where clients keep none."""
         if form is None or not form.keeps:
             return None
         run = f"{self._plan.folder.name} {self._recorder.manifest['started']}"
@@ -330,10 +330,10 @@ class Steps:
         return MemoriesElsewhere(name, self._plan.config.checkpoint.keep)
 
     def _note_deal(self, deal: Deal) -> None:
-        """Keep the facts needed of the windows, before they go."""
+        """Keep facts of the windows that are needed after they are freed."""
 
     def _prepare_checkpoints(self, strategy: HierarchicalStrategy) -> int:
-        """Go on from a checkpoint, or write the first; returns the global rounds that are done."""
+        """Restore the checkpoint to resume, or write the first; returns the number of global rounds done."""
         plan, remarks, callbacks = self._plan, self._announcer.remarks, self._callbacks
         assert callbacks is not None
         memories = keeper_of_memories(plan)
@@ -367,13 +367,13 @@ class Steps:
         return found.checkpoint.global_round
 
     def _on_round(self, result: RoundResult, laps: dict[str, float]) -> bool:
-        """Announce and keep one global round; the time this takes counts for the next round.
+        """Announce and checkpoint one global round; the time spent here is charged to the next round.
 
         Returns:
             Whether the run is to end after it.
         """
         note_progress()
-        self._plan.behind.finish()  # nobody may have been asked anything in this round
+        self._plan.behind.finish()  # a round without an exchange has not waited for it yet
         self._plan.clock.lap("checkpoint")
         self._announcer.round(result, laps)
         self._global_round = result.global_round
@@ -401,7 +401,7 @@ def keeper_of_memories(plan: RunPlan) -> MemoryKeeper | MemoriesElsewhere | None
 
 
 def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
-    """Clients that have to be there; nodes of a simulation are all there, or it is broken."""
+    """Number of clients required at the start; a simulation requires all."""
     apart = isinstance(grid, LeafEngine) or grid.nodes_come_back
     told = None if found is None else found.told
     return Quorum(config.guard.start_clients, apart and not config.asynchrony.is_on, told)

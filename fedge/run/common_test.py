@@ -1,4 +1,4 @@
-"""Windows of a run's common test set: those of its clients, or of a file of the server's own."""
+"""The common test set of a run: its clients' test windows, or a file at the server."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -22,28 +22,28 @@ _TEST = "test"
 
 
 def refuse_other_common_test(config: Config, shape: DataShape, *, owners: bool = False) -> None:
-    """Raise ConfigError for a common test set that is not there, or does not fit the run.
+    """Raise ConfigError if the common test set cannot be read or does not fit the run.
 
     Args:
-        config: of the run.
-        shape: sizes of its data.
-        owners: clients own their windows, which the server never sees.
+        config: the run's configuration.
+        shape: sizes of the run's data.
+        owners: whether clients own their windows, which the server never sees.
     """
     if config.evaluate.common == OF_CLIENTS and owners:
         raise ConfigError(
             "evaluate.common test needs clients' test windows at the server, but clients own them; name a "
-            "window file of the server's own"
+            "window file at the server"
         )
     if config.evaluate.common not in ("", OF_CLIENTS):
         examples_of_file(config, shape)
 
 
 def examples_of_file(config: Config, shape: DataShape) -> "Examples":
-    """x and y of a window file that `evaluate.common` names, scaled as clients' windows are.
+    """x (N, …) and y (N, …) of the window file that `evaluate.common` names, scaled like clients' windows.
 
     Args:
-        config: of the run.
-        shape: sizes of its data, with their scale.
+        config: the run's configuration.
+        shape: sizes of the run's data, with their scale.
 
     Raises:
         ConfigError: the file cannot be read, or its windows do not fit.
@@ -56,7 +56,7 @@ def examples_of_file(config: Config, shape: DataShape) -> "Examples":
     if windows.x.shape[1:] != shape.input_shape or len(windows.classes) != shape.classes:
         raise ConfigError(
             f"evaluate.common must hold windows {shape.input_shape} of {shape.classes} classes, but "
-            f"{shown(name)} has {windows.x.shape[1:]} of {len(windows.classes)}; prepare it as data.path"
+            f"{shown(name)} has {windows.x.shape[1:]} of {len(windows.classes)}; prepare it like data.path"
         )
     rows = np.arange(len(windows.y)) if windows.part is None else np.flatnonzero(windows.part == _TEST)
     x, y = as_float(windows.x[rows]), windows.y[rows]
@@ -64,8 +64,8 @@ def examples_of_file(config: Config, shape: DataShape) -> "Examples":
         task_of(config.train).refuse(y, shape.classes)
     except ValueError as error:
         raise ConfigError(
-            f"evaluate.common must fit train.task {config.train.task}, but of {shown(name)}: "
-            f"{' '.join(str(error).split())}; mend y"
+            f"evaluate.common must fit train.task {config.train.task}, but in {shown(name)}: "
+            f"{' '.join(str(error).split())}; correct y"
         ) from error
     if shape.mean:
         x = x.copy()
@@ -86,12 +86,12 @@ def parts_of_file(config: Config, shape: DataShape) -> "Callable[[int], Iterator
 def parts_of_clients(
     folder: Path, clients: int, unseen: Collection[int]
 ) -> "Callable[[int], Iterator[Examples]]":
-    """Function: global round → test windows of all known clients, in order, some clients' at a time.
+    """Function: global round → test windows of all clients in training, in order, a few clients at a time.
 
     Args:
-        folder: of clients' windows.
-        clients: how many there are.
-        unseen: those that hold users out of training, whose windows are left out.
+        folder: folder of the clients' windows.
+        clients: number of clients.
+        unseen: unseen clients, whose windows are left out.
     """
 
     def parts(global_round: int) -> "Iterator[Examples]":
@@ -111,6 +111,6 @@ def parts_of_clients(
 
 
 def _together(parts: "Sequence[Examples]") -> "Examples":
-    """Several clients' windows, one after another."""
+    """Windows of several clients, concatenated."""
     xs, ys = zip(*parts, strict=True)
     return np.concatenate(xs), np.concatenate(ys)

@@ -1,4 +1,4 @@
-"""End of a run: written into the manifest and printed on the terminal, once, in any case."""
+"""End of a run, written to the manifest and printed on the terminal, exactly once."""
 
 import logging
 import shlex
@@ -28,13 +28,13 @@ _ONE_LINE = (ConfigError, RunError, StallError, RecordError, CheckpointError, St
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """Outcome of a run.
 
     Attributes:
-        status: "completed", "partial" (a client failed on the way) or "failed".
-        folder: the run folder; None when the run was refused.
-        reason: why it failed, in one line.
-        exit_code: of `fedge.process.exits`; it tells a stalled or interrupted run from others that failed.
+        status: "completed", "partial" (some client failed in some round) or "failed".
+        folder: the run folder; None if the run was refused.
+        reason: reason of a failure, in one line; empty otherwise.
+        exit_code: one of `fedge.process.exits`, which distinguishes stalled and interrupted runs.
     """
 
     status: str
@@ -43,13 +43,13 @@ class Outcome:
     exit_code: int = exits.COMPLETED
 
     def last_line(self, host: str) -> str:
-        """Last line of a deployment's server, from which `fedge run` takes the exit code."""
+        """Last line of a deployment's server, from which `fedge run` reads the exit code."""
         place = self.folder or "(no run folder)"
         return f"fedge: run {self.status}, exit code {self.exit_code}: {host}:{place}"
 
 
 class Ending:
-    """Writes how the run ended, into the manifest and on the terminal; the first end counts."""
+    """Writer of a run's end to manifest and terminal; only the first end counts."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Ending:
         resume_words: str = "",
     ) -> None:
         self._recorder = recorder
-        self._resume_words = resume_words  # further ones of the command by which the run goes on
+        self._resume_words = resume_words  # further arguments of the command that resumes the run
         self._console = console
         self._clean_up = clean_up
         self._owns_process = owns_process
-        self._told = False  # on the terminal, how it failed
+        self._told = False  # whether the failure was printed
 
     def around(self, work: Callable[[], None], remarks: Remarks) -> Outcome:
-        """Carry out `work` and write its end, in any case."""
+        """Carry out `work` and write its end, even if it fails."""
         try:
             work()
             return self.succeed(remarks)
@@ -83,10 +83,10 @@ class Ending:
             return outcome
 
     def fail(self, exit_code: int, reason: str) -> Outcome:
-        """End as failed."""
+        """End the run as failed."""
         try:
             outcome = self._write("failed", exit_code, reason=reason)
-        except RecordError:  # a full disk: removing temporary files makes room
+        except RecordError:  # disk full: removing temporary files makes room
             self._clean_up()
             try:
                 outcome = self._write("failed", exit_code, reason=reason)
@@ -97,7 +97,7 @@ class Ending:
         return outcome
 
     def _tell(self, outcome: Outcome) -> None:
-        """Print the run's failure and the next step on the terminal."""
+        """Print the failure and the next step, once."""
         if self._told:
             return
         self._told = True
@@ -106,16 +106,16 @@ class Ending:
             self._say(line)
 
     def _failure(self, reason: str, exit_code: int) -> list[str]:
-        """The lines on a run that failed: why, where it lies and, where it can, how it goes on."""
+        """Lines on a failed run: the reason, the run folder and, if it has a checkpoint, how to resume."""
         folder = self._recorder.folder
         lines = [f"fedge: {reason}", f"run folder: {short(folder)} (failed; see run.log)"]
         if "fedge resume" not in reason and checkpoints(folder / FOLDER):
-            when = "go on with" if exit_code > 128 else "once the cause is mended, go on with"
+            when = "resume with" if exit_code > 128 else "once the cause is fixed, resume with"
             lines.append(f"{when}: fedge resume {shlex.quote(short(folder))}{self._resume_words}")
         return lines
 
     def succeed(self, remarks: Remarks) -> Outcome:
-        """End as completed or, if clients failed on the way, partial."""
+        """End the run as completed or, if a client failed in some round, as partial."""
         status = "partial" if remarks.any_failed else "completed"
         outcome = self._write(status, exits.BY_STATUS[status], remarks=remarks.lines())
         self._console.close()
@@ -125,7 +125,7 @@ class Ending:
         return outcome
 
     def interrupt(self, signum: int) -> None:
-        """End by a signal, from its handler: writes only a few bytes."""
+        """End the run from a signal handler; writes only a few bytes."""
         interrupted = exits.Interrupted(signum)
         self._recorder.end("failed", interrupted.exit_code, durably=False, reason=interrupted.reason)
         if not self._told:
@@ -133,14 +133,14 @@ class Ending:
             self._console.last_words(self._failure(interrupted.reason, interrupted.exit_code))
 
     def give_up(self, reason: str) -> None:
-        """End a run that hangs, from another thread; the process ends too, if it is the run's own."""
+        """End a stalled run from another thread, and its process, if the process is the run's own."""
         self.fail(exits.STALLED, reason)
         self._clean_up()
         if self._owns_process:
             exits.leave_now(exits.STALLED)
 
     def _write(self, status: str, exit_code: int, **entries: Any) -> Outcome:
-        """Write an end and return the one that counts."""
+        """Write an end to the manifest; returns the end that counts."""
         if self._owns_process:
             stalled = exit_code == exits.STALLED
             limit_s = exits.LEAVE_STALLED_S if stalled else exits.LEAVE_S
@@ -150,18 +150,18 @@ class Ending:
         return Outcome(written["status"], self._recorder.folder, reason, written["exit_code"])
 
     def _say(self, text: str) -> None:
-        """Write a line on a terminal that may be gone."""
+        """Print a line on a terminal that may be closed."""
         with suppress(OSError, ValueError):
             self._console.say(text)
 
 
 def _says_all(error: BaseException) -> bool:
-    """Whether an exception was made for the run's user, so that a traceback adds nothing to it."""
+    """Whether an exception's message suffices for the user, without a traceback."""
     return isinstance(error, ConfigError | RunError | CheckpointError) and error.__cause__ is None
 
 
 def _exit_code(error: BaseException) -> int:
-    """The exit code of a run that an exception ended."""
+    """Exit code of a run that ended with an exception."""
     interrupted = exits.interrupted_by(error)
     if interrupted:
         return interrupted.exit_code
@@ -169,7 +169,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a run failed, in one line."""
+    """Reason of a failure, in one line."""
     interrupted = exits.interrupted_by(error)
     if interrupted:
         return interrupted.reason

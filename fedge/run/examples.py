@@ -1,4 +1,4 @@
-"""A few examples of a run's data, on which models, tasks and methods are tried before it begins."""
+"""A few examples of a run's data, for trials of models, tasks and methods before the run starts."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ EXAMPLES = 10
 
 
 def examples_of(shape: DataShape, windows: Windows | None) -> tuple[np.ndarray, np.ndarray]:
-    """x (10, …) and y (10, …): evenly spaced windows of the run, or made up where others own them.
+    """x (10, …) and y (10, …): evenly spaced windows of the run, or generated ones where clients own theirs.
 
     Args:
         shape: sizes of the data.
-        windows: of the run; numbers are scaled by these few alone.
+        windows: the run's windows, scaled by the mean and spread of these ten; None where clients own them.
     """
     if windows is None:
         return _made_up(shape)
@@ -27,7 +27,7 @@ def examples_of(shape: DataShape, windows: Windows | None) -> tuple[np.ndarray, 
 
 
 def _made_up(shape: DataShape) -> tuple[np.ndarray, np.ndarray]:
-    """Noise, or tokens 0, and y that goes through the classes, or through -1..1."""
+    """x: standard normal noise, or token 0. y: each class in turn, or evenly spaced in [-1, 1)."""
     rng = np.random.default_rng(0)
     size = (EXAMPLES, *shape.y_shape)
     numbers = np.arange(np.prod(size)).reshape(size)

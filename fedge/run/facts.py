@@ -1,7 +1,7 @@
-"""Facts of a run's data: from windows dealt here, or from their owners' descriptions.
+"""Facts of a run's data, from the windows dealt here or from the owners' descriptions of theirs.
 
-Where clients own their data the server never sees a window. It learns counts, names and sums, and makes of
-them the same facts as of windows: weights of clients, the common scale, sizes of models.
+Where clients own their data, the server never sees a window. It receives counts, names and sums, from which
+it derives the same facts: client weights, the common scale, model sizes.
 """
 
 import hashlib
@@ -35,17 +35,17 @@ class DataFacts:
     """Facts of a run's data for terminal and manifest.
 
     Attributes:
-        source: where they come from.
-        windows: how many there are.
+        source: origin of the data.
+        windows: number of windows.
         classes, channels: their names.
-        dtype: of the windows as they were recorded.
-        about: the data's description of themselves.
-        order: whether blocks of time are such; None where nobody asks or the server cannot tell.
-        partition: number of windows by client and split.
-        clients_per_leaf: in order.
-        holdings: of every client, for partition.csv.
+        dtype: dtype of the windows as recorded.
+        about: the data's own description.
+        order: whether windows are in order of time; None where it does not matter or is unknown.
+        partition: windows by client and split.
+        clients_per_leaf: number of clients of each leaf, in order.
+        holdings: rows of partition.csv.
         misfit: remark where clients are not users; None otherwise.
-        left_out: clients that tell of windows out of all proportion → why; the others' statistics scale all.
+        left_out: client → reason for leaving its statistics out of the common scale.
     """
 
     source: DataSource
@@ -63,12 +63,12 @@ class DataFacts:
 
     @property
     def taught(self) -> np.ndarray:
-        """(clients, C) training windows of each class; without columns where windows have no classes."""
+        """Training windows of each class, (clients, C); C is 0 where windows have no classes."""
         return class_counts(self.holdings, self.classes, len(self.partition.clients))
 
 
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
-    """Facts of windows that have been dealt here."""
+    """Facts of windows dealt by this process."""
     windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
@@ -79,12 +79,12 @@ def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
 
 @dataclass(frozen=True)
 class OwnersData:
-    """The data of a run whose clients own them.
+    """Data of a run whose clients own them.
 
     Attributes:
-        facts: of them.
-        shape: of a window as clients have it, and how it is scaled.
-        scale: of all clients.
+        facts: their facts.
+        shape: sizes and scale of clients' windows.
+        scale: common scale of all clients.
     """
 
     facts: DataFacts
@@ -95,22 +95,22 @@ class OwnersData:
 def data_of_owners(
     config: Config, seed: int, told: Mapping[int, WindowsReport], resumption: Resumption | None, clients: int
 ) -> OwnersData:
-    """Facts of a run from its clients' descriptions of their windows.
+    """Facts of a run's data from the owners' descriptions.
 
     Args:
-        config: of the run.
-        seed: in force.
-        told: partition id → description by the client, of all clients that the run begins with.
-        resumption: the run that goes on, whose data these must be.
-        clients: how many the run has.
+        config: the run's configuration.
+        seed: the seed in force.
+        told: partition id → the client's description, of all clients that the run begins with.
+        resumption: the run to resume, whose data these must be; None for a new run.
+        clients: number of clients of the run.
 
     Raises:
-        ConfigError: clients, data and configuration do not fit.
+        ConfigError: clients, data and configuration do not fit together.
     """
     refuse_other_number(config, clients)
     if config.hierarchy.associates:
         raise ConfigError(
-            f"hierarchy.association {config.hierarchy.association} needs windows that the server deals, but "
+            f"hierarchy.association {config.hierarchy.association} needs windows dealt by the server, but "
             f'clients own theirs; set hierarchy.association="none"'
         )
     sizes = clients_per_leaf(config.hierarchy, clients)
@@ -141,14 +141,14 @@ def data_of_owners(
 def part_of_owners(
     config: Config, seed: int, clients: int, told: Mapping[int, WindowsReport], scale: Scale
 ) -> tuple[Partition, DataShape]:
-    """Facts of a leaf server from its own clients' descriptions; of others it knows nothing.
+    """Partition and sizes at a leaf server, from the descriptions of its own clients.
 
     Args:
-        config: of the run.
-        seed: in force.
-        clients: of the run.
-        told: partition id → description by the client, of this leaf's.
-        scale: of all clients of the run.
+        config: the run's configuration.
+        seed: the seed in force.
+        clients: number of clients of the run.
+        told: partition id → the client's description, of this leaf's clients.
+        scale: common scale of all clients of the run.
     """
     first, sizes = told[min(told)], clients_per_leaf(config.hierarchy, clients)
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
@@ -158,7 +158,7 @@ def part_of_owners(
 
 
 def _shape(first: WindowsReport, scale: Scale) -> DataShape:
-    """The sizes of the data, as the first client tells them of its own."""
+    """Sizes of the data, from the first client's description."""
     return DataShape(
         first.input_shape, len(first.classes), scale.mean, scale.std, first.y_shape, first.y_dtype,
         first.dtype == "int64",
@@ -166,7 +166,7 @@ def _shape(first: WindowsReport, scale: Scale) -> DataShape:
 
 
 def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
-    """The first client's, or raise ConfigError where another's windows are of another kind."""
+    """Description of the first client; ConfigError if another client's windows are of another kind."""
     at = min(told)
     first = told[at]
     for client, one in told.items():
@@ -175,7 +175,7 @@ def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
                 raise ConfigError(
                     f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
                     f"{client} has {shown(getattr(one, name))} and partition {at} has "
-                    f"{shown(getattr(first, name))}; prepare them alike"
+                    f"{shown(getattr(first, name))}; prepare all of them the same way"
                 )
     return first
 
@@ -183,7 +183,7 @@ def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
 def _pooled(
     sums: Mapping[int, ChannelSums], channels: Sequence[str], config: Config
 ) -> tuple[Scale, dict[int, str]]:
-    """Scale of all clients, and the clients left out of it, each with the reason.
+    """Common scale, and the clients left out of it, each with the reason.
 
     Raises:
         ConfigError: half of the clients or more would be left out.
@@ -194,15 +194,15 @@ def _pooled(
     if 2 * len(odd) >= len(sums):
         client, why = next(iter(odd.items()))
         raise ConfigError(
-            f"data.normalize takes windows in units that most clients share, but of {len(odd)} of "
-            f"{len(sums)} they are out of proportion: partition {client}: {why}; prepare them alike, or "
-            f"-c data.normalize=false"
+            f"data.normalize needs windows in units that most clients share, but those of {len(odd)} of "
+            f"{len(sums)} are out of proportion: partition {client}: {why}; prepare all the same way, or set "
+            f"data.normalize=false"
         )
     return scale_of([told for client, told in sums.items() if client not in odd]), odd
 
 
 def _source(told: Mapping[int, WindowsReport]) -> DataSource:
-    """Where the data come from; the fingerprint is that of all clients' in order."""
+    """Origin of the data; the fingerprint is a hash of all clients' fingerprints, in order."""
     names = sorted({one.source for one in told.values()})
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     digest = hashlib.sha256("\n".join(one.fingerprint for one in told.values()).encode()).hexdigest()
@@ -211,46 +211,46 @@ def _source(told: Mapping[int, WindowsReport]) -> DataSource:
 
 
 def _refuse_without_windows(told: Mapping[int, WindowsReport]) -> None:
-    """Raise ConfigError for the first client that lacks windows of a split."""
+    """Raise ConfigError for the first client without windows in some split."""
     for client, one in told.items():
         for split in _SPLITS:
             if one.windows(split) == 0:
                 raise ConfigError(
                     f"every client must have windows of every split, but partition {client} has no {split} "
-                    f"windows; give it more of them"
+                    f"windows; give it more windows"
                 )
 
 
 def _refuse_leaf_without_clients(
     told: Mapping[int, WindowsReport], sizes: Sequence[int], unseen: Collection[int]
 ) -> None:
-    """Raise ConfigError for the first leaf of whose clients none is there that trains."""
+    """Raise ConfigError for the first leaf without any training client present."""
     for leaf in range(len(sizes)):
         members = range(sum(sizes[:leaf]), sum(sizes[: leaf + 1]))
         if not any(client in told and client not in unseen for client in members):
             raise ConfigError(
-                f"guard.start-clients lets a run begin without clients, but leaf {leaf} has none left that "
-                f"trains (partition {members.start} to {members.stop - 1}); start one of them"
+                f"guard.start-clients needs a training client at every leaf, but leaf {leaf} has none "
+                f"(partition {members.start} to {members.stop - 1}); start one of them"
             )
 
 
 def _counted(
     told: Mapping[int, WindowsReport], clients: int
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Per client, per split as many numbers as it has windows: that of the first of them."""
+    """Per client and split, an array with the right number of windows and no memory of its own."""
     at, found = 0, []
     for client in range(clients):
         parts = []
         for split in _SPLITS:
             windows = told[client].windows(split) if client in told else 0
-            parts.append(np.broadcast_to(np.int64(at), windows))  # as many as a client says, in no memory
+            parts.append(np.broadcast_to(np.int64(at), windows))  # any number, without memory
             at += windows
         found.append((parts[0], parts[1], parts[2]))
     return found
 
 
 def _holdings(told: Mapping[int, WindowsReport], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
-    """Windows of every client; users and devices stay with the owner."""
+    """Windows of every client by split and class; users and devices are blank, as only owners know them."""
     leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
     for client, one in told.items():
         leaf = leaf_of[client]

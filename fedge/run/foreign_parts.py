@@ -1,4 +1,4 @@
-"""Parts of the user's own that a run folder names, refused unless this user has said yes to their code."""
+"""Custom code named by a run folder or a cloud, refused unless this user has trusted it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +13,12 @@ from fedge.run.parts import own_parts
 
 
 def refuse_code_of_cloud(config: Config, folder: Path, trust: bool) -> None:
-    """Raise ConfigError for code that a cloud's options name without a yes of this leaf server's user.
+    """Raise ConfigError for code named in a cloud's options that this leaf server's user has not trusted.
 
     Args:
-        config: as the cloud tells it.
-        folder: the leaf server's own, from which no code is taken.
-        trust: say yes to all of it, from now on.
+        config: configuration sent by the cloud.
+        folder: the leaf server's folder, from which no code is loaded.
+        trust: trust all of this code, now and later.
     """
     for register, name in own_parts(config).values():
         code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
@@ -26,7 +26,7 @@ def refuse_code_of_cloud(config: Config, folder: Path, trust: bool) -> None:
 
 
 def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) -> None:
-    """Raise ConfigError for a model that is none, before it is called."""
+    """Raise ConfigError for a model that is no PyTorch network, before it is called."""
     if register is MODELS and not has_run:
         from fedge.training.own_models import refuse_no_network  # PyTorch, which few runs need here
 
@@ -34,14 +34,14 @@ def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) 
 
 
 def refuse_code_of_others(named: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool) -> None:
-    """Raise ConfigError for code that a run to go on names and to which this user has not said yes.
+    """Raise ConfigError for code named in a run to resume that this user has not trusted.
 
-    Nothing of it is imported before; code named on the command line counts as the user's own.
+    Untrusted code is not imported. Code named on the command line counts as the user's own.
 
     Args:
-        named: options as the run folder has them, with the folder as `resume`.
-        run_config: options with which the run is to go on.
-        trust: say yes to all of it, from now on.
+        named: options in the run folder, with the folder as `resume`.
+        run_config: options with which the run is resumed.
+        trust: trust all of this code, now and later.
     """
     folder = Path(str(named["resume"]))
     before = {option: name for option, (_, name) in own_parts(from_run_config(named)).items()}

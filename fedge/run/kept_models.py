@@ -1,7 +1,7 @@
-"""Models of a run that stay beside the final ones: of chosen rounds, and the best by validation score.
+"""Models kept beside the final ones: of chosen rounds, and the best by validation score.
 
-Files are written before the checkpoint of their round, so a run that goes on from an older one writes them
-again with the same bytes, and never lacks one that its tables say was best.
+Files are written before their round's checkpoint. A run resumed from an older checkpoint writes them again
+with the same bytes, and never lacks the model that its tables show as best.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from fedge.tasks.task import Score
 
 
 class KeptModels:
-    """Says after which rounds models are to be kept, and by which name."""
+    """Selection of the rounds whose models are kept, and their names."""
 
     def __init__(self, config: CheckpointConfig, folder: Path, score: Score) -> None:
-        """Watch a run.
+        """Selection for one run.
 
         Args:
-            config: which are wanted.
-            folder: of the run, whose table says what was best before it went on.
-            score: of its task, the first.
+            config: the models to keep.
+            folder: the run folder, whose table has the scores of earlier rounds.
+            score: the task's first score.
         """
         self._config = config
         self._table = folder / GLOBAL.path
@@ -32,10 +32,10 @@ class KeptModels:
         self._is_new = True  # nothing was read yet
 
     def after(self, result: RoundResult) -> list[str]:
-        """Names by which the models of a round are to be kept; none for most rounds.
+        """Names under which to keep the models of a round; empty for most rounds.
 
-        Models are judged by the mean over clients of their validation score, where a round has one: never
-        by test windows. Of equals the first stays.
+        The best round has the best mean validation score over clients; test windows are never used. The
+        earliest of equal rounds is kept.
         """
         names = [str(result.global_round)] * (result.global_round in self._config.rounds)
         if self._config.keeps_best:
@@ -49,7 +49,7 @@ class KeptModels:
         return names
 
     def _earlier(self, global_round: int) -> Iterator[float]:
-        """Merits of the rounds before one, as the table has them."""
+        """Merits of the rounds before `global_round`, from the table."""
         with self._table.open(newline="", encoding="utf-8", errors="replace") as file:
             for row in records_of(file):
                 cell = row.get(f"val_{self._score.name}_mean")

@@ -1,8 +1,8 @@
-"""Kernel of a run's steps: one for all processes that train, so that bits agree wherever a client runs.
+"""Kernel of a run's steps: one for all training processes, so bits agree wherever a client runs.
 
-Kernels differ in last bits (docs/native.md). So every client says at its first call which ones its process
-can use, on a Ray cluster every worker does, and the best of those that all can use is taken, as messages
-tell clients.
+Kernels differ in last bits (docs/native.md). Every client lists the kernels of its process at its first call;
+on a Ray cluster every worker does. The best kernel common to all is chosen and sent to clients with their
+messages.
 """
 
 import os
@@ -22,11 +22,11 @@ from fedge.training.kernels import AUTO, NAMED, NATIVE, PLAIN, TORCH, Kernel, ke
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Kernels that some processes can use.
+class KernelOffer:
+    """Kernels available to some processes.
 
     Attributes:
-        kernels: best first; none where the native step is not there.
+        kernels: best first; empty without the native step.
         who: the processes, in words.
     """
 
@@ -34,40 +34,40 @@ class Offer:
     who: str
 
 
-def offers_of(kernels: Mapping[tuple[str, ...], int], who: str) -> list[Offer]:
-    """Offers of so many clients, or workers.
+def offers_of(kernels: Mapping[tuple[str, ...], int], who: str) -> list[KernelOffer]:
+    """Kernels of clients or workers, one offer per distinct list.
 
     >>> offers_of({("avx2", "plain"): 1, ("amx", "avx2", "plain"): 4}, "client")[1].who
     '4 clients'
     """
-    return [Offer(names, f"{count} {who}{'s' * (count > 1)}") for names, count in kernels.items()]
+    return [KernelOffer(names, f"{count} {who}{'s' * (count > 1)}") for names, count in kernels.items()]
 
 
 def kernel_of_run(
     plan: RunPlan,
     shape: DataShape,
     devices: Collection[str] = (),
-    offers: Sequence[Offer] = (),
+    offers: Sequence[KernelOffer] = (),
     before: str = "",
 ) -> Kernel:
     """Kernel of the clients' steps on a CPU.
 
     Args:
-        plan: of the run.
+        plan: the run's plan.
         shape: sizes that the model is built from.
-        devices: of clients, "cpu" or names of GPUs; empty where unknown.
-        offers: of the processes that train, beside this one.
-        before: the kernel with which a run began that goes on; it is kept where all can use it.
+        devices: devices of clients, "cpu" or names of GPUs; empty where unknown.
+        offers: kernels of the training processes, without this one.
+        before: kernel of a resumed run, kept if all can use it.
 
     Raises:
-        ConfigError: `train.kernel` is "native", but there is no kernel that all can use.
+        ConfigError: `train.kernel` is "native", but no kernel is common to all.
     """
     train = plan.config.train
     if train.kernel == TORCH:
         return Kernel(TORCH)
     if why := _why_pytorch(train, devices):
         return Kernel(TORCH, why)
-    everywhere = [Offer(usable_kernels(), "the server"), *offers]
+    everywhere = [KernelOffer(usable_kernels(), "the server"), *offers]
     known = network_of(plan, shape), shape.input_shape
     if not shared(everywhere[:1], train.kernel):  # the reason is known here
         return kernel_of(*known, train.kernel, train.precision, shape.tokens)
@@ -81,10 +81,10 @@ def kernel_of_run(
     return replace(kernel, unlike=words) if kernel.is_native else kernel
 
 
-def shared(offers: Iterable[Offer], wanted: str) -> list[str]:
-    """Kernels that all can use, best first; with "auto" none that is slower than PyTorch, unless named.
+def shared(offers: Iterable[KernelOffer], wanted: str) -> list[str]:
+    """Kernels common to all offers, best first; "auto" leaves out the slow plain kernel unless it is named.
 
-    >>> shared([Offer(("amx", "avx512", "plain"), "a"), Offer(("avx512", "plain"), "b")], "auto")
+    >>> shared([KernelOffer(("amx", "avx512", "plain"), "a"), KernelOffer(("avx512", "plain"), "b")], "auto")
     ['avx512']
     """
     first, *others = [offer.kernels for offer in offers] or [()]
@@ -94,7 +94,7 @@ def shared(offers: Iterable[Offer], wanted: str) -> list[str]:
 
 
 def _why_pytorch(train: TrainConfig, devices: Collection[str]) -> str:
-    """Why options or devices leave the steps to PyTorch; empty where they do not."""
+    """Reason for which options or devices need PyTorch; empty where they do not."""
     if train.device == "cuda" or (devices and CPU not in devices):
         return "clients train on a GPU"
     if train.processes > 1:
@@ -111,17 +111,17 @@ def _why_pytorch(train: TrainConfig, devices: Collection[str]) -> str:
 
 
 def _nowhere(train: TrainConfig, words: str) -> Kernel:
-    """PyTorch, where no kernel can be used by all."""
+    """PyTorch, with the reason, where no kernel is common to all."""
     if train.kernel == NATIVE:
         raise ConfigError(
-            f"train.kernel native needs a kernel that all processes can use, but there is none: {words}; "
+            f"train.kernel native needs a kernel common to all processes, but there is none: {words}; "
             f"build the native step there (docs/native.md), or set train.kernel=auto"
         )
     return Kernel(TORCH, f"no kernel of the native step can be used everywhere: {words}")
 
 
-def _words(offers: Iterable[Offer], wanted: str) -> str:
-    """Best kernels and whose they are, where not all have the same; else empty."""
+def _words(offers: Iterable[KernelOffer], wanted: str) -> str:
+    """Best kernel and processes of each offer, in words; empty where all offers agree."""
     by_best: dict[str, Counter[str]] = {}
     for offer in offers:
         best = next(iter(shared([offer], wanted)), "none")

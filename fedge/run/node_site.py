@@ -1,8 +1,8 @@
 """Site of a leaf server for a run whose clients are SuperNodes with windows of their own.
 
-It never sees a window: it asks its clients for descriptions of theirs, hands them to the cloud, and gets from
-it the scale of all clients of the run. Clients learn a run's options from messages: to the leaf
-server's SuperLink all runs of the cloud are one.
+The leaf server never sees a window: it asks its clients for descriptions, sends these to the cloud, and
+receives the common scale. Clients receive a run's options in messages, because all runs of a cloud are a
+single Flower run at the leaf server's SuperLink.
 """
 
 import json
@@ -33,34 +33,34 @@ from fedge.training.kernels import NATIVE
 
 
 class NodeSites:
-    """Gives a leaf server its site for each run, as `fedge.edge.host.LeafHost` wants it."""
+    """Factory of a leaf server's site for each run, for `fedge.edge.host.LeafHost`."""
 
     def __init__(self, folder: Path, leaf: int, engine: Engine, trust_code: bool = False) -> None:
-        """Stand ready.
+        """Sites of one leaf server.
 
         Args:
-            folder: the leaf server's own; each run has one in it.
-            leaf: which one this is.
-            engine: reaches its clients.
-            trust_code: say yes to code of others that options of a run name.
+            folder: the leaf server's folder; each run has a folder in it.
+            leaf: number of the leaf.
+            engine: connection to the leaf's clients.
+            trust_code: trust the code that a run's options name.
         """
         self._trust_code = trust_code
         self._folder = folder
         self._leaf = leaf
         self._engine = engine
-        self._found: tuple[Question, Clients] | None = None  # of the run about to begin
+        self._found: tuple[Question, Clients] | None = None  # for the next run
 
     def tell(self, facts: Mapping[str, Any]) -> tuple[dict[int, str], list[str]]:
-        """Partition id → the client's description of its windows, as text; kernels that all clients can use.
+        """Partition id → description of the client's windows, as text; and the kernels common to all clients.
 
         With `guard.start-clients`, of those alone that come in time: the cloud knows how many are enough.
 
         Args:
-            facts: of the run, as the cloud tells them.
+            facts: the run's facts, sent by the cloud.
 
         Raises:
-            ConfigError: a client names no windows of its own, or the cloud takes this for another leaf.
-            RunError: clients do not come in time, or give impossible answers.
+            ConfigError: a client names no windows of its own, or the cloud expects another leaf here.
+            RunError: clients do not connect in time, or give impossible answers.
         """
         self._refuse(facts)
         guard = from_run_config(facts["config"]).guard
@@ -82,10 +82,10 @@ class NodeSites:
         """Site for a run.
 
         Args:
-            facts: of the run, with the earlier descriptions by this leaf's clients.
+            facts: the run's facts, with the descriptions that this leaf's clients gave.
 
         Raises:
-            ConfigError: the cloud does not know of windows that clients own.
+            ConfigError: the cloud was started without --owners.
         """
         self._refuse(facts)
         if facts.get("scale") is None:
@@ -105,16 +105,16 @@ class NodeSites:
         return site_of(plan, self._leaf, dealt, shape, clients, shared.close)
 
     def _refuse(self, facts: Mapping[str, Any]) -> None:
-        """Raise ConfigError for a run of another leaf, or with code that this user has said no yes to."""
+        """Raise ConfigError for a run of another leaf, or with code that this user has not trusted."""
         refuse_other_leaf(self._leaf, facts)
         refuse_code_of_cloud(from_run_config(facts["config"]), self._folder, self._trust_code)
 
     def _clients(self, facts: Mapping[str, Any], told: Mapping[int, WindowsReport]) -> Clients:
-        """The clients as they were asked.
+        """The clients found by `tell`.
 
-        A leaf server that is a new process asks again, and one of whose clients the cloud knows others than
-        those that were there: of absent ones by its checkpoint, and nothing of some that the run began
-        without.
+        A restarted leaf server finds them again, and so does a server with a client of which the cloud's
+        information differs: absent ones are known by its checkpoint, and clients without which the run began
+        are unknown.
         """
         found, self._found = self._found, None
         if found is not None and found[0] == _question(facts) and told.keys() == (found[1].told or {}).keys():

@@ -1,4 +1,4 @@
-"""The folder of a run, opened and locked: a new one, or that of the run that goes on."""
+"""Folder of a run, opened and locked: a new one, or that of the run to resume."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from fedge.tasks.chosen import described
 
 @dataclass
 class Opened:
-    """A run's folder, while the run has it.
+    """A run folder in use.
 
     Attributes:
-        folder: its place.
-        lock: on it.
-        resumption: the run that goes on; None for a new one, and once it was taken (`take_resumption`).
+        folder: its path.
+        lock: the lock on it.
+        resumption: the run to resume; None for a new run, and after `take_resumption`.
     """
 
     folder: Path
@@ -36,22 +36,22 @@ class Opened:
 
     @property
     def offsets(self) -> Mapping[str, int] | None:
-        """How far the tables are to be kept, of a run that goes on."""
+        """Table → bytes to keep, of a run to resume; None for a new run."""
         return None if self.resumption is None else self.resumption.offsets
 
     def take_resumption(self) -> Resumption | None:
-        """Hand the resumption over: its files stay mapped as long as somebody holds it."""
+        """Hand over the resumption; its files stay mapped while a reference to it exists."""
         found, self.resumption = self.resumption, None
         return found
 
 
 def open_folder(prepared: Prepared) -> Opened:
-    """The run's folder, new or that of the run to go on with, locked.
+    """The run folder, new or of the run to resume, locked.
 
-    Code of the user's that this run carries out is code that the user has said yes to.
+    Custom code that this run uses is recorded as trusted.
 
     Raises:
-        ConfigError: it cannot be made, is in use, or the run cannot go on.
+        ConfigError: the folder cannot be created or is in use, or the run cannot be resumed.
     """
     config = prepared.config
     remember_parts(own_parts(config))
@@ -74,13 +74,13 @@ def open_folder(prepared: Prepared) -> Opened:
 def first_manifest(
     prepared: Prepared, opened: Opened, engine: str, federation: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The manifest's entries at the start.
+    """Entries of the manifest at the start.
 
     Args:
         prepared: configuration and seed of the run.
-        opened: its folder.
+        opened: the run folder.
         engine: name of the clients' engine.
-        federation: its facts.
+        federation: facts of the federation.
     """
     config = prepared.config
     if opened.resumption is not None:

@@ -1,8 +1,8 @@
-"""Window files that a leaf server reads for a cloud: the one that its own user names, and no other.
+"""Window files that a leaf server reads for a cloud: only the one that its own user names.
 
-Options come from the cloud. A path among them would let a cloud try out which files this machine has and
-their content, so none is opened: `fedge leaf --data` names the file, and the fingerprint tells whether it is
-the cloud's. Data made in the process (the synthetic set, digits, code with a yes) are no file.
+Options come from the cloud. A path among them would let the cloud probe which files this machine has and
+their content, so none is opened. `fedge leaf --data` names the file, and its fingerprint must be that of the
+cloud's data. Data generated in the process (the synthetic set, digits, trusted code) need no file.
 """
 
 from dataclasses import replace
@@ -15,27 +15,27 @@ from fedge.config.traits import FILES
 
 
 def with_own_files(config: Config, own: str) -> Config:
-    """Configuration of a cloud with the window file of this side in place of the cloud's.
+    """A cloud's configuration with this machine's window file in place of the cloud's.
 
     Args:
-        config: as the cloud tells it.
-        own: `data.path` of this side, in the same form; empty where it names none.
+        config: configuration sent by the cloud.
+        own: this machine's `data.path`, in the same form; empty where none is named.
 
     Raises:
-        ConfigError: the cloud names a file, and this side none.
+        ConfigError: the cloud names a file, and `own` is empty.
     """
     if not _names_files(config):
         return config
     if own:
         return replace(config, data=replace(config.data, path=own))
     raise ConfigError(
-        f"data.path of the cloud names {shown(config.data.path)}, but this leaf server reads only what its "
+        f"data.path of the cloud is {shown(config.data.path)}, but a leaf server reads only files that its "
         f"own user names; start it with fedge leaf --data FILE"
     )
 
 
 def _names_files(config: Config) -> bool:
-    """Whether a file would be opened that the options choose; auto's is always the same."""
+    """Whether `data.path` names a file, which would be opened here."""
     path = config.data.path
     paths = files_of(path) if SCENARIOS.has(config.scenario, FILES) else [path]
     return any(each not in DATASETS.names and not DATASETS.is_code(each) for each in paths)

@@ -1,4 +1,4 @@
-"""Parts of the user's own in a run: whether they fit, before anything starts, and which code they are."""
+"""Custom parts of a run: checks of all parts before anything starts, and hashes of their code."""
 
 import importlib.metadata
 import inspect
@@ -55,11 +55,11 @@ from fedge.tasks.chosen import is_default, refuse_task_that_fails
 if TYPE_CHECKING:
     from hhar.windows.window_file import Windows
 
-_MOST_TRIED = 2**28  # bytes of made-up replies with which a leaf rule is tried out
+_MOST_TRIED = 2**28  # bytes of generated replies in a trial of a leaf rule
 
 
 def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
-    """Option → register and name of every part that does not come with Fedge and has a say."""
+    """Option → register and name of every part in use that does not come with Fedge."""
     named = {
         "train.model": (MODELS, config.train.model),
         "train.task": (TASKS, config.train.task),
@@ -87,9 +87,9 @@ def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
         "devices.availability": (AVAILABILITY, config.devices.availability),
         "devices.selection": (SELECTIONS, config.devices.selection),
     }
-    if PARTICIPATIONS.is_code(config.hierarchy.participation):  # and no numbers
+    if PARTICIPATIONS.is_code(config.hierarchy.participation):  # rather than numbers
         named["hierarchy.participation"] = (PARTICIPATIONS, config.hierarchy.participation)
-    if DATASETS.is_code(config.data.path):  # and no file
+    if DATASETS.is_code(config.data.path):  # rather than a file
         named["data.path"] = (DATASETS, config.data.path)
     for number, name in enumerate(names_in(config.train.metrics)):
         named[f"train.metrics[{number}]"] = (METRICS, name)
@@ -113,7 +113,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
             cluster.method, cluster.arguments("method"), "evidence", "config", "before"
         )
     if cluster.method_args:
-        from fedge.clustering.registry import refuse_wrong_values  # NumPy and more, which few runs need here
+        from fedge.clustering.registry import refuse_wrong_values  # slow import, needed by few runs
 
         refuse_wrong_values(cluster)
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
@@ -145,7 +145,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         clock_of_tiers(config)
     _refuse_cloud_rule_that_cannot_be(config)
     if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
-        from fedge.leaf.rules import make_strategy  # Flower, which a refused run need not wait for
+        from fedge.leaf.rules import make_strategy  # slow import of Flower, deferred past cheap checks
 
         make_strategy(config, 1)
         if RULES.is_own(config.leaf.strategy):
@@ -166,7 +166,7 @@ def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
         if args and name == getattr(type(hierarchy), option):
             raise ConfigError(
                 f"hierarchy.{option}-args must be empty for hierarchy.{option} {name}, which takes none, but "
-                f"are {args}; remove them, or name another"
+                f"is {args}; remove them, or choose another {option}"
             )
     if hierarchy.associates:
         arguments = hierarchy.arguments("association")
@@ -186,13 +186,13 @@ def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
     elif hierarchy.participation_args:
         raise ConfigError(
             f"hierarchy.participation-args must be empty for hierarchy.participation "
-            f"{shown(hierarchy.participation)}, which takes none, but are {hierarchy.participation_args}; "
+            f"{shown(hierarchy.participation)}, which takes none, but is {hierarchy.participation_args}; "
             f"remove them"
         )
 
 
 def _refuse_steps_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for an optimiser that takes no step, or a schedule without a size for one."""
+    """Raise ConfigError for an optimiser whose step fails, or a schedule without valid step sizes."""
     train = config.train
     SCHEDULES.refuse_wrong_arguments(train.schedule, train.arguments("schedule"), "global_round")
     if train.schedule != SCHEDULES.names[0] or train.schedule_args:
@@ -200,13 +200,13 @@ def _refuse_steps_that_cannot_be(config: Config) -> None:
 
         refuse_schedule(train, config.num_server_rounds)
     if train.optimizer != SGD or train.optimizer_args:
-        from fedge.training.optimizers import refuse_optimizer  # and PyTorch, which few runs need here
+        from fedge.training.optimizers import refuse_optimizer  # slow import of PyTorch, needed by few runs
 
         refuse_optimizer(train)
 
 
 def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for a rule of the cloud that cannot be made, or has too few models to combine."""
+    """Raise ConfigError for a cloud rule that cannot be constructed, or has too few models to combine."""
     if config.cloud.is_mean and not config.cloud.rule_args:
         return
     from fedge.leaf.quorum import needed_leaves
@@ -216,19 +216,19 @@ def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
     needed, there = needed_leaves(config.cloud), _models_to_combine(config)
     if needed > there:
         raise ConfigError(
-            f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but {there} stand "
+            f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but has {there} "
             f"under the cloud; raise hierarchy.num-servers, or use another rule"
         )
 
 
 def _models_to_combine(config: Config) -> int:
-    """Children of the server with the fewest among those that combine them by the cloud's rule."""
+    """Smallest number of children of any server that combines models by the cloud's rule."""
     hierarchy = config.hierarchy
     return hierarchy.fewest_children(hierarchy.tiers_said(config.cloud.rule_tiers, "cloud.rule-tiers"))
 
 
 def _refuse_kernel_that_is_not_there(config: Config) -> None:
-    """Raise ConfigError when the native step is asked for and cannot be used here."""
+    """Raise ConfigError if the native step is requested but unavailable on this machine."""
     if config.train.kernel != "native":
         return
     try:
@@ -240,9 +240,9 @@ def _refuse_kernel_that_is_not_there(config: Config) -> None:
 
 
 def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
-    """Raise ConfigError for a rule, preset or availability with wrong arguments or results.
+    """Raise ConfigError for a part of the clock with wrong arguments or results.
 
-    Each is tried out on two devices, one parameter: arguments are looked at where they are used.
+    Each part is tried on two devices and one parameter, because many arguments are checked only on use.
     """
     asynchrony, devices = config.asynchrony, config.devices
     preset, availability = devices.arguments("preset"), devices.arguments("availability")
@@ -284,20 +284,20 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
 
 
 def _refuse_arguments_of_what_takes_none(config: Config) -> None:
-    """Raise ConfigError for arguments to a name that stands for no code, or has options of its own."""
+    """Raise ConfigError for `data.path-args` of a data set that takes none."""
     data = config.data
     if data.path_args and data.path in ("auto", "synthetic"):
         raise ConfigError(
-            f"data.path-args must be empty for data.path {data.path}, which has options of its own, but are "
+            f"data.path-args must be empty for data.path {data.path}, which has options of its own, but is "
             f"{data.path_args}; remove them"
         )
 
 
 def _refuse_callbacks_that_cannot_be(config: Config) -> None:
-    """Raise ConfigError for a callback that cannot be made; one of the user's is not made yet."""
+    """Raise ConfigError for a callback with wrong arguments; custom callbacks are not constructed yet."""
     names = names_in(config.callbacks)
     if len(set(names)) < len(names):
-        raise ConfigError(f"callbacks must differ, but are {shown(config.callbacks)}; name each of them once")
+        raise ConfigError(f"callbacks must differ, but are {shown(config.callbacks)}; name each only once")
     for name in names:
         arguments = callback_arguments(name, config.callbacks_args)
         code = CALLBACKS.load(name)
@@ -311,7 +311,7 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
     unknown = next((key for key in given if key not in heads), None)
     if unknown is not None:
         raise ConfigError(
-            f"callbacks-args must be of callbacks that are named, but {shown(unknown)} is not in callbacks"
+            f"callbacks-args must belong to the callbacks named, but {shown(unknown)} is not in callbacks"
             f"{nearest(unknown, names) or '; add it, or remove its arguments'}"
         )
 
@@ -319,12 +319,12 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
 def refuse_model_that_does_not_fit(
     config: Config, shape: DataShape, windows: "Windows | None" = None
 ) -> None:
-    """Raise ConfigError when the model cannot be trained on the windows; one of the user's own is tried out.
+    """Raise ConfigError if the model cannot be trained on the windows; a custom model is tried.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         shape: sizes of the data.
-        windows: of the run, on a few of which it is tried; None where clients own them.
+        windows: the run's windows, a few of which are used for the trial; None where clients own them.
     """
     name = config.train.model
     refuse_input_shape(name, shape.input_shape)
@@ -341,7 +341,7 @@ def refuse_model_that_does_not_fit(
     is_drawn = not train.start and train.exchange == "all"
     if not MODELS.is_own(name) and not train.model_args and not shape.tokens and is_plain and is_drawn:
         return
-    from torch import Generator, from_numpy  # and PyTorch neither
+    from torch import Generator, from_numpy  # slow import of PyTorch, needed by few runs
 
     from fedge.run.starts import refuse_start
     from fedge.training.fitting import fit_of
@@ -369,20 +369,20 @@ def refuse_model_that_does_not_fit(
         )
     if config.privacy.kind != "off" and own_norms:
         raise ConfigError(
-            f"privacy.kind {config.privacy.kind} needs a model without BatchNorm, whose variances cannot "
-            f"bear noise, but {name} has {own_norms[0]}; use LayerNorm or GroupNorm"
+            f"privacy.kind {config.privacy.kind} needs a model without BatchNorm, whose variances do not "
+            f"tolerate noise, but {name} has {own_norms[0]}; use LayerNorm or GroupNorm"
         )
 
 
 def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:
-    """Raise ConfigError when a client's last batch is one window, and the model cannot train on one.
+    """Raise ConfigError if a client's last batch is one window, and the model cannot train on it.
 
-    A BatchNorm that sees a single value per channel cannot; nor can code that drops the axis of windows.
+    BatchNorm with a single value per channel cannot, nor can code that drops the axis of windows.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         shape: sizes of the data.
-        trained: client → its training windows.
+        trained: client → number of its training windows.
     """
     name, size = config.train.model, config.train.batch_size
     left = [client for client, count in trained.items() if count % size == 1 % size]
@@ -402,19 +402,19 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
     except Exception as error:
         raise ConfigError(
             f"train.batch-size must leave no last batch of one window, on which train.model {name} "
-            f"cannot train, "
+            f"cannot be trained, "
             f"but is {size} and client {left[0]} has {trained[left[0]]} ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:120]}); set another, or use LayerNorm"
         ) from error
 
 
 def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[int]) -> None:
-    """Raise ConfigError when a rule of the user's own, at leaves or cloud, cannot combine made-up models.
+    """Raise ConfigError if a custom rule, of leaves or cloud, cannot combine generated models.
 
     Args:
-        config: of the run.
+        config: the run's configuration.
         shape: sizes of the data.
-        trained: clients that train, per leaf.
+        trained: training clients per leaf.
     """
     at_leaves = RULES.is_own(config.leaf.strategy) and config.privacy.kind in ("off", "local")
     at_cloud = CLOUD.is_own(config.cloud.rule)
@@ -441,14 +441,14 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
 
 
 def described_parts(config: Config) -> dict[str, Any]:
-    """For the manifest: option → name, package, version and sha256 of the code of every own part."""
+    """Option → name, package, version and sha256 of the code of every custom part, for the manifest."""
     return {option: _described(*part) for option, part in own_parts(config).items()}
 
 
 def _described(register: Register, name: str) -> dict[str, Any]:
-    """Name, package, version and sha256 of the code that a name stands for now."""
+    """Name, package, version and sha256 of a part's current code."""
     code, origin = register.load(name), register.entry(name).origin
-    code = getattr(code, "part", code)  # a given object
+    code = getattr(code, "part", code)  # the user's object
     version = importlib.metadata.version(origin) if origin else ""
     return {"name": name, "package": origin, "version": version, "sha256": source_sha256(code)}
 

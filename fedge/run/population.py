@@ -1,4 +1,4 @@
-"""Number of clients of a run, and a remark where that is not one per user."""
+"""Number of clients of a run, and a remark where clients and users do not correspond."""
 
 import numpy as np
 
@@ -13,17 +13,16 @@ _ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'opt
 
 
 def clients_for(config: Config, windows: Windows, there: int) -> int:
-    """Number of clients of a run whose options do not say it.
+    """Number of clients of a run whose options leave it open.
 
     One per user, where `partition.kind` deals users and the data name several; else as many as the federation
-    has. The synthetic set has as many users as there are clients, unless `data.synthetic-users` says it;
-    where users are to be cut (`partition.split-users`), fewer users than clients are intended; and
-    `hierarchy.clients-per-server` may add up to something else.
+    has. With `partition.split-users`, users may be cut, so at least as many as the federation has. Sizes in
+    `hierarchy.clients-per-server` must add up to the number of users, or the federation's number stays.
 
     Args:
-        config: of the run.
-        windows: all of them.
-        there: clients of the federation that nobody has chosen.
+        config: the run's configuration.
+        windows: all windows of the run.
+        there: clients of the federation, a number that nobody has chosen.
     """
     users = np.unique(windows.user).size
     sizes = config.hierarchy.clients_per_server
@@ -40,26 +39,26 @@ def _sum(sizes: str) -> int:
 
 
 def refuse_other_number(config: Config, there: int) -> None:
-    """Raise ConfigError when a federation has another number of clients than the run is to have."""
+    """Raise ConfigError if the federation's number of clients is not that of `clients`."""
     if config.clients not in (AUTO, there):
         raise ConfigError(
-            f"clients must be the number of SuperNodes, but is {config.clients} for {there} of them; use "
+            f"clients must be the number of SuperNodes, {there}, but is {config.clients}; use "
             f"fedge run, which sets it, or flwr run . --federation-config "
             f"'options.num-supernodes={config.clients}'"
         )
 
 
 def misfit(config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH) -> str | None:
-    """A line where users are dealt and a client is not one user; None where all is as expected.
+    """Remark where users are dealt but clients are not one user each; None where they are.
 
-    `one_each` says how to have a client per user, with their number where "{users}" stands.
+    `one_each` is the advice for one client per user; "{users}" in it is replaced by their number.
     """
     users = np.unique(windows.user).size
     if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users == clients:
         return None
     if users < clients:
-        return f"{clients} clients on {users} users: users are cut, and several clients are one person"
+        return f"{clients} clients for {users} users: users are cut, and several clients share a person"
     return (
-        f"{users} users on {clients} clients: some clients hold several users; for one each, "
+        f"{users} users for {clients} clients: some clients hold several users; for one each, "
         f"{one_each.format(users=users)}"
     )

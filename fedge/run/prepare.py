@@ -1,6 +1,6 @@
-"""Preparation of a run: configuration, seed, the run to go on with, the data as dealt.
+"""Preparation of a run: configuration, seed, the run to resume, and the deal of the data.
 
-Loads no torch: most errors of users are found here, and reported at once.
+Loads no torch: most user errors are found here and reported at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,26 +31,26 @@ Load = Callable[[Config, int], tuple[Windows, DataSource]]
 
 
 class Handover(Generic[_T]):
-    """Something large that is given away: only its taker keeps it in memory."""
+    """A large value handed over once, so that only its taker keeps it in memory."""
 
     def __init__(self, value: _T) -> None:
         self._values = [value]
 
     def take(self) -> _T:
-        """The value, once."""
+        """The value; IndexError if it was taken before."""
         return self._values.pop()
 
 
 @dataclass(frozen=True)
 class Deal:
-    """The windows of a run, and their deal to clients.
+    """Windows of a run, dealt to clients.
 
     Attributes:
-        windows: all of them.
-        source: where they come from.
-        partition: per client its windows.
+        windows: all windows.
+        source: their origin.
+        partition: windows of each client.
         clients_per_leaf: number of clients of each leaf.
-        form: of the algorithm's messages; None where the options say all.
+        form: form of the algorithm's messages; None where the options determine it.
     """
 
     windows: Windows
@@ -65,12 +65,12 @@ class Prepared:
     """Prepared inputs of a run.
 
     Attributes:
-        config: of the run, checked.
-        seed: in force.
+        config: the run's configuration, checked.
+        seed: the seed in force.
         seed_source: where it was given.
-        resumption: the run to go on with, as it was found; None for a new run, or if nobody has looked.
+        resumption: the run to resume, as found; None for a new run, or if not looked for yet.
         deal: the data; None where the number of clients is not known yet.
-        num_clients: of the run; 0 where it is not known yet.
+        num_clients: number of clients; 0 where it is not known yet.
     """
 
     config: Config
@@ -82,10 +82,10 @@ class Prepared:
 
 
 def prepare(run_config: Mapping[str, Any]) -> Prepared:
-    """Everything that follows from Flower's flat mapping and the environment alone.
+    """Configuration and seed from Flower's flat mapping and the environment.
 
     Raises:
-        ConfigError: an option cannot be, or SEED.
+        ConfigError: an option or SEED is invalid.
     """
     config = from_run_config(run_config)
     seed, seed_source = resolve_seed(config.seed)
@@ -103,15 +103,15 @@ def deal_data(
     """Load the windows of a run and deal them to its clients.
 
     Args:
-        config: of the run.
-        seed: in force.
-        num_clients: as many as the federation has.
-        resumption: the run that goes on, whose data these must be.
-        load: gives the windows; for many runs on the same ones.
-        follow_users: nobody has chosen `num_clients`: there may be one per user instead.
+        config: the run's configuration.
+        seed: the seed in force.
+        num_clients: number of clients of the federation.
+        resumption: the run to resume, whose data these must be; None for a new run.
+        load: loader of windows, which may cache them for several runs.
+        follow_users: whether `num_clients` is only a default that one client per user may replace.
 
     Raises:
-        ConfigError: clients, data and configuration do not fit.
+        ConfigError: clients, data and configuration do not fit together.
     """
     cut = in_pieces(config)
     loaded = load(config, num_clients) if follow_users and not cut else None
@@ -122,7 +122,7 @@ def deal_data(
     known = known_per_leaf(sizes, config.partition.unseen_clients)
     refuse_missing_quorum(config, known)
     if config.hierarchy.moves:
-        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # and Flower, which few runs need here
+        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # slow, needed by few runs
 
         refuse_moves_that_cannot_be(config, sizes, seed)
     if config.asynchrony.is_on:
@@ -143,7 +143,7 @@ def deal_data(
 
 
 def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:
-    """How many clients a run has for which nobody has said it; `there` where the data do not say.
+    """Number of clients that the data imply where nobody has chosen one; `there` where they imply none.
 
     Raises:
         ConfigError: the data cannot be loaded.
@@ -152,12 +152,12 @@ def clients_of_data(config: Config, there: int, load: Load = load_source) -> int
 
 
 def in_pieces(config: Config) -> bool:
-    """Whether users are cut into devices, so that there are fewer people than clients."""
+    """Whether users are cut into devices, so there are fewer users than clients."""
     return config.asynchrony.is_on and config.devices.pieces > 0
 
 
 def _clients_of(config: Config, loaded: tuple[Windows, DataSource], there: int) -> int:
-    """How many clients follow from the data; of the synthetic set, as many as there are anyway."""
+    """Number of clients implied by the data; `there` for the synthetic set, whose users adapt to it."""
     windows, source = loaded
     if source.synthetic and not config.data.synthetic_users:
         return there

@@ -1,4 +1,4 @@
-"""Remarks at the end of a run: a part of the method that never acted, clients that failed."""
+"""Remarks at the end of a run: parts of the method that never acted, clients that failed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from fedge.rounds.results import RoundResult
 
 _MOST_CHANGES = 6  # of reported clusters
 _WHOLE, _NUMBER, _LINE = (int,), (int, float), (str,)
-_FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # kept: itself, its keys, its values
+_FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # types: own, keys', values'
     "_cluster_counts": (list, (), _NUMBER), "_similarities": (list, (), _NUMBER),
     "_num_leaves": (int, (), ()), "_accepted": (int, (), ()), "_rejected": (int, (), ()),
     "_failed": (dict, _WHOLE, _LINE), "_notes": (list, (), _LINE),
@@ -24,14 +24,14 @@ _FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # kept: 
 
 
 class Remarks:
-    """Watches a run and notes caveats for readers of its accuracies.
+    """Caveats for readers of a run's scores, collected round by round.
 
     Attributes:
-        on_privacy: cost by the newest round, and quantities not covered; empty without privacy.
+        on_privacy: privacy cost up to the newest round, and quantities not covered; empty without privacy.
     """
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Remarks of a run before its first round."""
         self._cluster_counts: list[float] = []  # smallest and largest
         self._similarities: list[float] = []  # smallest and largest
         self._num_leaves = 0
@@ -41,10 +41,10 @@ class Remarks:
         self._kept_model: dict[int, int] = {}
         self._empty: dict[int, int] = {}  # leaf → global rounds without clients
         self._changes: list[str] = []  # of clusters
-        self._skipped: dict[str, int] = {}  # why a cloud step found nothing new → how often
+        self._skipped: dict[str, int] = {}  # reason for an unchanged grouping → number of cloud steps
         self._lowest_p: list[float] = []  # of all tests for groups
         self._failed_trials = 0
-        self._best_failed: list[float] = []  # the largest gain of a failed trial
+        self._best_failed: list[float] = []  # largest gain of a failed trial, in a list
         self.on_privacy = ""
 
     def observe(self, result: RoundResult) -> None:
@@ -78,18 +78,18 @@ class Remarks:
             self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
 
     def note(self, line: str) -> None:
-        """Take in a line to be said as it is."""
+        """Add a remark verbatim."""
         self._notes.append(line)
 
     def facts(self) -> dict[str, Any]:
-        """All that was seen, as JSON (mappings as pairs), for `restore`."""
+        """State as JSON, mappings as pairs, for `restore`."""
         return {name: list(v.items()) if isinstance(v, dict) else v for name, v in vars(self).items()}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`.
+        """Restore a state of `facts`.
 
         Raises:
-            ValueError: they are no such result.
+            ValueError: `facts` has another form.
         """
         for name, value in facts.items():
             vars(self)[name] = _in_form(name, value)
@@ -105,23 +105,23 @@ class Remarks:
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
         ]
         found += [
-            f"leaf {leaf} kept its model in {count} leaf rounds, because too few replies counted"
+            f"leaf {leaf} kept its model in {count} leaf rounds, because it had too few valid replies"
             for leaf, count in sorted(self._kept_model.items())
         ]
         found += [
-            f"leaf {leaf} had no clients in {count} global rounds, kept its model and took part in nothing"
+            f"leaf {leaf} had no clients in {count} global rounds; it kept its model and did not take part"
             for leaf, count in sorted(self._empty.items())
         ]
         found += self._on_clusters()
         decisions = self._accepted + self._rejected
         if decisions and not self._rejected:
-            found.append(f"the gate never rejected: all {decisions} offers were taken")
+            found.append(f"the gate never rejected: all {decisions} offers were accepted")
         if decisions and not self._accepted:
-            found.append(f"the gate always rejected: all {decisions} offers were turned down")
+            found.append(f"the gate always rejected: all {decisions} offers were rejected")
         return found + [self.on_privacy] * bool(self.on_privacy) + self._notes
 
     def _on_clusters(self) -> list[str]:
-        """Remark on the effect of clustering, or on its absence."""
+        """Remarks on the effect of clustering, or its absence."""
         found = self._changes
         if len(found) > _MOST_CHANGES:
             found = [
@@ -153,7 +153,7 @@ class Remarks:
 
 
 def _in_form(name: str, value: Any) -> Any:
-    """A kept value as it was; ValueError unless it is of its kind, from the keys to the values."""
+    """A restored value in its own type; ValueError if its type, keys or values are wrong."""
     kind, keys, values = _FORMS.get(name, (type(None), (), ()))
     made = dict(value) if kind is dict and isinstance(value, list) else value
     fits = type(made) is kind
@@ -167,7 +167,7 @@ def _in_form(name: str, value: Any) -> Any:
 
 
 def changes_of(result: RoundResult) -> list[str]:
-    """How the clusters changed in a round, a line per change."""
+    """Changes of the clusters in a round, one line each."""
     steps = [("", result.cloud)] if result.cloud else []
     steps += [(f", server {path_text(each.path)}", each.step) for each in result.inner_steps]
     return [
@@ -179,7 +179,7 @@ def changes_of(result: RoundResult) -> list[str]:
 
 
 def _worth_of_split(event: GroupEvent, tests: Sequence[Mapping[str, Any]]) -> str:
-    """The p-value of the cut by which a cluster came apart, where the deal test has made it."""
+    """The p-value of the cut that split a cluster, in words; empty unless the deal test made the cut."""
     first, *rest = (set(cluster) for cluster in event["after"])
     cuts = [
         test
@@ -196,11 +196,11 @@ def _worth_of_split(event: GroupEvent, tests: Sequence[Mapping[str, Any]]) -> st
 
 
 def _sides(test: Mapping[str, Any]) -> list[tuple[list[int], list[int]]]:
-    """The parts of a cut, in both orders."""
+    """The two parts of a cut, in both orders."""
     first, second = test["parts"]
     return [(first, second), (second, first)]
 
 
 def _ends(values: Sequence[float]) -> list[float]:
-    """The smallest and the largest value; nothing of nothing."""
+    """Smallest and largest value; empty for no values."""
     return [min(values), max(values)] if values else []

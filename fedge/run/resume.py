@@ -1,4 +1,4 @@
-"""Resuming: the run, its checkpoint, and whether configuration, data and seed are the same.
+"""Resuming: the run, its checkpoint, and checks that configuration, data and seed are the same.
 
 Loads no torch.
 """
@@ -27,9 +27,9 @@ from fedge.run.starts import described_start
 from fedge.run.traces import described_traces
 from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good, odd_content
 
-# Options allowed to differ between a run and its continuation, because no result depends on them:
+# Options that may differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
-# by the seed in force, the clients of each leaf, the fingerprints of data and first weights
+# compared by seed in force, clients of each leaf, fingerprints of data and initial weights
 _COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path", "train.start"})
 _TUNING = frozenset(
     {
@@ -46,15 +46,14 @@ CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
 
 @dataclass(frozen=True)
 class Resumption:
-    """A run that goes on.
+    """A run to resume.
 
     Attributes:
-        folder: of the run.
-        checkpoint: where it goes on.
-        notes: for the user: damage, one line each.
-        manifest: of the run, as it was left.
-        lost: tables that are begun anew, since their content is not the written one, and kept models that
-            go for the same reason.
+        folder: the run folder.
+        checkpoint: the checkpoint to resume from.
+        notes: damage found, one line each.
+        manifest: the run's manifest as it was left.
+        lost: tables to start anew, and kept models to remove, because their content has changed.
     """
 
     folder: Path
@@ -65,21 +64,21 @@ class Resumption:
 
     @property
     def offsets(self) -> dict[str, int]:
-        """Table → bytes that stay."""
+        """Table → bytes to keep."""
         sizes: Mapping[str, int] = self.checkpoint.facts["offsets"]
         return {name: size for name, size in sizes.items() if name not in self.lost}
 
     @property
     def kept(self) -> dict[str, str]:
-        """File of kept models → its sha256, of those that are as they were at the checkpoint."""
+        """File of kept models → its sha256, of those unchanged since the checkpoint."""
         return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
 
     @property
     def told(self) -> dict[int, WindowsReport] | None:
-        """Partition id → its owner's description of its windows; None where the server dealt them.
+        """Partition id → the owner's description of its windows; None where the server dealt them.
 
         Raises:
-            ConfigError: the checkpoint has others than were written.
+            ConfigError: the descriptions in the checkpoint are damaged.
         """
         texts = self.checkpoint.facts.get("told")
         if texts is None:
@@ -89,12 +88,12 @@ class Resumption:
 
     @property
     def run(self) -> Mapping[str, Any]:
-        """The run's manifest as it was at the checkpoint."""
+        """The run's manifest at the checkpoint."""
         described: Mapping[str, Any] = self.checkpoint.facts["run"]
         return described
 
     def is_complete(self, config: Config) -> bool:
-        """Whether nothing is left to do: it ended as planned, and all results are intact."""
+        """Whether nothing is left to do: the run ended as planned, and all results are intact."""
         return (
             self.manifest.get("status") in ("completed", "partial")
             and (self.checkpoint.global_round == config.num_server_rounds or self._has_stopped(config))
@@ -103,7 +102,7 @@ class Resumption:
         )
 
     def _has_stopped(self, config: Config) -> bool:
-        """Whether a callback has ended the run, and the same ones would do so again."""
+        """Whether a callback stopped the run, and the callbacks are still the same."""
         before, now = self.manifest.get("config", {}), to_run_config(config)
         return "stopped" in self.manifest and all(
             now[key] == before.get(key) for key in ("callbacks", "callbacks-args")
@@ -112,7 +111,7 @@ class Resumption:
     def manifest_to_go_on(
         self, config: Config, engine: str, versions: Mapping[str, str], now: str
     ) -> dict[str, Any]:
-        """The manifest with which the run goes on: its own, and one more entry in `resumed`."""
+        """Manifest of the resumed run: that of the checkpoint, with one more entry in `resumed`."""
         given = {key: value for key, value in to_run_config(config).items() if key in _TUNING}
         entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
         changed = {
@@ -131,10 +130,10 @@ class Resumption:
 
 
 def find_resumption(config: Config, seed: int) -> Resumption:
-    """The run that `config.resume` names, with its newest checkpoint that is whole.
+    """The run that `config.resume` names, with its newest intact checkpoint.
 
     Raises:
-        ConfigError: there is no such run, it has no whole checkpoint, or configuration or seed differ.
+        ConfigError: there is no such run, it has no intact checkpoint, or configuration or seed differ.
     """
     found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
     _refuse_other_config(found, config, seed)
@@ -153,7 +152,7 @@ def find_resumption(config: Config, seed: int) -> Resumption:
 
 
 def open_resumption(folder: Path) -> Resumption:
-    """The run in `folder` with its newest checkpoint that is whole.
+    """The run in `folder`, with its newest intact checkpoint.
 
     Raises:
         ConfigError: there is none, or the folder holds links that lead elsewhere.
@@ -165,44 +164,45 @@ def open_resumption(folder: Path) -> Resumption:
         checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)
     if checkpoint is None:
         reasons = "; ".join(map(str, damaged)) or (
-            "it was stopped before its first, or checkpoint.every is 0, or it is no run"
+            "it was stopped before the first, checkpoint.every is 0, or it is not a run"
         )
         raise ConfigError(
-            f"resume needs a whole checkpoint, but {short(folder)} has none: {reasons}; start a new run"
+            f"resume needs an intact checkpoint, but {short(folder)} has none: {reasons}; start a new run"
         )
     manifest = _manifest(folder) or dict(checkpoint.facts["run"])
     gone = frozenset(_misfits(folder, checkpoint, _kept_at(checkpoint)))
     lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
-    notes = [f"{error}; going on from round {checkpoint.global_round}" for error in damaged]
-    notes += [f"{name} is not what was written; it is begun anew" for name in sorted(lost)]
+    notes = [f"{error}; resuming from round {checkpoint.global_round}" for error in damaged]
+    notes += [f"{name} is not as it was written; it is started anew" for name in sorted(lost)]
     notes += [
-        f"{name} is not that of round {checkpoint.global_round} or before; it goes" for name in sorted(gone)
+        f"{name} is not from round {checkpoint.global_round} or before; it is dropped"
+        for name in sorted(gone)
     ]
     if manifest.get("status") in ("completed", "partial"):
         damage = damaged_outputs(folder, manifest)
-        notes += [f"{problem}; it is made again" for problem in damage if not is_kept(problem.split()[0])]
+        notes += [f"{problem}; it is written again" for problem in damage if not is_kept(problem.split()[0])]
     return Resumption(folder, checkpoint, notes, manifest, lost | gone)
 
 
 def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
-    """File of kept models → its sha256 when a checkpoint was written."""
+    """File of kept models → its sha256 at a checkpoint."""
     return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}
 
 
 def is_as_found(found: Resumption) -> bool:
-    """Whether a run is unchanged since it was found: a resumed one says so in its manifest."""
+    """Whether a run is unchanged since it was found; a resumed one has another manifest."""
     return _manifest(found.folder) == found.manifest
 
 
 def _newest_that_fits(
     folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest whole checkpoint that the tables still fit, and the faults of newer ones.
+    """The newest intact checkpoint that the tables still fit, and the faults of newer ones.
 
     Args:
-        folder: of the run.
+        folder: the run folder.
         confusion_is_due: (folder, checkpoint) → whether the confusion matrices must be those of the
-            checkpoint, since no round comes that would write them anew.
+            checkpoint, because no further round would write them anew.
     """
     checkpoint, damaged = newest_good(folder / FOLDER)
     while checkpoint is not None:
@@ -222,17 +222,17 @@ def _newest_that_fits(
 
 
 def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
-    """Fact → its fault, of those in a checkpoint that Fedge did not write so."""
+    """Fact → its fault, for facts of a checkpoint that Fedge cannot have written."""
     facts, found = checkpoint.facts, {}
     run = facts.get("run")
     odd = odd_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
     if odd:
-        found["run"] = f"its manifest of the run is odd in {', '.join(map(shown, odd[:3]))}"
+        found["run"] = f"its copy of the manifest is invalid in {', '.join(map(shown, odd[:3]))}"
     kinds = {"offsets": int, "sha256": str}
     for name, kind in kinds.items():
         table = facts.get(name, {})
         if not isinstance(table, dict) or not all(type(value) is kind for value in table.values()):
-            found[name] = f"{name} are not what was written"
+            found[name] = f"{name} are not as they were written"
     for name in ("strategy", "remarks", "callbacks", "told"):
         if not isinstance(facts.get(name, {}), dict):
             found[name] = f"{name} is not what was written"
@@ -240,14 +240,14 @@ def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
-    """Table → its fault, of those that differ from the checkpoint's."""
+    """Table → its fault, for tables that differ from the checkpoint's."""
     sizes, sums = checkpoint.facts["offsets"], checkpoint.facts.get("sha256", {})
     found = {}
     for name in names:
         path, size = folder / name, sizes.get(name, 0)
         there = path.stat().st_size if path.is_file() else 0
         if there < size:
-            found[name] = f"{name} has {there} bytes and had {size}"
+            found[name] = f"{name} has {there} bytes, but had {size}"
         elif name in sums and not fits(path, sums[name], sizes.get(name)):
             found[name] = f"{name} is not what was written"
     return found
@@ -260,7 +260,7 @@ def _confusion_is_due(folder: Path, checkpoint: Checkpoint) -> bool:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """The run's manifest, or None where it cannot be read; the checkpoint has a copy."""
+    """The run's manifest; None if it cannot be read (the checkpoint has a copy)."""
     try:
         return read_manifest(folder)
     except RunFolderError:
@@ -274,44 +274,44 @@ def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
         differing.append(f"seed is {seed}, was {found.run['seed']}")
     if differing:
         raise ConfigError(
-            f"resume must go on as {short(found.folder)} began, but {'; '.join(differing)}; "
+            f"resume needs the options of {short(found.folder)}, but {'; '.join(differing)}; "
             f"give the same values, as fedge resume {short(found.folder)} does"
         )
 
 
 def _refuse_other_noise(found: Resumption, config: Config) -> None:
-    """Raise ConfigError for a private run of a Fedge whose noise was another and that counted no releases."""
+    """Raise ConfigError for a private run whose checkpoint lacks `releases`, of an older noise mechanism."""
     rounds = found.checkpoint.facts.get("strategy", {"releases": 0})  # the virtual clock counts buffers
     if config.privacy.kind != "off" and "releases" not in rounds:
         raise ConfigError(
-            f"resume must go on with the noise that a run began with, but {short(found.folder)} is of an "
-            f"earlier Fedge, whose noise was another; start a new run"
+            f"resume needs the noise mechanism that the run began with, but {short(found.folder)} is of an "
+            f"earlier Fedge with another one; start a new run"
         )
 
 
 def _refuse_other_start(found: Resumption, config: Config) -> None:
-    """Raise ConfigError where the file of first weights is not the one that the run began with."""
+    """Raise ConfigError if the file of initial weights has changed since the run began."""
     if described_start(config.train) != found.run.get("start", ""):
         raise ConfigError(
-            f"train.start must be the file that {short(found.folder)} began with, but is "
-            f"{shown(config.train.start)} with other content; put that file back, or start a new run"
+            f"train.start must be the file that {short(found.folder)} began with, but it is "
+            f"{shown(config.train.start)} with other content; restore that file, or start a new run"
         )
 
 
 def _refuse_other_traces(found: Resumption, config: Config) -> None:
-    """Raise ConfigError where a file of the fleet is not the one that the run began with."""
+    """Raise ConfigError if a file of the fleet has changed since the run began."""
     before, now = found.run.get("traces", {}), described_traces(config)
     for option in sorted(before):
         if now.get(option) != before[option]:
             raise ConfigError(
                 f"{option} must be the file that {short(found.folder)} began with, but "
-                f"{'is not there' if option not in now else 'has other content'}; put that file back, or "
+                f"{'it is missing' if option not in now else 'it has changed'}; restore that file, or "
                 f"start a new run"
             )
 
 
 def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) -> None:
-    """Raise ConfigError for models that are to be kept from now on, of rounds whose models are gone."""
+    """Raise ConfigError for newly requested models of rounds already done."""
     before = CheckpointConfig(models=found.run["config"].get("checkpoint.models", ""))
     asked, done = config.checkpoint, found.checkpoint.global_round
     late = [str(number) for number in sorted(asked.rounds - before.rounds) if number <= done]
@@ -319,21 +319,21 @@ def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) ->
     if late:
         raise ConfigError(
             f"checkpoint.models cannot name {late[0]} now, since {short(found.folder)} has done {done} "
-            f"rounds without keeping it; leave it out, or start a new run"
+            f"rounds without keeping it; remove it, or start a new run"
         )
 
 
 def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
-    """Raise ConfigError where rounds that are done again would spend once more, without being counted."""
+    """Raise ConfigError where repeated rounds would spend privacy again, uncounted."""
     if config.privacy.kind != "off" and config.privacy.noise_source == SYSTEM:
         raise ConfigError(
             f"resume needs privacy.noise-source seed, because a round of {short(found.folder)} that is done "
-            f"again has other noise, which spends anew, but it is {SYSTEM}; start a new run"
+            f"again draws new noise and spends again, but it is {SYSTEM}; start a new run"
         )
 
 
 def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
-    """Text "key is X, was Y" of each option that differs from a manifest's and may not (`CHANGEABLE`)."""
+    """Text "key is X, was Y" of each option that differs from a manifest's and must not (`CHANGEABLE`)."""
     defaults = {key: default for key, (default, _) in options().items()}
     now = to_run_config(config)
     return [
@@ -344,29 +344,29 @@ def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
 
 
 def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: list[int]) -> None:
-    """Raise ConfigError when the windows or the clients are not those of the run."""
+    """Raise ConfigError if windows or clients are not those of the run."""
     if clients_per_leaf != found.run["clients_per_leaf"]:
         raise ConfigError(
-            f"resume must go on with the clients of {short(found.folder)}, but clients per leaf are "
+            f"resume needs the clients of {short(found.folder)}, but clients per leaf are "
             f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
             f"{sum(found.run['clients_per_leaf'])} SuperNodes"
         )
     before = found.run["data"]
     if fingerprint != before["fingerprint"]:
         raise ConfigError(
-            f"resume must go on with the data of {short(found.folder)}, but their sha256 is "
+            f"resume needs the data of {short(found.folder)}, but their sha256 is "
             f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); "
             f"set data.path to that file"
         )
 
 
 def run_config_of(found: Resumption) -> dict[str, Scalar]:
-    """The run config with which a run goes on as it began, seed included."""
+    """Run config that resumes a run unchanged, seed included."""
     known = options()
     config = {key: value for key, value in found.run["config"].items() if key in known}
     return {**config, **places_of(found.folder), "seed": found.run["seed"], "resume": str(found.folder)}
 
 
 def _show(value: Any) -> str:
-    """A value as TOML has it; "nothing" for an option that this version does not know."""
+    """A value as in TOML; "nothing" for an option unknown to this version."""
     return "nothing" if value is None else json.dumps(value)

@@ -49,18 +49,18 @@ def run(
     owns_process: bool = False,
     prepared: Prepared | None = None,
 ) -> Outcome:
-    """Carry out a run and leave its folder behind.
+    """Carry out a run and leave its run folder behind.
 
-    A user's error ends in one line on the terminal, never in a traceback; run.log has the rest.
+    A user's error ends in one line on the terminal, never in a traceback; run.log has the details.
 
     Args:
-        grid: connects to the clients.
+        grid: the engine, connected to the clients.
         run_config: Flower's flat mapping.
-        engine: name for the manifest.
-        federation: its facts, for the manifest.
+        engine: name of the engine, for the manifest.
+        federation: facts of the federation, for the manifest.
         open_terminal: (run.log) → stream for the progress lines.
-        owns_process: the process ends with the run, and is ended if the run hangs.
-        prepared: results of a check of `run_config` in this process, so that it is not done again.
+        owns_process: whether the process ends with the run, and is ended if the run stalls.
+        prepared: inputs already prepared from `run_config` in this process; None to prepare them here.
     """
     try:
         prepared = prepared or prepare(run_config)
@@ -85,29 +85,29 @@ def run(
 
 
 def refuse_other_clock(config: Config, grid: Engine) -> None:
-    """Raise ConfigError for a run on a clock of its own on an engine that knows no urgency: leaf servers."""
+    """Raise ConfigError for a run on a clock with leaf servers as processes, which work in rounds only."""
     if config.asynchrony.is_on and not isinstance(grid, LookAheadEngine):
         raise ConfigError(
             f"asynchrony.rule {config.asynchrony.rule} needs clients in this process, on Ray or on "
-            f"SuperNodes, because leaf servers work in rounds; set asynchrony.rule=off, or do without them"
+            f"SuperNodes, because leaf servers work in rounds; set asynchrony.rule=off, or leave out --leaves"
         )
 
 
 def refuse_moves_between_processes(config: Config, grid: Engine) -> None:
-    """Raise ConfigError for clients that go from leaf to leaf where these are processes of their own."""
+    """Raise ConfigError for clients that move between leaf servers that are separate processes."""
     if config.hierarchy.moves and isinstance(grid, LeafEngine):
         raise ConfigError(
-            f"hierarchy.mobility {config.hierarchy.mobility} needs leaf servers that are a part of the run's "
-            f"process, because one of its own has its clients' control variates and reaches no others; set "
-            f'hierarchy.mobility="none", or do without --leaves'
+            f"hierarchy.mobility {config.hierarchy.mobility} needs leaf servers that are part of the run's "
+            f"process, because a separate one keeps its clients' control variates to itself; set "
+            f'hierarchy.mobility="none", or leave out --leaves'
         )
 
 
 def _without_log(opened: Opened, error: OSError) -> Outcome:
-    """Say that run.log cannot be opened, before which nothing can be begun."""
+    """Report that run.log cannot be opened; the run ends as failed."""
     reason = (
-        f"run.log of a run must be writable, but {error.filename or opened.folder}: "
-        f"{error.strerror or error}; mend that, then start it again"
+        f"run.log must be writable, but {error.filename or opened.folder}: "
+        f"{error.strerror or error}; fix this, then start the run again"
     )
     print(f"fedge: {reason}", file=sys.stderr, flush=True)
     opened.lock.close()
@@ -115,7 +115,7 @@ def _without_log(opened: Opened, error: OSError) -> Outcome:
 
 
 class _Surroundings:
-    """Surroundings of a run: console, log, tracker, large states in files."""
+    """Console, log, tracker and files of large states, of one run."""
 
     def __init__(self, prepared: Prepared, opened: Opened, engine: str, terminal: TextIO) -> None:
         self.prepared = prepared
@@ -129,13 +129,13 @@ class _Surroundings:
         self.tracking = Tracking(self.config.tracker, self.folder, self.config.arguments("tracker"))
 
     def clean_up(self) -> None:
-        """Remove files that only a running run needs."""
+        """Remove files needed only while the run is in progress."""
         self.shared.close()
         for attempt in data_folders(self.folder):
             remove_client_data(attempt)
 
     def close(self) -> None:
-        """Put the house in order, however the run ended, and write its report."""
+        """Clean up, close tracker and log, and write the report, however the run ended."""
         self.clean_up()
         _end_tracking(self.tracking, self.folder)
         command = f"fedge report {short(self.folder)}"
@@ -152,7 +152,7 @@ class _Surroundings:
 def _carry_out(
     grid: Engine, around: _Surroundings, engine: str, federation: Mapping[str, Any], owns_process: bool
 ) -> Outcome:
-    """Carry out the run, watched, unless nothing is left to do; see `run` for the arguments."""
+    """Carry out the run under the stall watchdog, unless it is complete; arguments as of `run`."""
     config, opened, prepared = around.config, around.opened, around.prepared
     if opened.resumption is not None and opened.resumption.is_complete(config):
         return _nothing_to_do(opened.resumption, config, around.console)
@@ -183,7 +183,7 @@ def _carry_out(
         ending = Ending(recorder, around.console, around.clean_up, owns_process, cluster)
         try:
             recorder.begin(to_run_config(config))
-        except RecordError as error:  # the manifest may exist, and would report a run in progress
+        except RecordError as error:  # a manifest on disk would show a run in progress
             return ending.fail(exits.FAILED, str(error))
         with (
             exits.ending_on_signal(ending.interrupt),
@@ -196,13 +196,13 @@ def _carry_out(
 
 
 def _cluster_of(engine: str, federation: Mapping[str, Any]) -> str:
-    """The words by which a command names the run's Ray cluster; empty without one."""
+    """Command-line words that name the run's Ray cluster; empty without one."""
     simulated = engine_kind(engine).on_ray and federation.get("num-supernodes")
     return words_of_cluster(federation_of_this_process().init_args) if simulated else ""
 
 
 def _further_tables(config: Config) -> tuple[Table, ...]:
-    """Tables that only some runs have."""
+    """Optional tables that this run has."""
     needed = (
         (CLIENT_MODELS, not is_default(config)),
         (MEMBERSHIPS, may_mix(config.cluster) and not config.asynchrony.is_on),
@@ -212,7 +212,7 @@ def _further_tables(config: Config) -> tuple[Table, ...]:
 
 
 def _steps_of(config: Config) -> type[Steps]:
-    """Steps of the run; a run in rounds need not load the virtual clock."""
+    """Steps class of the run; runs in rounds do not import the virtual clock."""
     if not config.asynchrony.is_on:
         return Steps
     from fedge.run.asynchronous import AsynchronousSteps
@@ -221,7 +221,7 @@ def _steps_of(config: Config) -> type[Steps]:
 
 
 def _end_tracking(tracking: Tracking, folder: Path) -> None:
-    """Tell the tracker how a run ended that has not told it itself."""
+    """Report the end of the run to the tracker, if it has not been reported yet."""
     try:
         exit_code = read_manifest(folder)["exit_code"]
     except ConfigError:
@@ -230,13 +230,13 @@ def _end_tracking(tracking: Tracking, folder: Path) -> None:
 
 
 def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> Outcome:
-    """Say that a run is complete."""
+    """Report that a run is complete."""
     done, stopped = config.num_server_rounds, resumption.manifest.get("stopped")
     folder = short(resumption.folder)
     if stopped:
         console.say(
             f"{folder} is complete: stopped after global round {stopped['after_round']} of {done} by "
-            f"{stopped['by']}: {stopped['reason']}; other callbacks let it go on, as "
+            f"{stopped['by']}: {stopped['reason']}; to continue, change the callbacks, e.g. "
             f'-c \'callbacks="" callbacks-args=""\''
         )
     else:

@@ -1,4 +1,4 @@
-"""Description of a run's final models: how they were made, and whom each serves."""
+"""Card of a run's final models: how they were trained, and which clients each serves."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,16 +13,16 @@ from fedge.run.parts import described_parts
 from fedge.tasks.chosen import task_of
 from fedge.training.fitting import fit_of
 
-_ABOUT = ("rate_hz", "units", "window_s")  # for people who record such windows
+_ABOUT = ("rate_hz", "units", "window_s")  # needed to record windows of the same kind
 
 
 def card_of(config: Config, facts: DataFacts, shape: DataShape) -> Card:
-    """Card of the models, as far as it is known before training.
+    """Card of the models, as far as known before training.
 
     Args:
-        config: of the run.
-        facts: of the raw windows.
-        shape: of a window as clients have it, and how it was scaled.
+        config: the run's configuration.
+        facts: facts of the raw windows.
+        shape: sizes and scale of clients' windows.
     """
     code = described_parts(config).get("train.model", {})
     return Card(
@@ -48,9 +48,9 @@ class Members:
 
     Attributes:
         index: number of the leaf.
-        clients: that train.
-        unseen_clients: that do not.
-        weight: training windows of all of them.
+        clients: training clients.
+        unseen_clients: clients held out of training.
+        weight: training windows of all training clients.
     """
 
     index: int
@@ -60,12 +60,12 @@ class Members:
 
 
 def with_served(card: Card, leaves: Sequence[Leaf | Members], others: Collection[int]) -> Card:
-    """A card that says whom each stored model serves.
+    """Card with the clients that each stored model serves.
 
     Args:
-        card: of the run.
-        leaves: in order.
-        others: leaves that serve clients outside training another model.
+        card: the run's card.
+        leaves: all leaves, in order.
+        others: leaves that serve their unseen clients another model.
     """
     served = {}
     for leaf in leaves:

@@ -1,6 +1,6 @@
-"""Site of a leaf server for one run: clients of this process, their windows, a leaf to train.
+"""Site of a leaf server for one run: clients in this process, their windows, and the leaf to train.
 
-It deals the data as the cloud does, from its own copy of the data set, and takes its clients' parts.
+It deals its own copy of the data set exactly as the cloud does, and keeps its clients' parts.
 """
 
 import hashlib
@@ -47,28 +47,28 @@ from fedge.training.models import parameter_names, variance_names
 
 
 class KnownClients(Engine, Protocol):
-    """An engine whose clients are known beforehand."""
+    """Engine whose clients are known in advance."""
 
     @property
     def node_of(self) -> Mapping[int, int]:
-        """Partition id → node."""
+        """Partition id → node id."""
 
 
-RUN = "run-"  # begins the name of a run's folder; 16 digits follow
+RUN = "run-"  # prefix of a run's folder name; 16 hexadecimal digits follow
 MakeEngine = Callable[[Mapping[str, Any], int, Sequence[int]], AbstractContextManager[KnownClients]]
-"""(run configuration, clients of the run, those of this leaf) → what drives these."""
+"""(run configuration, number of clients of the run, clients of this leaf) → engine of this leaf's clients."""
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """Windows of a run's clients, dealt and written for those of this machine.
+class SiteDeal:
+    """Windows of a run's clients, dealt and written on this machine.
 
     Attributes:
-        partition: of all clients.
-        clients_per_leaf: in order.
-        shape: of windows.
-        form: of the algorithm's messages.
-        folder: in which they lie.
+        partition: windows of all clients.
+        clients_per_leaf: number of clients of each leaf, in order.
+        shape: sizes of the windows.
+        form: form of the algorithm's messages; None where the options determine it.
+        folder: folder of the written windows.
     """
 
     partition: Partition
@@ -79,21 +79,21 @@ class Dealt:
 
 
 class Dealing:
-    """One deal of the data for all leaves of a process, which goes when the last of them lets it go."""
+    """One deal of the data for all leaves of a process, removed when the last leaf releases it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[str, tuple[Dealt, int]] = {}  # run → its deal, and how many hold it
+        self._made: dict[str, tuple[SiteDeal, int]] = {}  # run → its deal, and number of holders
 
-    def take(self, run: str, make: Callable[[], Dealt]) -> Dealt:
-        """The deal of a run, made by the first who asks; others wait for it."""
+    def take(self, run: str, make: Callable[[], SiteDeal]) -> SiteDeal:
+        """The deal of a run, made at the first call; concurrent callers wait for it."""
         with self._lock:
             dealt, holders = self._made[run] if run in self._made else (make(), 0)
             self._made[run] = dealt, holders + 1
             return dealt
 
     def let_go(self, run: str) -> None:
-        """Remove the windows of a run where nobody else holds them."""
+        """Release the deal of a run; its windows are removed with the last release."""
         with self._lock:
             dealt, holders = self._made.pop(run)
             if holders > 1:
@@ -115,25 +115,25 @@ def open_site(
     """Site of a leaf server for a run.
 
     Args:
-        folder: the leaf server's own; each run has one in it.
-        leaf: which one this is.
-        make_engine: drives its clients.
-        facts: of the run, as the cloud tells them.
-        trust_code: say yes to code of others that its options name.
-        data: window file that is read where options name one; empty to read none.
-        dealing: shared by the leaves of a process; by default this leaf has its own.
+        folder: the leaf server's folder; each run has a folder in it.
+        leaf: number of the leaf.
+        make_engine: factory of the engine that drives the leaf's clients.
+        facts: the run's facts, sent by the cloud.
+        trust_code: trust the code that the run's options name.
+        data: window file to read where the options name one; empty to read none.
+        dealing: deal shared by the leaves of a process; None for one of this leaf's own.
 
     Raises:
-        ConfigError: the run cannot be here: other data, another number of leaves, code or a file without a
-            yes.
+        ConfigError: the run does not fit this leaf server: other data, another leaf, or code or a file not
+            allowed here.
     """
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)
     refuse_code_of_cloud(config, folder, trust_code)
     if "delays" in config.hierarchy.arguments("association"):
         raise ConfigError(
-            "hierarchy.association-args.delays names a file of the cloud's machine, which leaf servers do "
-            "not read; leave it out, or do without --leaves"
+            "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "
+            "not read; remove it, or leave out --leaves"
         )
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
@@ -146,7 +146,7 @@ def open_site(
     except BaseException:
         dealing.let_go(run)
         raise
-    # its clients are threads of this process: large models lie in files, as in a run of one process
+    # clients are threads of this process: large models go to files, as in a run of one process
     shared = SharedStates(plan.folder, in_one_process=True)
     plan = replace(plan, form=dealt.form, data_folder=dealt.folder, shared=shared)
 
@@ -162,33 +162,33 @@ def open_site(
     return site_of(plan, leaf, dealt.partition, dealt.shape, clients, close)
 
 
-def _dealt(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> Dealt:
+def _dealt(plan: RunPlan, config: Config, facts: Mapping[str, Any], data: str) -> SiteDeal:
     """Deal the data as the cloud does, and write the windows of all clients.
 
     Raises:
-        ConfigError: they are not the cloud's.
+        ConfigError: the data are not the cloud's.
     """
     deal = deal_data(with_own_files(config, data), int(facts["seed"]), int(facts["clients"]), None)
     if deal.source.fingerprint != facts["fingerprint"]:
         raise ConfigError(
-            f"data.path must be the data that the cloud has, but here ({deal.source.name}) are others, by "
-            f"their fingerprint; copy the cloud's file to this machine, and name it with fedge leaf --data"
+            f"data.path must be the cloud's data, but the data here ({deal.source.name}) have another "
+            f"fingerprint; copy the cloud's file to this machine, and name it with fedge leaf --data"
         )
     plan = replace(plan, form=deal.form)
     shape = write_client_data(plan.data_folder, deal.windows, deal.partition, config.data.normalize)
     write_frozen(plan.data_folder, frozen_of(plan, shape))
     forget_source(deal.windows)
-    return Dealt(deal.partition, deal.clients_per_leaf, shape, deal.form, plan.data_folder)
+    return SiteDeal(deal.partition, deal.clients_per_leaf, shape, deal.form, plan.data_folder)
 
 
 def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
-    """Raise ConfigError where the cloud takes this leaf server for another."""
+    """Raise ConfigError if the cloud expects another leaf here."""
     if facts["leaf"] != leaf:
-        raise ConfigError(f"this is leaf server {leaf}, but the cloud takes it for {facts['leaf']}")
+        raise ConfigError(f"this is leaf server {leaf}, but the cloud expects {facts['leaf']} here")
 
 
 def plan_of(folder: Path, facts: Mapping[str, Any]) -> RunPlan:
-    """Plan of a run's parts at a leaf server, with a folder of the run's own."""
+    """Plan of a run's parts at a leaf server, with a folder for the run."""
     own = folder / f"{RUN}{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)
     config, seed = without_start(from_run_config(facts["config"])), int(facts["seed"])
@@ -200,27 +200,27 @@ def plan_of(folder: Path, facts: Mapping[str, Any]) -> RunPlan:
 
 
 def without_start(config: Config) -> Config:
-    """Options without `train.start`: weights come from the cloud, which names no file of this machine."""
+    """Options without `train.start`: the cloud sends initial weights, so no file here is opened for them."""
     return replace(config, train=replace(config.train, start=""))
 
 
 def clients_of_leaf(sizes: Sequence[int], leaf: int) -> list[int]:
-    """The clients of one of the leaves, of which there are `sizes` in order."""
+    """Partition ids of a leaf's clients, where leaves have `sizes` clients in order."""
     return [client for client, of in enumerate(leaf_of_clients(sizes)) if of == leaf]
 
 
 def site_of(
     plan: RunPlan, leaf: int, dealt: Partition, shape: DataShape, clients: Clients, close: Callable[[], None]
 ) -> Site:
-    """Put the parts together.
+    """Site built from its parts.
 
     Args:
-        plan: of the run.
-        leaf: which one this is.
-        dealt: windows of its clients; others are not asked.
-        shape: of their windows.
-        clients: of this leaf.
-        close: lets them go.
+        plan: the run's plan.
+        leaf: number of the leaf.
+        dealt: windows of the leaf's clients; others are not read.
+        shape: sizes of their windows.
+        clients: the leaf's clients.
+        close: called to release them.
     """
     config, network = plan.config, network_of(plan, shape)
     (model, _), trainable = start_of(plan, network), tuple(parameter_names(network))

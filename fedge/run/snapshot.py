@@ -1,13 +1,13 @@
-"""A running run ↔ its checkpoint: state kept after a global round, from which a run is resumed.
+"""Checkpoints of a run: its state after a global round, written and restored.
 
 Kept are all states that the next round starts from (leaf models, control variates of leaves and clients,
-states of server optimisers), cluster labels, state of the remarks and the final table, and how far the
-tables were written. Not kept: random streams, which follow from seed and round; the clients' optimisers,
-which start anew with every leaf round.
+states of server optimisers), cluster labels, state of the remarks and the final table, and the sizes of the
+tables. Not kept are random streams, which follow from seed and round, and the clients' optimisers, which
+start anew with every leaf round.
 
-A checkpoint is written while the clients are at work on the next exchange; before the next row it is on disk.
-States are replaced, never written to, so that older ones stay as they were. The
-files of a round change in the same order as if the server had waited.
+A checkpoint is written while the clients work on the next exchange, and is on disk before the next row.
+States are replaced, never modified, so older ones stay intact. The files of a round change in the same order
+as if the server had waited.
 """
 
 import json
@@ -33,7 +33,7 @@ _LEAVES, _CLIENTS = "leaves", "clients"  # groups
 
 
 class Snapshots:
-    """Writes the checkpoints of one run."""
+    """Writer of one run's checkpoints."""
 
     def __init__(
         self,
@@ -47,16 +47,16 @@ class Snapshots:
         memories: MemoryKeeper | MemoriesElsewhere | None = None,
         told: Mapping[int, WindowsReport] | None = None,
     ) -> None:
-        """Watch the parts of a run.
+        """Writer for the parts of a run.
 
         Args:
-            config: how often.
-            num_rounds: the last global round, which is always kept unless none is.
-            recorder, strategy, remarks: of the run.
-            callbacks: of the run.
-            memories: keeps the files of clients' memories; None where clients keep none.
-            told: partition id → its owner's description of its windows; None where the server has dealt them.
-            behind: writes; its errors become a CheckpointError: the disk is full or gone.
+            config: when to write a checkpoint, and how many to keep.
+            num_rounds: last global round, which always has a checkpoint unless checkpoints are off.
+            recorder, strategy, remarks: parts of the run.
+            callbacks: the run's callbacks.
+            memories: files of clients' memories; None where clients keep none.
+            told: partition id → the owner's description of its windows; None where the server dealt them.
+            behind: background writer; its errors become a CheckpointError (disk full or gone).
         """
         self._config = config
         self._num_rounds = num_rounds
@@ -70,12 +70,12 @@ class Snapshots:
         self._told: dict[str, Any] = {"told": owners} if owners else {}
 
     def after(self, global_round: int, table: Callable[[], Sequence[str]], is_last: bool = False) -> None:
-        """Begin to write the checkpoint of a global round if one is due, and to remove old ones.
+        """Start writing the checkpoint of a global round if one is due, and removing old ones.
 
         Args:
             global_round: 0 before the first.
-            table: gives the lines of the final table, should this be the last round.
-            is_last: it is, although others were planned.
+            table: function that gives the lines of the final table, should this be the last round.
+            is_last: whether this round is the last, although others were planned.
         """
         if self._memories is not None:
             self._memories.sweep(self._strategy.kept_memories())
@@ -84,7 +84,7 @@ class Snapshots:
             self.write(global_round, table)
 
     def write(self, global_round: int, table: Callable[[], Sequence[str]]) -> None:
-        """Begin to write the checkpoint of a global round and to remove old ones; arguments as of `after`."""
+        """Start writing the checkpoint of a global round and removing old ones; arguments as of `after`."""
         facts = {
             "strategy": self._strategy.facts(),
             "remarks": self._remarks.facts(),
@@ -97,13 +97,13 @@ class Snapshots:
             _LEAVES: self._strategy.states(),
             _CLIENTS: {str(client): control for client, control in self._strategy.client_controls().items()},
         }
-        run, as_they_are = self._recorder.manifest, json.dumps(facts)  # both may change from now on
+        run, as_they_are = self._recorder.manifest, json.dumps(facts)  # both may change during the write
         self._behind.begin(partial(self._write, global_round, groups, run, as_they_are, pinned))
 
     def _write(
         self, global_round: int, groups: Groups, run: Mapping[str, Any], facts: str, pinned: Sequence[Path]
     ) -> None:
-        """Write a checkpoint; the tables, and these states, stay as they are meanwhile."""
+        """Write a checkpoint; the tables and these states stay unchanged meanwhile."""
         about_tables = {
             "run": run,
             "offsets": self._recorder.offsets(),
@@ -116,7 +116,7 @@ class Snapshots:
 
 
 def go_on(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remarks) -> list[str]:
-    """Let a run go on from a checkpoint; returns the lines of the final table as they were then."""
+    """Restore a run from a checkpoint; returns the lines of its final table at the time."""
     with odd_content(checkpoint.folder):
         states = {name: _copy(state) for name, state in checkpoint.groups[_LEAVES].items()}
         strategy.restore(checkpoint.global_round, states, checkpoint.facts["strategy"])
@@ -127,5 +127,5 @@ def go_on(checkpoint: Checkpoint, strategy: HierarchicalStrategy, remarks: Remar
 
 
 def _copy(state: State) -> State:
-    """A state in memory, so that the checkpoint's file can go."""
+    """A state copied to memory, independent of the checkpoint's file."""
     return {name: np.array(array) for name, array in state.items()}

@@ -1,4 +1,4 @@
-"""First weights of a run, and what of a model travels: whether a run can have what is asked for."""
+"""Checks of a run's initial weights and of its frozen entries."""
 
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:  # torch, which most runs need not wait for here
 
 
 def described_start(config: TrainConfig) -> str:
-    """The sha256 of the file of first weights; "" without one.
+    """The sha256 of the file of initial weights; "" without one.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     if not config.start:
         return ""
@@ -24,16 +24,16 @@ def described_start(config: TrainConfig) -> str:
     except OSError as error:
         raise ConfigError(
             f"train.start must be a safetensors file, but {config.start} cannot be read: "
-            f"{error.strerror or error}; name one that is there"
+            f"{error.strerror or error}; name an existing file"
         ) from error
 
 
 def refuse_start(config: TrainConfig, model: "nn.Module") -> None:
-    """Raise ConfigError for a file of weights that the model cannot begin with, or where nothing is frozen.
+    """Raise ConfigError if the file of weights does not fit the model, or if nothing is frozen as required.
 
     Args:
-        config: of the run.
-        model: of the run's kind.
+        config: the run's training options.
+        model: a network of the run's kind.
     """
     from fedge.training.frozen import frozen_names
     from fedge.training.start import first_state
@@ -42,18 +42,18 @@ def refuse_start(config: TrainConfig, model: "nn.Module") -> None:
         first_state(model, config)
     if config.exchange != "all" and not frozen_names(model, config):
         raise ConfigError(
-            f"train.exchange {config.exchange} needs a model with frozen parameters, but of train.model "
-            f"{config.model} all train; freeze some in its code (requires_grad_(False)), or set "
+            f"train.exchange {config.exchange} needs a model with frozen parameters, but all of train.model "
+            f"{config.model} train; freeze some in its code (requires_grad_(False)), or set "
             f'train.exchange="all"'
         )
 
 
 def refuse_start_that_owners_do_not_have(config: Config) -> None:
-    """Raise ConfigError where clients are to have frozen entries of a file that is on another machine."""
+    """Raise ConfigError if clients on other machines would need frozen entries from a file at the server."""
     train = config.train
     if train.start and train.exchange != "all":
         raise ConfigError(
-            f"train.exchange {train.exchange} with train.start needs clients that see what the server has "
-            f"read, but leaf servers of their own and SuperNodes that own their data do not; set "
+            f"train.exchange {train.exchange} with train.start needs clients that can read the server's "
+            f"file, but separate leaf servers and SuperNodes with data of their own cannot; set "
             f'train.exchange="all", or let the model\'s own code load the frozen part'
         )

@@ -1,4 +1,4 @@
-"""Fit of the data's targets to the task of a run, client by client."""
+"""Checks of the data's targets against the run's task, client by client."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ from hhar.windows.window_file import Windows
 
 
 def refuse_other_targets(config: Config, windows: Windows, deal: Callable[[], Partition]) -> None:
-    """Raise ConfigError where y does not fit the task; names the first such client.
+    """Raise ConfigError if y does not fit the task; the message names the first such client.
 
     Args:
-        config: of the run.
-        windows: of all clients.
-        deal: windows of each client.
+        config: the run's configuration.
+        windows: windows of all clients.
+        deal: function that gives the windows of each client.
     """
     refuse_parts_without_classes(config, has_labels=windows.has_labels, tokens=windows.x.dtype == "int64")
     task, outputs = task_of(config.train), len(windows.classes)
@@ -35,24 +35,24 @@ def refuse_other_targets(config: Config, windows: Windows, deal: Callable[[], Pa
 
 
 def _refuse_client(config: Config, client: int, y: np.ndarray, outputs: int) -> None:
-    """Raise ConfigError where a client's y (N, …) breaks a rule of the task."""
+    """Raise ConfigError if a client's y (N, …) breaks a rule of the task."""
     task = task_of(config.train)
     try:
         task.refuse(y, outputs)
     except ValueError as error:
         raise ConfigError(
-            f"train.task {config.train.task} takes {task.takes}, but of client {client}: "
-            f"{' '.join(str(error).split())}; set another train.task (docs/tasks.md), or mend y"
+            f"train.task {config.train.task} takes {task.takes}, but the data of client {client} do not fit: "
+            f"{' '.join(str(error).split())}; set another train.task (docs/tasks.md), or correct y"
         ) from error
 
 
 def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bool) -> None:
-    """Raise ConfigError for options that deal, rename or count classes of data without any, or scale tokens.
+    """Raise ConfigError for options that need classes where there are none, or channels where x are tokens.
 
     Args:
-        config: of the run.
-        has_labels: y is one class per example.
-        tokens: x are int64.
+        config: the run's configuration.
+        has_labels: whether y is one class per example.
+        tokens: whether x are int64 tokens.
     """
     rule = config.asynchrony.rule
     named = (
@@ -63,8 +63,8 @@ def refuse_parts_without_classes(config: Config, *, has_labels: bool, tokens: bo
     for option, name, needs, other in named:
         if needs and not has_labels:
             raise ConfigError(
-                f"{option} {name} needs data with a class per example, but y of these data, for train.task "
-                f"{config.train.task}, is none; set {option}={other}"
+                f"{option} {name} needs data with a class per example, but y of these data (train.task "
+                f"{config.train.task}) has none; set {option}={other}"
             )
     by_channel = config.scenario != "none" and not SCENARIOS.has(config.scenario, BY_CLASS)
     if tokens and by_channel and not SCENARIOS.is_own(config.scenario):

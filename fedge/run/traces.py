@@ -1,4 +1,4 @@
-"""Files of a fleet, speeds and times: a run goes on with those that it began with."""
+"""Files of a fleet (speeds, availability, arrivals) and their hashes, for resuming."""
 
 import os
 from collections.abc import Iterator
@@ -13,12 +13,13 @@ _LOG = "devices/arrivals.csv"  # of a replayed run; fedge.devices.real, which lo
 
 
 def described_traces(config: Config) -> dict[str, str]:
-    """Sha256 of each file that options on devices name, where time is virtual.
+    """The sha256 of each file that options of `devices` name, where time is virtual; else empty.
 
-    A word counts as a file where one of that name is there. Keys are options, as "devices.preset-args.path".
+    An argument counts as a file if one of that name exists. Keys are options, e.g.
+    "devices.preset-args.path".
 
     Raises:
-        ConfigError: one cannot be read.
+        ConfigError: a file cannot be read.
     """
     if not (config.asynchrony.is_on or config.devices.time_rounds):
         return {}
@@ -26,7 +27,7 @@ def described_traces(config: Config) -> dict[str, str]:
 
 
 def _sha256(option: str, path: Path) -> str:
-    """The sha256 of a file; one line where it cannot be read."""
+    """The sha256 of a file; ConfigError if it cannot be read."""
     try:
         return fingerprint(path)
     except OSError as error:
@@ -36,7 +37,7 @@ def _sha256(option: str, path: Path) -> str:
 
 
 def _files(config: Config) -> Iterator[tuple[str, Path]]:
-    """Option and path of each file."""
+    """Option and path of each file of the fleet."""
     for part in _OF_DEVICES:
         for name, value in config.devices.arguments(part).items():
             if isinstance(value, str) and os.path.isfile(value):

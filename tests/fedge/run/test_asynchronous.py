@@ -110,7 +110,7 @@ def test_fedrevive_gives_the_same_files_and_says_what_devices_give_away(base):
     one, four = (simulate({**config, "run-name": f"revived-{n}"}, workers=n) for n in (1, 4))
     assert digests(one.folder) == digests(four.folder)
     assert one.versions["server_busy"][-1] > 0
-    assert any("knows the share of each class" in line for line in one.manifest["remarks"])
+    assert any("knows the client's class shares" in line for line in one.manifest["remarks"])
     control = {"asynchrony.rule-args": REVIVED.replace("}", ', "distil": false}').replace("0.01", "0.0")}
     other = simulate({**config, **control, "run-name": "control"}, workers=2)
     assert digests(other.folder)["devices/versions.csv"] != digests(one.folder)["devices/versions.csv"]
@@ -412,7 +412,7 @@ def test_a_fleet_that_holds_windows_more_than_once_says_so():
         return SimpleNamespace(partition=SimpleNamespace(clients=clients))
 
     found = shared_windows(deal([0, 1], [1, 2], []))
-    assert found.startswith("devices share training windows: they hold 4 together, of 3 that differ")
+    assert found.startswith("devices share training windows: they hold 4 in total, of which 3 differ")
     assert "1.3 times" in found
     assert shared_windows(deal([0, 1], [2, 3], [])) is None
 

@@ -141,5 +141,5 @@ def test_a_run_may_begin_without_some_owners(both):
     assert data_of_owners(config, SEED, rest, None, 6).scale == scale_of([one.sums for one in rest.values()])
     first = {0: told[0]}
     two = from_run_config({**to_run_config(config), "hierarchy.num-servers": 2})
-    with pytest.raises(ConfigError, match=r"leaf 1 has none left that trains \(partition 3 to 5\)"):
+    with pytest.raises(ConfigError, match=r"leaf 1 has none \(partition 3 to 5\)"):
         data_of_owners(two, SEED, first, None, 6)

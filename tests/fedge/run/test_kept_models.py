@@ -115,10 +115,10 @@ def test_a_damaged_one_is_said_and_goes(capsys):
     before = kept(run)
     (run.folder / "checkpoints" / "models-2.safetensors").write_bytes(b"x")
     assert main(["status", "a"]) == 4
-    assert "checkpoints/models-2.safetensors is not what the run wrote" in capsys.readouterr().out
+    assert "checkpoints/models-2.safetensors is not as the run wrote it" in capsys.readouterr().out
     assert main(["resume", "a"]) == 0
     assert (
-        "checkpoints/models-2.safetensors is not that of round 4 or before; it goes"
+        "checkpoints/models-2.safetensors is not from round 4 or before; it is dropped"
         in capsys.readouterr().out
     )
     del before["models-2"]
@@ -150,11 +150,11 @@ def test_predict_and_export_take_them(capsys):
     assert run.predict(diabetes().x, kept=1).probabilities.shape == (442, 1)
     capsys.readouterr()
     assert main(["predict", "a", "raw.npz", "--kept", "2"]) == 4
-    assert "a round that checkpoint.models kept (1, best), but '2' is none" in capsys.readouterr().err
+    assert "a round that checkpoint.models kept (1, best), but '2' is not" in capsys.readouterr().err
     assert main(["export-run", "a", "shared"]) == 0
     assert set(kept(load_run("shared"))) == set(kept(run))
     (run.folder / "checkpoints" / "models-1.safetensors").write_bytes(b"x")
-    with pytest.raises(RunFolderError, match="is damaged: it is not what the run wrote"):
+    with pytest.raises(RunFolderError, match="is damaged: it is not as the run wrote it"):
         load_run(run.folder).models(kept=1)
 
 

@@ -13,7 +13,7 @@ from fedge.data.prepared import DataShape
 from fedge.exchange.hello import CPU
 from fedge.records.manifest import read_manifest
 from fedge.run.build import RunPlan
-from fedge.run.kernel import Offer, kernel_of_run, offers_of, shared
+from fedge.run.kernel import KernelOffer, kernel_of_run, offers_of, shared
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training.kernels import AUTO, NATIVE, Kernel
@@ -49,7 +49,7 @@ def best(count=0):
 )
 def test_kernels_that_all_can_use(monkeypatch, offered, wanted, common):
     monkeypatch.delenv("FEDGE_KERNEL", raising=False)
-    assert shared([Offer(names, "somebody") for names in offered], wanted) == common
+    assert shared([KernelOffer(names, "somebody") for names in offered], wanted) == common
 
 
 @needs_native
@@ -86,7 +86,7 @@ def test_where_one_client_has_none_pytorch_trains_everywhere_or_the_run_is_refus
     assert found.name == "torch"
     assert found.why.startswith("no kernel of the native step can be used everywhere: ")
     assert "none: 1 client" in found.why
-    with pytest.raises(ConfigError, match=r"^train\.kernel native needs a kernel that all processes can use"):
+    with pytest.raises(ConfigError, match=r"^train\.kernel native needs a kernel common to all processes"):
         kernel_of_run(plan(tmp_path, train__kernel="native"), SHAPE, (), offers)
 
 

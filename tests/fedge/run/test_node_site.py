@@ -73,7 +73,7 @@ def test_a_cloud_that_knows_of_no_owners_is_told(given):
     sites, _, facts, _ = given
     with pytest.raises(ConfigError, match="start the cloud with fedge run --owners"):
         sites.open({**facts, "scale": None})
-    with pytest.raises(ConfigError, match="this is leaf server 1, but the cloud takes it for 0"):
+    with pytest.raises(ConfigError, match="this is leaf server 1, but the cloud expects 0 here"):
         sites.tell({**facts, "leaf": 0})
 
 

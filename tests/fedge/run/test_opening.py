@@ -40,7 +40,7 @@ def test_a_resumption_that_was_found_is_taken(ended):
     assert opened.offsets == found.checkpoint.facts["offsets"]
     assert opened.take_resumption() is found
     assert opened.resumption is None
-    with pytest.raises(ConfigError, match="is still going on; wait or stop it"):
+    with pytest.raises(ConfigError, match="is still in progress; wait for it, or stop it"):
         open_folder(check(ended, Federation(9)))
     opened.lock.close()
 

@@ -22,7 +22,9 @@ def test_what_is_no_file_is_the_clouds_to_name(path):
 )
 def test_a_file_is_read_only_where_this_side_names_one(path):
     config = from_run_config({"data.path": path})
-    with pytest.raises(ConfigError, match="reads only what its own user names; start it with") as refused:
+    with pytest.raises(
+        ConfigError, match="reads only files that its own user names; start it with"
+    ) as refused:
         with_own_files(config, "")
     assert str(refused.value).isprintable()
     assert with_own_files(config, "own.npz").data.path == "own.npz"
@@ -32,7 +34,7 @@ def test_a_file_among_several_is_one():
     config = from_run_config(
         {"scenario": "datasets", "data.path": "synthetic,/etc/passwd", "scenario-groups": 2}
     )
-    with pytest.raises(ConfigError, match="reads only what its own user names"):
+    with pytest.raises(ConfigError, match="reads only files that its own user names"):
         with_own_files(config, "")
     assert with_own_files(config, "synthetic,own.npz").data.path == "synthetic,own.npz"
 
@@ -51,7 +53,7 @@ def test_the_clouds_path_is_never_opened(tmp_path, opened):
         "run": "a run", "leaf": 1, "clients": 9, "seed": 3, "fingerprint": "0",
         "config": to_run_config(from_run_config({"data.path": "/etc/passwd"})),
     }  # fmt: skip
-    with pytest.raises(ConfigError, match=r"names '/etc/passwd', but this leaf server reads only"):
+    with pytest.raises(ConfigError, match=r"is '/etc/passwd', but a leaf server reads only"):
         open_site(tmp_path, 1, None, facts)
     assert opened == []
 
@@ -73,5 +75,5 @@ def test_the_own_file_may_have_any_name_and_must_be_what_the_cloud_has(tmp_path)
 
     with pytest.raises(Entered):
         open_site(tmp_path / "leaf-1", 1, engine, facts, data=config.data.path)
-    with pytest.raises(ConfigError, match=r"here .*small\.npz.* are others, by their fingerprint"):
+    with pytest.raises(ConfigError, match=r"here .*small\.npz.* have another fingerprint"):
         open_site(tmp_path / "leaf-1", 1, engine, {**facts, "fingerprint": "1"}, data=config.data.path)

@@ -51,9 +51,7 @@ def test_who_says_a_number_gets_it(small):
     assert check(of, Federation(3)).num_clients == 3
     assert check({**of, "clients": 6}, Federation(3)).num_clients == 6
     assert check({**of, "clients": "auto"}, Federation(3)).num_clients == 3
-    with pytest.raises(
-        ConfigError, match=r"^clients must be the number of SuperNodes, but is 6 for 9 of them"
-    ):
+    with pytest.raises(ConfigError, match=r"^clients must be the number of SuperNodes, 9, but is 6"):
         check({**of, "clients": 6}, Federation(9), is_sized=True)
     assert check(of, DEFAULT, is_sized=True).num_clients == 9
 
@@ -84,10 +82,10 @@ def test_what_is_said_of_users_that_are_no_clients(small):
     assert misfit(config_of(), windows, 9) is None
     assert misfit(config_of(partition__kind="iid"), windows, 4) is None
     assert misfit(config_of(), windows, 4).startswith(
-        "9 users on 4 clients: some clients hold several users; "
+        "9 users for 4 clients: some clients hold several users; "
     )
     assert misfit(config_of(), windows, 12) == (
-        "12 clients on 9 users: users are cut, and several clients are one person"
+        "12 clients for 9 users: users are cut, and several clients share a person"
     )
 
 
@@ -95,7 +93,7 @@ def test_what_is_said_of_users_that_are_no_clients(small):
 def test_a_run_says_it_at_its_start_in_its_log_and_in_its_report(small):
     terminal = io.StringIO()
     run = simulate({**small, "num-server-rounds": 1, "report": True}, clients=6, terminal=terminal)
-    line = "9 users on 6 clients: some clients hold several users; for one each, fedge run --clients 9"
+    line = "9 users for 6 clients: some clients hold several users; for one each, fedge run --clients 9"
     assert run.manifest["clients_per_leaf"] == [2, 2, 2]
     shown = terminal.getvalue()
     assert shown.index(line) < shown.index("round 1")

@@ -54,15 +54,15 @@ def test_one_leaf_is_not_a_clustering(make_result):
     result = make_result()
     step = CloudStep("weights", np.array([0]), np.ones((1, 1)), 0.7, True, [None])
     assert seen(dataclasses.replace(result, leaves=result.leaves[:1], cloud=step)).lines() == [
-        "the gate never rejected: all 1 offers were taken"
+        "the gate never rejected: all 1 offers were accepted"
     ]
 
 
 def test_a_gate_that_never_or_always_rejects(make_result):
     """Two rounds of two offers each: all four taken, or all four turned down; one of each says nothing."""
     for decision, line in (
-        ("accepted", "the gate never rejected: all 4 offers were taken"),
-        ("rejected", "the gate always rejected: all 4 offers were turned down"),
+        ("accepted", "the gate never rejected: all 4 offers were accepted"),
+        ("rejected", "the gate always rejected: all 4 offers were rejected"),
     ):
         results = [make_result(decisions=(decision, decision), cloud=False) for _ in range(2)]
         assert seen(*results).lines() == [line]

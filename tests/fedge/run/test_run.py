@@ -68,7 +68,7 @@ def test_a_log_that_cannot_be_opened_is_one_line(tmp_path, capsys):
     outcome, shown = carry_out(more)
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"fedge: {outcome.reason}"
-    assert "run.log of a run must be writable, but " in line
+    assert "run.log must be writable, but " in line
     assert (outcome.status, outcome.exit_code, shown) == ("failed", 4, "")
     log.rmdir()
     assert carry_out(more)[0].status == "completed"
