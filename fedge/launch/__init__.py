@@ -1,8 +1,8 @@
-"""Starting a run: refusals before any worker starts, and the engines from outside.
+"""Start of a run: checks before any worker starts, and the engines as seen from outside.
 
 `project` reads pyproject.toml, `packaged` has the built-in files, `new_project` writes a project, `preflight`
-checks, `simulate` starts a run in this process, `flower` one under `flwr run`, `ray_start` checks Ray's
-start.
+checks a run, `simulate` starts a run in this process, `flower` one under `flwr run`, and `ray_start` checks
+the preconditions of Ray.
 
 Imports only from below: `client_app`, `leaf_app`, `server_app` and rooms below them.
 """

@@ -1,4 +1,4 @@
-"""How many threads train clients in this process: one per core, or one per GPU."""
+"""Number of threads that train clients in this process: one per core, or one per GPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,17 +12,17 @@ from fedge.process.threads import available_cores
 def client_threads(
     run_config: Mapping[str, Any], workers: int | None, clients: int, grids: int = 1
 ) -> tuple[int, Mapping[str, Any]]:
-    """How many clients train at a time, and the options as they are told to.
+    """Number of clients in training at a time, and the run config for them.
 
-    By default one per core, or one per GPU: several threads on one GPU wait for each other. While one of
-    them records a step as a graph, no other may use that GPU; so where threads share one, all take plain
-    steps, which give the same bits. Threads take turns at the GPUs: no more of them than GPUs share none.
+    Threads on one GPU wait for each other. While one of them records a step as a CUDA graph, no other may use
+    the GPU; so where threads share a GPU, all take plain steps, which give the same bits. Threads take turns
+    at the GPUs, so none is shared unless threads outnumber GPUs.
 
     Args:
-        run_config: of the run.
-        workers: as asked for; None for as many as there is room for.
-        clients: that one engine of this process has.
-        grids: engines that this process has side by side, which share its threads; each has at least one.
+        run_config: the run's options, flat.
+        workers: requested number of threads; None for one per core or GPU.
+        clients: number of clients of one engine in this process.
+        grids: engines side by side in this process, which share its threads; each gets at least one.
 
     Raises:
         ConfigError: train.device is "cuda", but there is no GPU.

@@ -1,4 +1,4 @@
-"""`fedge clock`: a study's virtual clock without its training, to see its course beforehand."""
+"""`fedge clock`: the virtual clock of a study without its training, to preview its course."""
 
 import argparse
 import csv
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedge.devices.timing import Crowd
     from fedge.rounds.moment import VersionRow
 
-_WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # which take no virtual time
+_WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
 _MEBI = 2**20
 
 
@@ -48,13 +48,13 @@ def add_clock(commands: Any) -> None:
 
 def _clock(options: argparse.Namespace) -> int:
     """Carry out ``fedge clock``."""
-    from fedge.devices.timing import Crowd  # shells ask for completion at every key
+    from fedge.devices.timing import Crowd  # imported late: shells run completion at every keystroke
 
     run_config = Project(Path(options.app)).run_config(options.run_config)
     crowd = Crowd(_devices(options.devices, run_config), options.windows, round(options.megabytes * 1e6))
     for name, value in (("--windows", crowd.windows), ("--megabytes", crowd.model_bytes)):
         if value < 1:
-            raise ConfigError(f"{name} must be above 0, but is {value}; leave it out for the default")
+            raise ConfigError(f"{name} must be above 0, but is {value}; omit it for the default")
     began, cpu = time.perf_counter(), time.process_time()
     rows, about = clocked(run_config, crowd)
     unit = _MEBI if sys.platform == "darwin" else 1024
@@ -70,22 +70,22 @@ def _clock(options: argparse.Namespace) -> int:
 
 
 def _devices(given: int | None, run_config: Mapping[str, Any]) -> int:
-    """How many devices are to be timed."""
+    """Number of devices to simulate."""
     found = run_config.get("clients", "auto") if given is None else given
     if not isinstance(found, int) or found < 1:
-        raise ConfigError(f"clients must be a number of devices, but is {found}; add --devices 1000")
+        raise ConfigError(f"clients must be the number of devices, but is {found}; add --devices 1000")
     return found
 
 
 def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[VersionRow], str]":
-    """Let the clock of a run go without training, a line at every evaluation; its rows, and its facts.
+    """Run a study's clock without training, printing a line per evaluation; returns its rows and a summary.
 
     Args:
-        run_config: of the run, flat; SCAFFOLD, gate and clustering are left out.
-        crowd: devices, windows and bytes.
+        run_config: the run's options, flat; SCAFFOLD, gate and clustering are switched off.
+        crowd: number of devices, windows per device, and bytes of the model.
 
     Raises:
-        ConfigError: there is no rule, or clients, configuration and rule do not fit.
+        ConfigError: no rule is set, or clients, configuration and rule do not fit together.
     """
     from fedge.config.flat import from_run_config
     from fedge.devices.outlook import nothing_made
@@ -113,12 +113,12 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
     return rows, (
         f"{rule}: {crowd.devices} devices, {config.asynchrony.concurrency} at work under "
         f"{config.hierarchy.num_servers} {'leaf' if config.hierarchy.num_servers == 1 else 'leaves'}, "
-        f"seed {seed}; {procedure.clock.events} events; nobody trained"
+        f"seed {seed}; {procedure.clock.events} events; no training"
     )
 
 
 def _write(rows: "list[VersionRow]", lines: list[str], page: Path | None, table: Path | None) -> None:
-    """Write page and table, where they are asked for."""
+    """Write page and table, if requested."""
     from fedge.report.clock_page import COLUMNS, cells, write_clock_page
 
     try:
@@ -131,4 +131,6 @@ def _write(rows: "list[VersionRow]", lines: list[str], page: Path | None, table:
             write_clock_page(rows, lines, page)
             print(page)
     except OSError as error:
-        raise ConfigError(f"{error.filename or page}: {error.strerror}; choose another place") from error
+        raise ConfigError(
+            f"output must be writable, but {error.filename or page}: {error.strerror}; choose another path"
+        ) from error

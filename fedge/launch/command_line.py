@@ -1,4 +1,4 @@
-"""Parser of the command line: unknown words are refused in one line that names the nearest."""
+"""Parser of the command line: an unknown word is refused in one line that suggests the nearest."""
 
 import argparse
 import json
@@ -20,12 +20,12 @@ _ALL = "options for -c, with their defaults:"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and whose help can go on with lines of its own."""
+    """Parser with one-line errors, whose help may end with further sections."""
 
     more: Callable[[int], Iterable[str]] | None = None
 
     def error(self, message: str) -> NoReturn:
-        """Print the error in one line and end."""
+        """Print the error in one line and exit."""
         see = "" if message.endswith("?") else f"; see {self.prog} --help"
         self.exit(UNREADABLE, f"fedge: {ConfigError(message)}{see}\n")
 
@@ -36,10 +36,10 @@ class Parser(argparse.ArgumentParser):
 
 
 class Commands:
-    """The subcommands of a parser, in groups that its help shows under their titles."""
+    """Subcommands of a parser, grouped under titles in its help."""
 
     def __init__(self, parser: Parser) -> None:
-        """Let `parser` have subcommands, and its help show them by group."""
+        """Subcommands of `parser`, whose help lists them by group."""
         parser.usage = f"{parser.prog} [-h] [--version] COMMAND ..."
         self._under = parser.add_subparsers(
             required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog=parser.prog
@@ -48,12 +48,12 @@ class Commands:
         parser.more = self._lines
 
     def group(self, title: str) -> "CommandGroup":
-        """A group to which subcommands are added, as to the result of ``add_subparsers``."""
+        """New group for subcommands; its `add_parser` is that of ``add_subparsers``."""
         self._groups.append(CommandGroup(title, self._under))
         return self._groups[-1]
 
     def _lines(self, width: int) -> Iterator[str]:
-        """All groups, one command a line, its help wrapped beside it."""
+        """All groups, one command per line with its help wrapped beside it."""
         indent = 2 + max(len(name) for group in self._groups for name, _ in group.commands) + 2
         for group in self._groups:
             yield f"{group.title}:"
@@ -62,25 +62,25 @@ class Commands:
                     about, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent
                 )
             yield ""
-        yield from wrap("fedge COMMAND --help says more of one.", width)
+        yield from wrap("fedge COMMAND --help describes a command.", width)
 
 
 class CommandGroup:
-    """Commands that stand under one title.
+    """Commands under one title.
 
     Attributes:
-        title: as help shows it.
-        commands: name and help of each, in the order in which they were added.
+        title: shown in the help.
+        commands: name and help of each, in the order of addition.
     """
 
     def __init__(self, title: str, under: Any) -> None:
-        """Begin a group of the subparsers `under`."""
+        """Empty group within the subparsers `under`."""
         self.title = title
         self.commands: list[tuple[str, str]] = []
         self._under = under
 
     def add_parser(self, name: str, *, help: str, **options: Any) -> Parser:
-        """The parser of a new command; arguments as those of argparse's own ``add_parser``."""
+        """Parser of a new command; arguments as of argparse's ``add_parser``."""
         self.commands.append((name, help))
         parser: Parser = self._under.add_parser(name, help=help, **options)
         return parser
@@ -98,13 +98,13 @@ class _HelpAll(argparse.Action):
 
 
 def show_options(parser: Parser) -> None:
-    """Let the help of a command that starts a run show the options of its configuration."""
+    """Add the run's options to the help of a command that starts a run, and ``--help-all``."""
     parser.more = lambda width: [*wrap(_USED, width), *help_lines(width, most_used=True)]
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show this with all options of a run")
 
 
 def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
-    """Options of a command line; one that is wrong ends the process with one line."""
+    """Parsed command line; an invalid one ends the process with one line."""
     commands = _commands(parser)
     if words and not words[0].startswith("-") and words[0] not in commands:
         near = nearest(words[0], list(commands)) or f"; it is one of {', '.join(commands)}"
@@ -116,12 +116,12 @@ def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
-    """The parsers of all commands, by name."""
+    """Parsers of all commands, by name."""
     return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 
 def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str]) -> NoReturn:
-    """End with a line on the first word that a command does not know, of all its words."""
+    """Exit with a line on the first word that a command does not know."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     name, _, value = word.partition("=")
     key = name.lstrip("-")
@@ -134,13 +134,13 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str
 
 
 def _option_meant(word: str) -> str | None:
-    """The option of a run that a word names, whole or by one of its words: "lr" is train.lr, or None.
+    """The run option that a word means, by its name or a part of it ("lr" is train.lr); None without one.
 
-    Of several the one that most runs set; one whose last word it is, or that is in no section, goes first.
+    Of several, the most used option comes first, then one that ends with the word or belongs to no section.
     """
     if word in options():
         return word
-    for meant in (f"{word}s", word):  # --round is --rounds
+    for meant in (f"{word}s", word):  # --round means --rounds
         named = [key for key in options() if meant in key.replace(".", "-").split("-")]
         named.sort(key=lambda key: (key not in MOST_USED, not key.endswith(meant), "." in key))
         if named and (meant == word or named[0] in MOST_USED):
@@ -149,6 +149,6 @@ def _option_meant(word: str) -> str | None:
 
 
 def refuse_misplaced(word: str | None, what: str) -> None:
-    """Raise ConfigError for an option or configuration where a folder or a federation should stand."""
+    """Raise ConfigError for an option or configuration in place of a folder or a federation."""
     if word and not os.path.isdir(word) and ("=" in word or word.endswith(".toml") or is_packaged(word)):
-        raise ConfigError(f"{what} cannot be {shown(word)}, which is for -c: write -c {shown(word)}")
+        raise ConfigError(f"{what} cannot be {shown(word)}, which belongs after -c: use -c {shown(word)}")

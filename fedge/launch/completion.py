@@ -1,8 +1,8 @@
-"""Completion in a shell: options and their values, configurations, runs …
+"""Shell completion of options and their values, configurations and runs.
 
-Shells ask at every key, so nothing heavy is loaded; argcomplete itself only when a shell asks. It quotes
-words that shells would take for more than a name; names that cannot be quoted, as with a line end, are not
-offered.
+Shells call this at every keystroke, so it loads nothing heavy, and argcomplete only when called by a shell.
+argcomplete quotes names with special characters; names that cannot be quoted, e.g. with a line break, are
+left out.
 """
 
 import argparse
@@ -25,7 +25,7 @@ Completer = Callable[..., list[str]]
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell and end the process where it is a shell that asks; else return at once."""
+    """Answer a shell's completion request and exit; return at once for other calls."""
     if "_ARGCOMPLETE" not in os.environ:
         return
     import argcomplete
@@ -36,14 +36,14 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def shell_code(shell: str) -> str:
-    """Shell code that makes a shell ask for completions."""
+    """Shell code that registers the completion."""
     import argcomplete
 
     return str(argcomplete.shellcode(["fedge"], shell=shell))
 
 
 def _completers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Action, Completer]]:
-    """Yield each argument of each command with its completer."""
+    """Each argument of each command with its completer."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
@@ -53,7 +53,7 @@ def _completers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Acti
 
 
 def overrides(prefix: str, **_: Any) -> list[str]:
-    """Words that may follow -c: keys, after a key its values, packaged configurations, .toml files."""
+    """Candidates after -c: keys, values after a key, packaged configurations and .toml files."""
     before, space, word = prefix.rpartition(" ")
     key, equals, _value = word.partition("=")
     if equals:
@@ -66,7 +66,7 @@ def overrides(prefix: str, **_: Any) -> list[str]:
 
 
 def _values(key: str) -> list[str]:
-    """Values of an option as they are written after -c; its default where there is no list of them."""
+    """Values of an option as written after -c; its default where they are not listed."""
     default, rule = options().get(key, ("", {"choices": (), "words": ()}))
     if isinstance(default, bool):
         return ["true", "false"]
@@ -74,7 +74,7 @@ def _values(key: str) -> list[str]:
 
 
 def _toml_files(prefix: str) -> list[str]:
-    """Folders and .toml files whose names begin so."""
+    """Folders and .toml files whose path starts with `prefix`."""
     top, _, start = prefix.rpartition("/")
     found = []
     with suppress(OSError):
@@ -87,12 +87,12 @@ def _toml_files(prefix: str) -> list[str]:
 
 
 def _can_be_quoted(name: str) -> bool:
-    """Whether a name stands for itself once argcomplete has quoted it: ~ it leaves to the shell."""
+    """Whether argcomplete can quote a name; it leaves ~ to the shell."""
     return name.isprintable() and not name.startswith("~")
 
 
 def runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The names of the runs in the folder of all runs."""
+    """Names of the runs in the runs directory."""
     parent = Path(getattr(parsed_args, "runs_dir", None) or "runs")
     with suppress(OSError):
         names = sorted(path.name for path in parent.iterdir() if (path / MANIFEST).is_file())
@@ -101,7 +101,7 @@ def runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 
 
 def federations(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The federations of the app's pyproject.toml."""
+    """Federations of the app's pyproject.toml."""
     with suppress(ConfigError):
         names = Project(Path(getattr(parsed_args, "app", None) or ".")).federations
         return [name for name in names if name.startswith(prefix) and _can_be_quoted(name)]
@@ -109,7 +109,7 @@ def federations(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[
 
 
 def files(prefix: str, **_: Any) -> list[str]:
-    """.toml files and folders."""
+    """Folders and .toml files."""
     return [name for name in _toml_files(prefix) if name.startswith(prefix)]
 
 

@@ -1,4 +1,4 @@
-"""`fedge deal`: a data set dealt into a folder per client, for the machines of a deployment."""
+"""`fedge deal`: a data set dealt into one folder per client, for the machines of a deployment."""
 
 import argparse
 from collections.abc import Mapping
@@ -43,13 +43,16 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
     """Write a folder for each client of a run; returns lines to print.
 
     Args:
-        folder: is made; must not be there.
-        run_config: of the run, flat.
+        folder: folder to create; it must not exist.
+        run_config: the run's options, flat.
 
     Raises:
-        ConfigError: clients, data and configuration do not fit, or the folder cannot be made.
+        ConfigError: clients, data and configuration do not fit together, or the folder cannot be created.
     """
-    from fedge.data.own import share_of, write_share  # shells ask for completion at every key
+    from fedge.data.own import (
+        share_of,
+        write_share,
+    )  # imported late: shells run completion at every keystroke
     from fedge.run.prepare import deal_data, prepare
 
     prepared = prepare(run_config)
@@ -67,13 +70,13 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
             write_share(folder / f"client-{client}", share)
     except OSError as error:
         raise ConfigError(
-            f"the folder must be new and in a writable place, but {error.filename or folder}: "
+            f"the folder must be new and writable, but {error.filename or folder}: "
             f"{error.strerror}; choose another"
         ) from error
     return [
         f"{len(deal.windows.y)} windows of {deal.source.name} dealt to {clients} clients, "
         f"seed {prepared.seed} (from {prepared.seed_source})",
-        f"bring each client's folder to its machine, and start its SuperNode with --node-config "
+        f"copy each client's folder to its machine, and start its SuperNode with --node-config "
         f"'partition-id=0 num-partitions={clients} data-folder=\"{folder / 'client-0'}\"', 1, 2, …",
-        f"the server need not have the data: give the run the same seed and -c clients={clients}",
+        f"the server does not need the data: start the run with the same seed and -c clients={clients}",
     ]

@@ -1,7 +1,7 @@
-"""A run on a SuperLink: sent there by `flwr run`, followed to its end, with an exit code that is true.
+"""A run on a SuperLink: submitted with `flwr run`, followed to its end, with a truthful exit code.
 
-The run's server lives where the SuperLink lives, and so does its run folder. On this machine that is where
-every run's folder is; elsewhere it is `runs-dir` as seen from the SuperLink's working directory.
+The run's server and its run folder are on the SuperLink's machine. On this machine the folder is where every
+run's folder is; elsewhere it is `runs-dir` relative to the SuperLink's working directory.
 """
 
 import os
@@ -31,15 +31,16 @@ _STARTED = re.compile(r"Successfully started run (\d+)")
 _ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
 _HERE = ("127.0.0.1", "localhost", "[::1]")
 _SUPERLINK = "flower-superlink"
-_MOST_BEFORE = 6  # words of a command before the name of its program
+_MOST_BEFORE = 6  # words of a command searched for its program
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def is_here(address: str) -> bool:
-    """Whether the SuperLink at an address, host:port, works on this machine's files.
+    """Whether the SuperLink at an address, host:port, uses this machine's files.
 
-    Behind the loopback interface may be a tunnel, as of ssh, kubectl port-forward or a container: then what
-    listens is no SuperLink of this account. Where the system does not tell who listens, it counts as one.
+    A port of the loopback interface may be a tunnel, e.g. of ssh, kubectl port-forward or a container; then
+    the listener is no SuperLink of this account. Where the system does not name the listener, it counts as
+    one.
     """
     host, _, port = address.rpartition(":")
     if host not in _HERE:
@@ -49,10 +50,10 @@ def is_here(address: str) -> bool:
 
 
 def _listeners(port: int) -> list[int | None] | None:
-    """Processes that listen on a port of this machine, None for one of another account; None if untold."""
+    """Process ids listening on a port of this machine; None for other accounts' processes, or if unknown."""
     try:
         found = psutil.net_connections("tcp")
-    except (psutil.Error, OSError, RuntimeError):  # macOS tells root alone
+    except (psutil.Error, OSError, RuntimeError):  # macOS answers only root
         return None
     return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
 
@@ -73,8 +74,8 @@ class _Said:
     """Output of `flwr run`.
 
     Attributes:
-        run_id: of the run at the SuperLink; empty if there is none.
-        exit_code: of the run; None if its server did not say.
+        run_id: id of the run at the SuperLink; empty if there is none.
+        exit_code: exit code of the run; None if its server did not report one.
     """
 
     run_id: str
@@ -85,10 +86,10 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     """Carry out a run on a SuperLink; returns the exit code.
 
     Args:
-        project: whose app is sent there.
-        federation: its name.
-        address: of the SuperLink's Control API.
-        run_config: all options, as the run is to have them.
+        project: the project whose app is submitted.
+        federation: name of the federation.
+        address: address of the SuperLink's Control API.
+        run_config: all options of the run.
 
     Raises:
         ConfigError: the run cannot work.
@@ -99,7 +100,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
     prepared = check(looked_at, Federation())
     _refuse_unreachable(project, federation, address)
     config = prepared.config
-    told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED is of this process
+    told: dict[str, Any] = {**run_config, "seed": prepared.seed}  # SEED belongs to this process
     told["run-name"] = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     if here:
         told["runs-dir"] = str(Path(config.runs_dir).absolute())
@@ -112,7 +113,7 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
             said = _follow(["flwr", "run", *app, "--stream", "-c", str(overrides)], _at(app), home)
         except KeyboardInterrupt:
             if not here or _folder(told).is_dir():
-                print(f"fedge: run stopped; go on with: {_go_on(app, here, told)}", flush=True)
+                print(f"fedge: run stopped; resume with: {_go_on(app, here, told)}", flush=True)
             raise
     if said.exit_code is None:
         print(f"fedge: {_without_a_word(said, app, address, told, here)}", file=sys.stderr, flush=True)
@@ -121,14 +122,15 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
 
 
 def _at(app: Sequence[str]) -> list[str]:
-    """How a command of Flower's names the SuperLink: newer ones know it by their own configuration."""
+    """Arguments by which Flower's commands name the SuperLink; newer versions use their own configuration."""
     return list(app[1:] if moves_federations() else app)
 
 
 def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:
-    """The environment in which Flower knows the SuperLink, where it does not look in pyproject.toml.
+    """Environment in which a newer Flower knows the SuperLink; empty for older versions.
 
-    Nothing where the user's own configuration has it, which may know more, as the user's account.
+    It is also empty where the user's own configuration has the SuperLink, perhaps with further settings, e.g.
+    the user's account.
     """
     if not moves_federations():
         return {}
@@ -149,25 +151,25 @@ def _home_of(place: Path, project: Project, federation: str, address: str) -> di
 def _without_a_word(
     said: _Said, app: Sequence[str], address: str, told: Mapping[str, Any], here: bool
 ) -> str:
-    """Words on a run whose server has said none: killed, or its SuperLink is."""
+    """Message on a run whose server did not report its end: it was killed, or its SuperLink was."""
     if not said.run_id:
-        return "the SuperLink did not take the run; the lines above say why"
+        return "the SuperLink did not accept the run; see the lines above"
     what = (
         "the run's server was killed or has crashed"
         if is_there("address", address)
-        else f"nobody answers at {address} any more; start fedge superlink there again"
+        else f"the SuperLink at {address} no longer answers; start fedge superlink there again"
     )
     log = f"flwr log {said.run_id} {' '.join(_at(app))}"
-    return f"{what}; go on with: {_go_on(app, here, told)}; what it said: {log}"
+    return f"{what}; resume with: {_go_on(app, here, told)}; its log: {log}"
 
 
 def _folder(told: Mapping[str, Any]) -> Path:
-    """The folder of a run on this machine."""
+    """Folder of a run on this machine."""
     return Path(told["resume"] or Path(told["runs-dir"], told["run-name"]))
 
 
 def _go_on(app: Sequence[str], here: bool, told: Mapping[str, Any]) -> str:
-    """The command by which a run goes on."""
+    """Command that resumes the run."""
     if here:
         return f"fedge resume {_folder(told)} --app {app[0]} --federation {app[1]}"
     run = told["resume"] or told["run-name"]
@@ -175,27 +177,27 @@ def _go_on(app: Sequence[str], here: bool, told: Mapping[str, Any]) -> str:
 
 
 def _refuse_unreachable(project: Project, federation: str, address: str) -> None:
-    """Raise ConfigError unless the SuperLink answers, as whom its certificate has to name."""
+    """Raise ConfigError unless the SuperLink answers and its certificate fits the authority."""
     name = f"address of federation {federation}"
     has_tls, authority = project.authority(federation)
     if not (refuse_other_authority(name, address, authority) if has_tls else is_there(name, address)):
         raise ConfigError(
-            f"{name} must be a SuperLink's Control API, but nobody answers at {address}; start "
+            f"{name} must be a SuperLink's Control API, but {address} does not answer; start "
             f"fedge superlink there (docs/machines.md)"
         )
 
 
 def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _Said:
-    """Start `flwr run`, print its output, and stop the run at the SuperLink if this process is to end.
+    """Start `flwr run`, print its output, and stop the run at the SuperLink if this process is interrupted.
 
     Args:
         words: the command.
-        at: names the SuperLink.
-        variables: of the environment, on top of this process's.
+        at: arguments that name the SuperLink.
+        variables: environment variables added to this process's.
     """
-    told = Federation().as_told()  # the run is checked: `flwr run` would look for a folder to resume here
+    told = Federation().as_told()  # already checked: `flwr run` would look here for a folder to resume
     environment = {**os.environ, **variables, "PYTHONUNBUFFERED": "1", TOLD: told}
-    environment.pop("SEED", None)  # the run's options have it
+    environment.pop("SEED", None)  # the run's options have the seed
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -203,7 +205,7 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _S
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
-            f"a SuperLink's federation needs the command flwr, but: {error.strerror}; activate the "
+            f"a federation on a SuperLink needs the command flwr, but: {error.strerror}; activate the "
             f"environment that Fedge is installed in"
         ) from error
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`fedge devices convert`: published traces of devices made into tables that runs read."""
+"""`fedge devices convert`: published traces of devices converted to tables for runs."""
 
 import argparse
 import csv
@@ -36,12 +36,14 @@ def _convert(options: argparse.Namespace) -> int:
     """Carry out ``fedge devices convert``."""
     out: Path = options.out
     if out.suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"{out} must end in .csv or .parquet; choose another name")
+        raise ConfigError(f"OUT must end in .csv or .parquet, but is {out}; choose another name")
     found = converted(options.kind, options.source, options.seconds_per_window)
     try:
         rows = _write_parquet(found, out) if out.suffix == ".parquet" else _write_csv(found, out)
     except OSError as error:
-        raise ConfigError(f"{error.filename or out}: {error.strerror}; choose another place") from error
+        raise ConfigError(
+            f"the table must be writable, but {error.filename or out}: {error.strerror}; choose another path"
+        ) from error
     use = _SPEEDS_USE if found.columns == SPEEDS else _TIMES_USE
     print(_DONE.format(out=out, rows=rows, use=use.format(out=out)))
     for why, count in found.left_out.items():
@@ -50,7 +52,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def _write_csv(found: Converted, out: Path) -> int:
-    """The number of rows written to a CSV file, one after another."""
+    """Write a CSV file row by row; returns the number of rows."""
     count = 0
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -62,7 +64,7 @@ def _write_csv(found: Converted, out: Path) -> int:
 
 
 def _write_parquet(found: Converted, out: Path) -> int:
-    """The number of rows written to a Parquet file."""
+    """Write a Parquet file; returns the number of rows."""
     import polars as pl
 
     rows = [(str(device), *numbers) for device, *numbers in found.rows]

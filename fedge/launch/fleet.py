@@ -1,10 +1,10 @@
-"""A SuperLink whose SuperNodes dial it from other machines, and which nobody else reaches.
+"""A SuperLink reachable by SuperNodes on other machines, and by nobody else.
 
-Flower's own command, with the addresses that keep its doors shut: SuperNodes dial where they are told to,
-over TLS, and get in by keys that are registered; all else is on the loopback interface, and answers to the
-account alone that started it (`fedge.link.own_account`). Where Flower has one port for all (1.35 and newer),
-SuperNodes dial a filter before it (`fedge.link.fleet_filter`). Facts that the SuperLink needs when it is
-started again (nodes, keys) are in a database in its folder.
+It is Flower's own command, with addresses that keep the other interfaces closed. SuperNodes connect over TLS
+to a public address and authenticate with registered keys. Everything else listens on the loopback interface
+and serves only the account that started it (`fedge.link.own_account`). Where Flower has a single port for all
+(1.35 and newer), SuperNodes connect to a filter in front of it (`fedge.link.fleet_filter`). State needed
+after a restart (nodes, keys) is in a database in its folder.
 """
 
 import os
@@ -51,22 +51,22 @@ for key in keys:
     except SystemExit:
         pass
 """
-_EACH = "\x1f"  # before a key's entry in the output of Flower's command
-_LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; it says 0 in any case
+_EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
+_LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; its exit code is always 0
 
 
 @dataclass(frozen=True)
 class SuperLinkPlace:
-    """Place and parts of a SuperLink.
+    """Addresses and files of a SuperLink.
 
     Attributes:
-        option: that holds `nodes`, for refusals.
-        nodes: HOST:PORT that SuperNodes dial.
-        control: port of the loopback interface by which the account's own commands reach it.
+        option: name of the option that holds `nodes`, for error messages.
+        nodes: HOST:PORT for SuperNodes.
+        control: port of the loopback interface for commands of the account.
         certs: folder of certificates and of nodes' public keys.
-        certificate: name of the server's certificate there.
-        folder: for its database, log and Flower's files.
-        connection: how Flower's commands name it.
+        certificate: name of the server's certificate in that folder.
+        folder: folder for the database, the log and Flower's files.
+        connection: name of the SuperLink in Flower's commands.
     """
 
     option: str
@@ -85,25 +85,25 @@ class SuperLinkPlace:
 
     @property
     def authority(self) -> Path:
-        """File of the authority's certificate."""
+        """Certificate file of the authority."""
         return self.certs.absolute() / f"{AUTHORITY}.crt"
 
     @property
     def pair(self) -> tuple[Path, Path]:
-        """Files of the server's certificate and its key."""
+        """Files of the server's certificate and key."""
         own = self.certs.absolute() / self.certificate
         return own.with_name(f"{own.name}.crt"), own.with_name(f"{own.name}.key")
 
     @property
     def link(self) -> dict[str, str]:
-        """The SuperLink as Flower's commands are told of it."""
+        """The SuperLink's entry in Flower's configuration."""
         return {"address": f"{HERE}:{self.control}", "root-certificates": str(self.authority)}
 
     def prepare(self) -> None:
-        """Make the folder, for this account alone.
+        """Create the folder, accessible to this account only.
 
         Raises:
-            ConfigError: an address is none, a certificate is not usable, or the folder cannot be written.
+            ConfigError: an address is invalid, a certificate is unusable, or the folder cannot be written.
         """
         host_and_port(self.option, self.nodes)
         refuse_unusable(*self.pair, self.authority)
@@ -114,21 +114,21 @@ class SuperLinkPlace:
             raise ConfigError(
                 f"--folder must be writable, but {error.filename}: {error.strerror}; choose another"
             ) from error
-        with suppress(OSError):  # possibly another account's, as with a container's volume
+        with suppress(OSError):  # may belong to another account, e.g. a container's volume
             self.folder.chmod(0o700)
 
 
 def keys_of(certs: Path, numbers: str | None, option: str = "--nodes") -> list[Path]:
-    """Public keys that get in: all that are there, or those of clients, as ``0-4,7``.
+    """Public keys to admit: all in the folder, or those of clients, e.g. ``0-4,7``.
 
     Raises:
-        ConfigError: there are none, one that is asked for is not there, or the numbers are none.
+        ConfigError: there are no keys, a requested one is missing, or `numbers` is malformed.
     """
     if numbers is None:
         keys = sorted(certs.glob("node-*.pub"))
     else:
         if not _NUMBERS.fullmatch(numbers):
-            raise ConfigError(f"--keys must be numbers of clients, as 0-4,7, but is {shown(numbers)}")
+            raise ConfigError(f"--keys must be numbers of clients, e.g. 0-4,7, but is {shown(numbers)}")
         ends = [part.partition("-") for part in numbers.split(",")]
         ranges = [range(int(first), int(last or first) + 1) for first, _, last in ends]
         keys = [certs / f"node-{number}.pub" for number in sorted(set().union(*ranges))]
@@ -136,43 +136,43 @@ def keys_of(certs: Path, numbers: str | None, option: str = "--nodes") -> list[P
     if missing or not keys:
         what = f"no {missing[0]}" if missing else "none"
         raise ConfigError(
-            f"{option} needs keys of SuperNodes in {certs}, but there is {what}; make them with: fedge certs "
+            f"{option} needs keys of SuperNodes in {certs}, but there is {what}; create keys: fedge certs "
             f"{certs} --nodes N"
         )
     return keys
 
 
 def await_free(option: str, address: str) -> None:
-    """Wait until nobody listens at an address: the SuperLink of one that was killed takes seconds to end.
+    """Wait until an address is free: a killed process's SuperLink takes seconds to end.
 
-    Two that listen on one port would get every other SuperNode each.
+    Two listeners on one port would each get every other SuperNode.
 
     Raises:
-        ConfigError: somebody stays.
+        ConfigError: the address stays in use.
     """
     deadline = time.monotonic() + _FREE_S
     while is_there(option, address):
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"{option} must be free, but somebody listens at {address}; choose another port"
+                f"{option} must be a free address, but {address} is in use; choose another port"
             )
         time.sleep(_POLL_S)
 
 
 def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
-    """Register keys that the SuperLink does not know yet, where no SuperNode reaches it.
+    """Register keys that are new to the SuperLink, while no SuperNode can reach it.
 
-    A SuperNode that dials before its key is registered ends. Where a key got in before and is not to any
-    more, the SuperLink forgets all that it knows: which nodes there are is asked anew anyway.
+    A SuperNode that connects before its key is registered ends. If a key was withdrawn, the SuperLink's
+    database is deleted; nodes identify themselves again anyway.
 
     Raises:
-        ConfigError: Flower does not take one.
+        ConfigError: Flower refuses a key.
     """
     record = place.folder / KEYS
     known = set(record.read_text().splitlines()) if record.is_file() else set()
     texts = {key: key.read_text().strip() for key in keys}
     if known - set(texts.values()):
-        print("a key that got in before does not any more", flush=True)
+        print("a key admitted before is no longer admitted", flush=True)
         for kept in (record, *place.folder.glob(f"{DATABASE}*")):
             kept.unlink()
         forget(place.folder)
@@ -184,17 +184,17 @@ def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
 
 
 class SuperLink:
-    """A SuperLink while it lives. Use as a context manager, which ends it and all that it has started."""
+    """A running SuperLink; as a context manager, it ends with all its processes on exit."""
 
     def __init__(self, place: SuperLinkPlace, fleet: str = "") -> None:
-        """Start it, and wait until it listens.
+        """Start a SuperLink, and wait until it listens.
 
         Args:
-            place: where it is.
-            fleet: where SuperNodes dial, as this machine reaches it; by default where `place` says.
+            place: its addresses and files.
+            fleet: address for SuperNodes, as this machine reaches it; empty for that of `place`.
 
         Raises:
-            ConfigError: it does not start.
+            ConfigError: the SuperLink does not start.
         """
         is_open = not fleet
         fleet = fleet or place.reached
@@ -211,7 +211,7 @@ class SuperLink:
         self._await((f"{HERE}:{place.control}", *(() if has_one_port() else (fleet,))))
 
     def _write_names(self) -> None:
-        """Let Flower's commands know this SuperLink by name."""
+        """Write the configuration by which Flower's commands know this SuperLink."""
         place = self.place
         names = place.folder / "names"
         names.mkdir(exist_ok=True)
@@ -229,14 +229,14 @@ class SuperLink:
             (place.folder / "flower" / "config.toml").write_text(f"[superlink.{place.connection}]\n{link}")
 
     def _await(self, addresses: Sequence[str]) -> None:
-        """Wait until the SuperLink listens at addresses."""
+        """Wait until the SuperLink listens at all addresses."""
         option, deadline = self.place.option, time.monotonic() + _START_S
         while not all(is_there(option, address) for address in addresses):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.end()
                 raise ConfigError(
-                    f"{option} must be an address of this machine that is free, but flower-superlink did not "
-                    f"start there: {last_lines(self.log)}; what it said: {self.log}"
+                    f"{option} must be a free address of this machine, but flower-superlink did not "
+                    f"start there: {last_lines(self.log)}; see its log {self.log}"
                 )
             time.sleep(_POLL_S)
 
@@ -248,17 +248,17 @@ class SuperLink:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the SuperLink is running."""
         return self.process.poll() is None
 
     def let_in(self, keys: Sequence[Path]) -> None:
-        """Register SuperNodes' public keys, by Flower's command, whose imports take seconds, in one process.
+        """Register SuperNodes' public keys by Flower's command, in one process, as its imports take seconds.
 
         Raises:
-            ConfigError: Flower does not take one.
+            ConfigError: Flower refuses a key.
         """
         names = ", ".join(key.name for key in keys)
-        print(f"letting {len(keys)} keys of SuperNodes in, of {keys[0].parent}: {names}", flush=True)
+        print(f"admitting {len(keys)} keys of SuperNodes from {keys[0].parent}: {names}", flush=True)
         place = self.place
         at = [place.connection] if moves_federations() else [str(place.folder / "names"), place.connection]
         files = [str(key.absolute()) for key in keys]
@@ -270,14 +270,14 @@ class SuperLink:
         said = " ".join((done.stdout + done.stderr).replace(_EACH, " ").split())
         if sum(said.count(word) for word in _LET_IN) < len(keys):
             raise ConfigError(
-                f"keys of SuperNodes in {keys[0].parent} must be such that Flower takes, but it says: {said}"
+                f"keys of SuperNodes in {keys[0].parent} must be accepted by Flower, which says: {said}"
             )
         with (place.folder / KEYS).open("a", encoding="utf-8") as record:
             record.writelines(f"{key.read_text().strip()}\n" for key in keys)
         self._bind(keys, done.stdout.split(_EACH)[1:])
 
     def _bind(self, keys: Sequence[Path], said: Sequence[str]) -> None:
-        """Bind the nodes of keys to the keys' partitions, by Flower's reports of each."""
+        """Bind nodes to the partitions of their keys, from Flower's report on each key."""
         bound, free = {}, []
         for key, words in zip(keys, said, strict=True):
             nodes, partition = nodes_registered(words), partition_of_key(key)
@@ -288,12 +288,12 @@ class SuperLink:
         bind(self.place.folder, bound)
         if free:
             print(
-                f"bound to no partition: {', '.join(free)}; such a node keeps the partition that it claims "
+                f"not bound to a partition: {', '.join(free)}; such a node keeps the partition it claims "
                 f"first", flush=True,
             )  # fmt: skip
 
     def end(self) -> None:
-        """End all that was started."""
+        """End the SuperLink and all processes it started."""
         if self._filter is not None:
             self._filter.close()
         below = []

@@ -1,9 +1,9 @@
-"""`flwr run` as a child process: live output, its whole family ended with it, an exit code that is true.
+"""`flwr run` as a child process: live output, no process left behind, and a truthful exit code.
 
-Flower exits with 0 in any case; 1.25 kills its simulation 0.25 s after a Ctrl-C, and from 1.27 on it
-prints nothing and leaves a SuperLink behind (`fedge.launch.superlink`). Here it runs in a session of its
-own, so that a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then
-sees to it that nothing of it is left. The manifest tells how the run ended.
+Flower always exits with 0; 1.25 kills its simulation 0.25 s after a Ctrl-C, and from 1.27 on it prints
+nothing and leaves a SuperLink behind (`fedge.launch.superlink`). Here it runs in its own session, so a
+terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then ends what is
+left. The manifest tells how the run ended.
 """
 
 import os
@@ -39,17 +39,17 @@ def run_on_flower(
 
     Args:
         app: folder of pyproject.toml.
-        federation: name of one; None for the default.
-        run_config: all options, as the run is to have them.
-        config: the same, checked.
-        there: the federation, as the run is to have it.
+        federation: name of a federation; None for the default.
+        run_config: all options of the run.
+        config: the same options, checked.
+        there: the federation, with the run's number of clients.
     """
     name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     folder = (
         find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
     )
     with _started(Path(app), federation, {**run_config, "run-name": name}, there) as simulation:
-        # the server process notices a stall by itself, unless it is frozen as a whole
+        # the server process detects a stall itself, unless it is frozen as a whole
         limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
         try:
             stalled = not simulation.wait(folder, limit_s)
@@ -62,7 +62,7 @@ def run_on_flower(
         simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
         why_not = simulation.why_not()
     if stalled:
-        reason = f"stalled: no sign of life for {limit_s:g} s; the processes were killed"
+        reason = f"stalled: no progress for {limit_s:g} s; the processes were killed"
         print(f"fedge: {reason}; run folder: {os.path.relpath(folder)}", file=sys.stderr)
         _set_end(folder, exits.STALLED, reason)
     return _exit_code(folder, simulation.returncode, why_not)
@@ -72,7 +72,7 @@ def run_on_flower(
 def _started(
     app: Path, federation: str | None, run_config: Mapping[str, Scalar], there: Federation
 ) -> Iterator[Simulation]:
-    """Start ``flwr run`` as this version of Flower wants it; returns the follower of its processes."""
+    """Start ``flwr run`` as this version of Flower requires; returns its simulation."""
     project = Project(app)
     if uses_superlink():
         with behind_superlink(project, there, run_config) as simulation:
@@ -93,13 +93,13 @@ def _started(
 
 
 def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> None:
-    """Write into the manifest how the run was ended from here, if it did not end before.
+    """Write to the manifest how the run was ended from here, if it has not ended before.
 
     Args:
-        folder: the run's.
-        exit_code: to write.
-        reason: to write.
-        overrule: a reason that the simulation may have written, which knows less.
+        folder: the run folder.
+        exit_code: exit code to write.
+        reason: reason to write.
+        overrule: a less specific reason, possibly written by the simulation, to replace.
     """
     try:
         manifest = read_manifest(folder)
@@ -116,12 +116,15 @@ def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> N
 
 
 def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
-    """The exit code that the manifest stands for; says why where there is none."""
+    """Exit code from the manifest; prints the reason where the manifest has none."""
     try:
         manifest = read_manifest(folder)
     except ConfigError as error:
         said = f" ({why_not})" if why_not else ""
-        print(f"fedge: flwr run ended with code {returncode} before the run{said}: {error}", file=sys.stderr)
+        print(
+            f"fedge: flwr run ended with code {returncode} before the run began{said}: {error}",
+            file=sys.stderr,
+        )
         return exits.FAILED
     if "ended" not in manifest:
         reason = manifest.get("reason") or f"flwr run ended with code {returncode} in the middle of the run"

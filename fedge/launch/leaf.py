@@ -1,4 +1,4 @@
-"""Leaf servers as processes: ``fedge leaf``, and the cloud that they dial, ``fedge run --leaves``."""
+"""Leaf servers as processes (``fedge leaf``) and the cloud they connect to (``fedge run --leaves``)."""
 
 import argparse
 import os
@@ -43,20 +43,20 @@ def run_with_leaves(
     terminal: TextIO | None = None,
     owners: bool = False,
 ) -> Outcome:
-    """Carry out a checked run as the cloud of leaf servers, which dial `address`.
+    """Carry out a checked run as the cloud of leaf servers, which connect to `address`.
 
     Args:
         run_config: Flower's flat mapping.
-        federation: has the number of clients.
-        prepared: results of a check.
-        address: host and port to listen on.
+        federation: federation with the number of clients.
+        prepared: results of the check.
+        address: HOST:PORT to listen on.
         certificates: folder of `fedge certs`.
-        owns_process: the process ends with the run.
-        terminal: where the progress lines go; standard output by default.
-        owners: clients of leaf servers own their windows.
+        owns_process: whether the process ends with the run.
+        terminal: stream for progress lines; None for standard output.
+        owners: whether clients of leaf servers own their windows.
 
     Raises:
-        ConfigError: a certificate cannot be used, or the address.
+        ConfigError: a certificate or the address cannot be used.
     """
     sizes = clients_per_leaf(prepared.config.hierarchy, federation.num_supernodes)
 
@@ -67,7 +67,7 @@ def run_with_leaves(
         welcome, over = Packet(WELCOME, {"versions": versions()}), leaves_below(prepared.config.hierarchy)
         gate = LeafGate(address, certificates, len(sizes), welcome, over)
     except LinkError as error:
-        raise ConfigError(f"--leaves must be an address of this machine that is free, but {error}") from error
+        raise ConfigError(f"--leaves must be a free address of this machine, but {error}") from error
     with gate:
         print(f"waiting for {len(sizes)} leaf servers at {gate.address}", file=terminal, flush=True)
         engine = EdgeEngine(gate, sizes, _owners_facts(prepared, federation) if owners else None)
@@ -82,7 +82,7 @@ def run_with_leaves(
 
 
 def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
-    """Facts of a run with which leaf servers ask their clients about windows that these own."""
+    """Facts of a run that leaf servers need to ask clients about their own windows."""
     config = to_run_config(prepared.config)
     return {"config": config, "seed": prepared.seed, "clients": federation.num_supernodes}
 
@@ -92,7 +92,7 @@ def serve_leaf(options: argparse.Namespace) -> int:
     folder = options.folder or Path(f"leaf-{options.leaf}")
     link = Link(options.cloud, options.certs, options.leaf)
     folder.mkdir(parents=True, exist_ok=True)
-    look_in(os.getcwd())  # for a run's parts from the user's own code
+    look_in(os.getcwd())  # for custom parts of a run
 
     def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
         count, told = client_threads(run_config, options.workers, len(mine))
@@ -103,7 +103,7 @@ def serve_leaf(options: argparse.Namespace) -> int:
     )
     host = LeafHost(opening)
     handler = log_to(folder / "leaf.log")
-    print(f"leaf server {options.leaf} dials {options.cloud}; its folder is {folder}", flush=True)
+    print(f"leaf server {options.leaf} connects to {options.cloud}; its folder is {folder}", flush=True)
     try:
         with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
             while True:

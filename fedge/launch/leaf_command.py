@@ -1,4 +1,4 @@
-"""The command ``fedge leaf``, and the arguments that make a run the cloud of leaf servers."""
+"""The command ``fedge leaf``, and the options of ``fedge run`` for leaf servers as processes."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from fedge.config.tree import refuse_no_path
 
 
 def add_leaf(commands: Any) -> None:
-    """Add ``leaf`` to the parsers of `fedge`."""
+    """Add ``fedge leaf``."""
     parser = commands.add_parser("leaf", help="run a separate leaf server, which connects to the cloud")
     parser.add_argument("leaf", type=int, nargs="?", help="number of this leaf server: 0, 1, …")
     parser.add_argument(
@@ -43,7 +43,7 @@ def add_leaf(commands: Any) -> None:
 
 
 def add_leaves(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that make a run the cloud of leaf servers that are processes of their own."""
+    """Add the options that make a run the cloud of leaf servers in separate processes."""
     parser.add_argument(
         "--leaves",
         metavar="HOST:PORT",
@@ -65,48 +65,48 @@ def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: s
     """Raise ConfigError for options without effect where leaf servers have the clients.
 
     Args:
-        engine, workers: as they were given.
-        client_app: of the project.
-        own: Fedge's own, which leaf servers start.
+        engine, workers: values given on the command line.
+        client_app: ClientApp of the project.
+        own: Fedge's ClientApp, which leaf servers start.
     """
     if engine_kind(engine).on_ray:
-        raise ConfigError("--leaves and --engine flower exclude each other: leaf servers have the clients")
+        raise ConfigError(
+            "--leaves and --engine flower exclude each other: leaf servers have the clients; remove one"
+        )
     if workers is not None:
         raise ConfigError(
-            "--workers is for fedge leaf where --leaves is given: leaf servers have the clients"
+            "--workers belongs to fedge leaf where --leaves is given, because leaf servers have the clients"
         )
     if client_app != own:
-        raise ConfigError(f"--leaves needs the clientapp {own}, but the project names {client_app}")
+        raise ConfigError(f"--leaves needs clientapp {own}, but the project names {client_app}")
 
 
 def _serve(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf``."""
     if (options.leaf is None) == (options.at is None):
         raise ConfigError(
-            "fedge leaf must be told which leaf server this is, as fedge leaf 0, or below which server "
-            "it is all of them, as fedge leaf --at 1"
+            "fedge leaf needs the number of the leaf server, e.g. fedge leaf 0, or the path of a server "
+            "whose leaves it is to run, e.g. fedge leaf --at 1"
         )
     if options.at is not None:
         refuse_no_path(options.at, "--at")
         if options.nodes:
             raise ConfigError(
-                "--at is for clients that are threads, because a SuperLink has the nodes of one leaf server; "
-                "with --nodes start one fedge leaf for each"
+                "--at needs clients that are threads, because a SuperLink has the nodes of one leaf server; "
+                "with --nodes, start one fedge leaf for each"
             )
     elif options.leaf < 0:
         raise ConfigError(f"the number of a leaf server must be 0 or more, but is {options.leaf}")
     if options.workers is not None and options.workers < 1:
-        raise ConfigError(
-            f"--workers must be at least 1, but is {options.workers}; leave it out for one per core"
-        )
+        raise ConfigError(f"--workers must be at least 1, but is {options.workers}; omit it for one per core")
     if options.wait is not None and not options.wait > 0:
-        raise ConfigError(f"--wait must be above 0 seconds, but is {options.wait:g}; leave it out for ever")
+        raise ConfigError(f"--wait must be above 0 seconds, but is {options.wait:g}; omit it to wait forever")
     if options.keys is not None and not options.nodes:
-        raise ConfigError("--keys is for SuperNodes, which need --nodes; leave it out")
+        raise ConfigError("--keys is for SuperNodes, which need --nodes; remove it")
     if options.nodes:
         for given, name in ((options.workers is not None, "--workers"), (options.data, "--data")):
             if given:
-                raise ConfigError(f"{name} is for clients that are threads; leave it out with --nodes")
+                raise ConfigError(f"{name} is for clients that are threads; remove it, or --nodes")
         from fedge.launch.leaf_nodes import serve_leaf_of_nodes
 
         return serve_leaf_of_nodes(options)
@@ -114,6 +114,6 @@ def _serve(options: argparse.Namespace) -> int:
         from fedge.launch.subtree import serve_subtree  # loads torch
 
         return serve_subtree(options)
-    from fedge.launch.leaf import serve_leaf  # as above
+    from fedge.launch.leaf import serve_leaf  # loads torch
 
     return serve_leaf(options)

@@ -1,9 +1,8 @@
 """``fedge leaf --nodes``: a leaf server whose clients are SuperNodes, which own their windows.
 
-It starts a SuperLink of its own (`fedge.launch.fleet`), which listens where SuperNodes are to dial, with the
-leaf server's certificate, and lets in those whose keys are in the folder of certificates; all else is on the
-loopback interface. The leaf server itself is an app on it (`fedge.leaf_app`): Flower gives an app, and nobody
-else, the means to reach nodes.
+It starts a SuperLink (`fedge.launch.fleet`) with the leaf server's certificate on the address for SuperNodes,
+and admits those whose keys are in the folder of certificates; everything else is on the loopback interface.
+The leaf server itself is an app on the SuperLink (`fedge.leaf_app`), because only apps can reach nodes.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from fedge.link.reach import free_port
 from fedge.process import exits
 from fedge.process.reaper import start_reaper
 
-_NAME = "leaf"  # of the app, and of its SuperLink as Flower's configuration has it
+_NAME = "leaf"  # of the app, and of its SuperLink in Flower's configuration
 _FOR_EVER_S = 1e9
 _ENDED = re.compile(rf"{re.escape(leaf_app.ENDED)} (\d+)")
 
@@ -39,30 +38,30 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     Link(options.cloud, options.certs, options.leaf)  # refuses invalid certificates
     place.prepare()
     keys = keys_of(options.certs, options.keys)
-    start_reaper()  # nothing of a SuperLink ends with its starter
+    start_reaper()  # a SuperLink's processes outlive their starter
     with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
         await_free(place.option, place.reached)
         let_in(keys, place)
         with SuperLink(place) as link:
             print(
-                f"leaf server {options.leaf} dials {options.cloud}; its SuperNodes dial {options.nodes}; its "
+                f"leaf server {options.leaf} connects to {options.cloud}, SuperNodes to {options.nodes}; its "
                 f"folder is {place.folder}", flush=True,
             )  # fmt: skip
             return _follow(link, options)
 
 
 def place_of(options: argparse.Namespace) -> SuperLinkPlace:
-    """Where a leaf server's SuperLink is."""
+    """Addresses and files of a leaf server's SuperLink."""
     folder = (options.folder or Path(f"leaf-{options.leaf}")).absolute()
     name = server_name(options.leaf)
     return SuperLinkPlace("--nodes", options.nodes, free_port(), options.certs, name, folder, _NAME)
 
 
 def _follow(link: SuperLink, options: argparse.Namespace) -> int:
-    """Start the app, print its output, and return its exit code when it has ended."""
+    """Start the app, print its output, and give its exit code when it has ended."""
     app = link.place.folder / "app"
     write_app(app, link.place, options)
-    told = {TOLD: Federation().as_told()}  # nothing of it is an option of Fedge's
+    told = {TOLD: Federation().as_told()}  # none of its settings is an option of Fedge
     running = subprocess.Popen(
         ["flwr", "run", str(app), _NAME, "--stream"],
         env={**link.environment, **told, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
@@ -83,16 +82,16 @@ def _follow(link: SuperLink, options: argparse.Namespace) -> int:
         running.kill()
         running.wait()
     print(
-        f"fedge: the leaf server, or its SuperLink, was killed or has crashed; start it again; what it "
-        f"said: {link.log}", file=sys.stderr, flush=True,
+        f"fedge: the leaf server, or its SuperLink, was killed or has crashed; start it again; its "
+        f"log: {link.log}", file=sys.stderr, flush=True,
     )  # fmt: skip
     return exits.FAILED
 
 
 def write_app(folder: Path, place: SuperLinkPlace, options: argparse.Namespace) -> None:
-    """Write the app that is handed to the SuperLink: which leaf server this is, and no code."""
+    """Write the app submitted to the SuperLink: settings of this leaf server, and no code."""
     folder.mkdir(exist_ok=True)
-    (folder / "README.md").write_text("A leaf server.\n")  # Flower 1.25 cannot install an app of no file
+    (folder / "README.md").write_text("A leaf server.\n")  # Flower 1.25 cannot install an app without files
     told = {
         leaf_app.LEAF: options.leaf,
         leaf_app.CLOUD: options.cloud,

@@ -1,8 +1,8 @@
-"""Federations that Flower has moved: put back into pyproject.toml, and read from where they are now.
+"""Federations that Flower has moved: restored in pyproject.toml, and read from their new place.
 
-From 1.26 on `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml``, and comments the tables
-out in the user's pyproject.toml. A header that is not spelled so to the letter, as
-``[tool."flwr".federations]``, is the same table in TOML and is left alone: Fedge's own projects have it.
+From 1.26 on, `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml`` and comments the tables
+out in the user's pyproject.toml. It leaves a header with another spelling alone, e.g.
+``[tool."flwr".federations]``, the same table in TOML; Fedge's own projects use that.
 """
 
 import os
@@ -19,9 +19,10 @@ _EDGE = "#######################################################################
 
 
 def put_back(path: Path) -> bool:
-    """Restore lines that `flwr run` has commented out in a pyproject.toml; tell whether it had.
+    """Restore lines that `flwr run` has commented out in a pyproject.toml; True if there were any.
 
-    Written only if commenting the result out again gives the present text, so nothing else can change.
+    The file is written only if commenting the result out again gives the present text, so nothing else can
+    change.
     """
     with path.open(encoding="utf-8", newline="") as file:
         now = file.read()
@@ -32,7 +33,7 @@ def put_back(path: Path) -> bool:
     last = next((i for i in range(first + 2, len(lines)) if lines[i].startswith(_EDGE)), None)
     if first < 0 or not lines[first].startswith(_EDGE) or last is None:
         return False
-    # an empty line stands before and after the notice
+    # the notice has an empty line before and after it
     begin, end = first - (lines[first - 1].strip() == ""), last + 1 + (lines[last + 1 :][:1] == ["\n"])
     notice = lines[begin:end]
     before = lines[:begin] + _uncommented(lines[end:])
@@ -45,7 +46,7 @@ def put_back(path: Path) -> bool:
 
 @contextmanager
 def keeping_federations(path: Path) -> Iterator[None]:
-    """Leave a pyproject.toml in which `flwr run` comments federations out meanwhile as it is now."""
+    """Context that restores a pyproject.toml if `flwr run` comments federations out meanwhile."""
     before = path.read_bytes()
     try:
         yield
@@ -55,8 +56,8 @@ def keeping_federations(path: Path) -> Iterator[None]:
 
 
 def _uncommented(lines: list[str]) -> list[str]:
-    """Lines whose commented federations are tables again."""
-    found, inside = [], True  # the notice stands where the first of them begins
+    """Lines with commented federations restored as tables."""
+    found, inside = [], True  # the notice precedes the first of them
     for line in lines:
         bare = line.removeprefix("# ")
         if (header := _HEADER.match(bare)) and (bare == line or header[1].startswith(_MOVED)):
@@ -66,7 +67,7 @@ def _uncommented(lines: list[str]) -> list[str]:
 
 
 def _commented(lines: list[str], notice: list[str]) -> list[str]:
-    """Lines as `flwr run` leaves them."""
+    """Lines as `flwr run` would leave them."""
     found: list[str] = []
     inside, told = False, False
     for line in lines:
@@ -80,13 +81,13 @@ def _commented(lines: list[str], notice: list[str]) -> list[str]:
 
 
 def flower_config(environment: Mapping[str, str] | None = None) -> Path:
-    """Where this user's configuration of Flower is."""
+    """Path of this user's Flower configuration."""
     variables = os.environ if environment is None else environment
     return Path(variables.get("FLWR_HOME") or Path.home() / ".flwr") / "config.toml"
 
 
 def connections(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The SuperLinks of Flower's configuration by name, and the name of the default one."""
+    """SuperLinks of Flower's configuration by name, and the name of the default one."""
     links = table.get("superlink")
     if not isinstance(links, Mapping):
         return {}, None

@@ -1,4 +1,4 @@
-"""``fedge new``: a folder in which `fedge run`, `flwr run .` and `pytest` work, with parts of its own."""
+"""``fedge new``: a project in which `fedge run`, `flwr run .` and `pytest` work, with custom parts."""
 
 import keyword
 import os
@@ -124,24 +124,24 @@ _ALGORITHM = "| `{module}/algorithm.py` | what every client does; `train.algorit
 
 
 def new_project(folder: Path, method: bool = False) -> list[Path]:
-    """Write a small project into a folder, which takes its name; returns the files.
+    """Write a small project into a folder and name it after the folder; returns the files written.
 
     Args:
-        folder: new or empty.
-        method: clients have a method of the project's, too (`train.algorithm`).
+        folder: new or empty folder.
+        method: whether to add a custom method for clients (`train.algorithm`).
 
     Raises:
-        ConfigError: the folder has something in it, its name cannot be a project's, or it cannot be written.
+        ConfigError: the folder is not empty, its name is unsuitable for a project, or it cannot be written.
     """
     name = folder.absolute().name
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"the project's name must be a letter, then letters and digits, and - . _ between them, but is "
-            f"{shown(name)}; as fedge new my-study"
+            f"the project's name must be letters and digits, starting with a letter, joined by - . _, but is "
+            f"{shown(name)}; e.g. fedge new my-study"
         )
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(
-            f"the project's folder must be new or empty, but {folder} is not; take another name"
+            f"the project's folder must be new or empty, but {folder} is not; choose another name"
         )
     module = re.sub(r"[.-]", "_", name.lower())
     _refuse_module_that_is_there(name, module)
@@ -153,22 +153,22 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ConfigError(
-                f"the project's folder must be writable, but {file}: {error.strerror}; take another"
+                f"the project's folder must be writable, but {file}: {error.strerror}; choose another"
             ) from error
         written.append(file)
     return written
 
 
 def _refuse_module_that_is_there(name: str, module: str) -> None:
-    """Raise ConfigError for a module that cannot be imported, or would hide one or be hidden by it."""
+    """Raise ConfigError for a module name that is a keyword or belongs to an existing module."""
     known = keyword.iskeyword(module) or module in {*sys.stdlib_module_names, "tests", "runs"}
     if not known:
         spec = find_spec(module)
         known = spec is not None and spec.origin is not None
     if known:
         raise ConfigError(
-            f"the project's name must be new to Python, whose word or module {module} is already, but is "
-            f"{shown(name)}; as fedge new {name}-study"
+            f"the project's name must not be a Python keyword or module, as {module} is, but is "
+            f"{shown(name)}; e.g. fedge new {name}-study"
         )
 
 
@@ -204,12 +204,12 @@ def _files(name: str, module: str, method: bool) -> dict[str, str]:
 
 
 def _example(name: str) -> str:
-    """One of the worked examples."""
+    """Source of one of the worked examples."""
     return (packaged_folder() / "examples" / f"{name}.py").read_text(encoding="utf-8")
 
 
 def _own_tables() -> str:
-    """Options and federations as Fedge's pyproject.toml has them, with their comments."""
+    """Options and federations from Fedge's pyproject.toml, with their comments."""
     kept, before, keeps = [], [], False
     for line in (packaged_folder() / "pyproject.toml").read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

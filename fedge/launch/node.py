@@ -1,14 +1,14 @@
-"""``fedge node``: Flower's SuperNode, whose ClientApps come from a process that has PyTorch loaded already.
+"""``fedge node``: Flower's SuperNode, with ClientApps forked from a process that has loaded PyTorch.
 
-Flower starts the program ``flwr-clientapp`` for every message, and each imports PyTorch anew: seconds of a
-core. Here a program of that name stands first in the SuperNode's PATH, which only hands its words to this
-process, by a named pipe. This process has imported everything, and forks: the child is that same program of
-Flower's, in a fresh process, without the imports. Nothing of Flower is replaced.
+Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
+takes seconds of a core. Here a program of the same name comes first in the SuperNode's PATH and only passes
+its arguments through a named pipe to this process. This process has imported everything and forks; the child
+then runs Flower's own program. Nothing of Flower is replaced.
 
-A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it says "Failed to receive
-message", and waits for ever for the reply to a message that it has thrown away. It is started again, and the
-run asks it once more. If it could not take its leave, its SuperLink takes its old self for present for up to
-a minute, and says that the new one "could not be activated": it is started again until it is let in.
+A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
+message", drops the message and waits forever for its reply. It is restarted, and the run asks again. If it
+could not sign off, the SuperLink considers its predecessor present for up to a minute and reports that the
+new one "could not be activated"; it is restarted until admitted.
 """
 
 import gc
@@ -41,23 +41,23 @@ _CLIENT_APP = "flwr-clientapp"
 _LOST = b"Failed to receive message"
 _REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
-_PATIENCE_S = 75.0  # its old self is there for a minute at most: two heartbeats of 30 s
-_SEPARATOR = "\x1f"  # between words; a line each
+_PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
+_SEPARATOR = "\x1f"  # between arguments; one line per call
 _CHUNK = 65536
 _POLL_S = 0.2
 _LEAVE_S = 10.0
-_POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # of newer Flowers; a second by default
+_POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # in newer Flower versions; one second by default
 
 
 def serve_node(words: Sequence[str], owns_process: bool) -> int:
-    """Be a SuperNode until it ends or a signal comes; returns the exit code.
+    """Run a SuperNode until it ends or a signal arrives; returns the exit code.
 
     Args:
-        words: for ``flower-supernode``.
-        owns_process: signals are this function's.
+        words: arguments for ``flower-supernode``.
+        owns_process: whether this function handles signals.
 
     Raises:
-        ConfigError: Flower's programs are not there.
+        ConfigError: Flower's programs are not installed.
     """
     folder = make_folder()
     with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
@@ -67,15 +67,15 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
             shutil.rmtree(folder, ignore_errors=True)
     if exit_code > 0:
         print(
-            f"fedge: the SuperNode ended, with exit code {exit_code}: the lines above have its words; a key "
-            f"gets in once its .pub lies in the folder of certificates of fedge superlink, or fedge leaf",
+            f"fedge: the SuperNode ended with exit code {exit_code}, see the lines above; a key is "
+            f"admitted once its .pub file is in the --certs folder of fedge superlink or fedge leaf",
             file=sys.stderr, flush=True,
         )  # fmt: skip
     return exit_code
 
 
 def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
-    """Start the SuperNode, and again where that helps; returns its exit code in the end."""
+    """Start the SuperNode, and restart it where that helps; returns its final exit code."""
     refused_at: float | None = None
     while True:
         node = _start(words, folder)
@@ -85,14 +85,14 @@ def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
             _end(node)
         now = time.monotonic()
         if end == _LOST:
-            print("fedge: the SuperNode has lost a message; it is started again", flush=True)
+            print("fedge: the SuperNode has lost a message; restarting it", flush=True)
             refused_at = None
         elif end != _REFUSED or (refused_at is not None and now - refused_at >= _PATIENCE_S):
             return node.returncode
         else:
             if refused_at is None:
                 print(
-                    f"fedge: the SuperLink takes this SuperNode's old self for present; it is started again "
+                    f"fedge: the SuperLink considers this SuperNode's predecessor present; restarting it "
                     f"every {_AGAIN_S:g} s, for {_PATIENCE_S:g} s",
                     flush=True,
                 )
@@ -101,20 +101,20 @@ def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
 
 
 def _stand_in(folder: Path) -> int:
-    """Write the program that hands over its words; returns the reading end of the pipe.
+    """Write the program that passes on its arguments; returns the reading end of the pipe.
 
-    Forks of a process with threads of libraries are safe on Linux alone; elsewhere nobody calls the program.
+    Forking a process with threads of libraries is safe on Linux alone; elsewhere the program is not in PATH.
     """
     pipe = folder / "orders"
     os.mkfifo(pipe, 0o600)
     script = folder / _CLIENT_APP
     script.write_text(f"#!/bin/sh\nIFS=$(printf '\\037')\nprintf '%s\\n' \"$*\" > '{pipe}'\n")
     script.chmod(0o700)
-    return os.open(pipe, os.O_RDWR)  # open for writing, too: the pipe never ends
+    return os.open(pipe, os.O_RDWR)  # also open for writing, so the pipe has no end of file
 
 
 def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
-    """Start the SuperNode, which goes with this process; its own API is for this machine alone."""
+    """Start the SuperNode, to end with this process; its own API listens on the loopback interface."""
     port = str(free_port())
     here = ["--host", "127.0.0.1", "--port", port]
     if not has_one_port():
@@ -135,16 +135,16 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
-    """Fork a ClientApp for each line of words until the SuperNode has ended, or waits for ever.
+    """Fork a ClientApp for each line of arguments until the SuperNode ends or must be restarted.
 
     Returns:
-        Its exit code; or its words by which it is to be started again.
+        Exit code of the SuperNode, or the message for which to restart it.
     """
     assert node.stderr is not None
     client_app, said = _load(), node.stderr.fileno()
     signal.signal(signal.SIGCHLD, _reap)
     gc.collect()
-    gc.freeze()  # loaded modules stay shared with all children
+    gc.freeze()  # keeps loaded modules shared with all children
     waiting, last, heard, refused = b"", b"", [orders, said], False
     output = NodeOutput()
     while node.poll() is None:
@@ -166,18 +166,18 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
 
 
 def _passed_on(said: int, heard: list[int]) -> bytes:
-    """Print the SuperNode's output; returns it. After its end there is no more listening."""
+    """Print and give the SuperNode's output; stop listening at its end."""
     words = os.read(said, _CHUNK)
     if not words:
         heard.remove(said)
-    with suppress(OSError, ValueError):  # nobody looks
+    with suppress(OSError, ValueError):  # the terminal may be closed
         os.write(2, words)
     return words
 
 
 @cache
 def _load() -> Any:
-    """Import modules that ClientApps need; returns Flower's program for them."""
+    """Import the modules that ClientApps need; gives Flower's program for them."""
     (found,) = entry_points(group="console_scripts", name=_CLIENT_APP)
     program = found.load()
     import_module("fedge.client_app")
@@ -188,7 +188,7 @@ _children: set[int] = set()
 
 
 def _reap(*_: Any) -> None:
-    """Forget children that have ended; the SuperNode's end is left to its waiter."""
+    """Reap children that have ended, other than the SuperNode."""
     for pid in list(_children):
         with suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
@@ -197,7 +197,7 @@ def _reap(*_: Any) -> None:
 
 
 def _fork(program: Any, words: Sequence[str], output: NodeOutput) -> None:
-    """Start Flower's program for ClientApps in a process of its own."""
+    """Start Flower's ClientApp program in a forked process."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = output.fork()
@@ -207,17 +207,17 @@ def _fork(program: Any, words: Sequence[str], output: NodeOutput) -> None:
     exit_code = exits.FAILED
     try:
         exit_code = _be_client_app(program, words)
-    finally:  # nothing of the parent's is to be put in order here
+    finally:  # skip the parent's clean-up
         exits.leave_now(exit_code)
 
 
 def _be_client_app(program: Any, words: Sequence[str]) -> int:
-    """Carry out the program as if it had been started; returns its exit code."""
+    """Run the program as if started from the shell; returns its exit code."""
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     end_with_parent()
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # a started process draws its own
+        sys.modules["numpy"].random.seed()  # a fresh process would have a seed of its own
     sys.argv = [_CLIENT_APP, *words]
     try:
         program()
@@ -227,7 +227,7 @@ def _be_client_app(program: Any, words: Sequence[str]) -> int:
 
 
 def _end(node: "subprocess.Popen[bytes]") -> None:
-    """End the SuperNode as Ctrl-C would: it takes its leave of the SuperLink."""
+    """End the SuperNode by SIGTERM, so that it signs off from the SuperLink."""
     if node.poll() is not None:
         return
     node.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The command ``fedge node``: a client of a deployment, by a few words."""
+"""The command ``fedge node``: a client of a deployment, with short options."""
 
 import argparse
 import os
@@ -8,11 +8,11 @@ from typing import Any
 
 from fedge.config.option import ConfigError, shown
 
-_KEYS = ("data_folder", "own_data", "data")  # with dashes, keys of a SuperNode's configuration
+_KEYS = ("data_folder", "own_data", "data")  # keys of a SuperNode's configuration, which have dashes
 
 
 def add_node(commands: Any) -> None:
-    """Add ``node`` to the parsers of `fedge`."""
+    """Add ``fedge node``."""
     parser = commands.add_parser(
         "node", help="run a client of a deployment: a SuperNode without a new Python start per message"
     )
@@ -42,12 +42,14 @@ def _serve(options: argparse.Namespace) -> int:
     """Carry out ``fedge node``."""
     if not 0 <= options.partition < options.of:
         raise ConfigError(
-            f"a client's number must be 0 to {options.of - 1} with --of {options.of}, but is "
+            f"the client's number must be 0 to {options.of - 1} with --of {options.of}, but is "
             f"{options.partition}"
         )
     words = [*node_words(options), *shlex.split(options.supernode)]
     if "--isolation" in options.supernode:
-        raise ConfigError("--isolation is for flower-supernode by itself; fedge node starts ClientApps")
+        raise ConfigError(
+            "--isolation is for flower-supernode by itself, because fedge node starts ClientApps; remove it"
+        )
     if "--insecure" not in words:
         words += _certified(options)
     from fedge.launch.node import serve_node
@@ -61,21 +63,25 @@ def node_words(options: argparse.Namespace) -> list[str]:
     if key != "data" or os.path.exists(place):
         place = Path(place).absolute()
         if not place.exists():
-            raise ConfigError(f"--{key.replace('_', '-')} must be there, but {place} is not; check the path")
+            raise ConfigError(f"--{key.replace('_', '-')} must exist, but {place} does not; check the path")
     if '"' in str(place):
-        raise ConfigError(f"the place of windows must hold no quotation mark, but is {shown(str(place))}")
+        raise ConfigError(
+            f"the path of windows must not contain quotation marks, but is {shown(str(place))}; rename it"
+        )
     config = f'partition-id={options.partition} num-partitions={options.of} {key.replace("_", "-")}="{place}"'
     return ["--superlink", options.superlink, "--node-config", config]
 
 
 def _certified(options: argparse.Namespace) -> list[str]:
-    """Words of flower-supernode for TLS and key; a SuperLink that is there must fit the authority."""
+    """Arguments of flower-supernode for TLS and key; refuses a SuperLink of another authority."""
     from fedge.link.reach import refuse_other_authority
 
     authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"
     if not authority.is_file():
-        raise ConfigError(f"{authority} must be there for TLS; make it with: fedge certs {options.certs}")
+        raise ConfigError(
+            f"--certs must have ca.crt, but {authority} is missing; create it: fedge certs {options.certs}"
+        )
     if not refuse_other_authority("--superlink", options.superlink, authority):
-        print(f"no SuperLink at {options.superlink} yet; the node tries until there is one", flush=True)
+        print(f"no SuperLink at {options.superlink} yet; the node keeps trying", flush=True)
     keys = ["--auth-supernode-private-key", str(key)] if key.is_file() else []
     return ["--root-certificates", str(authority), *keys]

@@ -1,6 +1,6 @@
-"""The folder that a node has while it runs, and those of nodes that were killed: the next start removes them.
+"""Temporary folder of a running node, and removal of the folders of killed nodes at the next start.
 
-Only directories that this account has made, and whose process has ended for certain.
+Only directories of this account are removed, and only after their process has certainly ended.
 """
 
 import json
@@ -18,7 +18,7 @@ _OWNER = "process.json"
 
 
 def make_folder() -> Path:
-    """Make a folder for this process, where temporary files are; those of nodes that are dead go."""
+    """Create a temporary folder for this process, after removing those of dead nodes."""
     _reap()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     (folder / _OWNER).write_text(json.dumps(this_process()))
@@ -26,7 +26,7 @@ def make_folder() -> Path:
 
 
 def _reap() -> None:
-    """Remove the folders of this account's nodes whose processes have ended."""
+    """Remove folders of this account's nodes whose processes have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError, ValueError, RecursionError):
             found = folder.lstat()

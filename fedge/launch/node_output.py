@@ -1,7 +1,7 @@
-"""Output of a node's ClientApps: read from pipes, and passed on as far as there is room.
+"""Output of a node's ClientApps: read from pipes, and passed on up to a limit.
 
-A client's output through Python is bounded where it is written (`fedge.process.output`); here all else is,
-as native code's writes to its descriptors. Of one ClientApp 256 KiB are let through, of all 4 MiB an hour.
+A client's output through Python is limited where it is written (`fedge.process.output`). This module limits
+the rest, e.g. writes of native code to its descriptors: to 256 KiB per ClientApp and 4 MiB per hour in total.
 """
 
 import os
@@ -21,14 +21,14 @@ _HARMLESS = bytes(byte if byte >= 32 or byte in _KEPT else ord("?") for byte in 
 
 @dataclass
 class _Pipe:
-    """A pipe of one ClientApp: the descriptor that it stands for, and the rest of its room."""
+    """Pipe of one ClientApp: the descriptor it replaces, and its remaining bytes."""
 
     stands_for: int
     room: int = A_CLIENT_APP
 
 
 class NodeOutput:
-    """The pipes of ClientApps that are at work."""
+    """Pipes of the running ClientApps."""
 
     def __init__(self) -> None:
         self._pipes: dict[int, _Pipe] = {}
@@ -37,11 +37,11 @@ class NodeOutput:
 
     @property
     def descriptors(self) -> list[int]:
-        """Reading ends, to listen at."""
+        """Reading ends, for `select`."""
         return list(self._pipes)
 
     def fork(self) -> int:
-        """Fork; in the child, standard output and error are pipes to here. Returns as `os.fork`."""
+        """Fork with the child's standard output and error piped to this process; returns as `os.fork`."""
         pairs = [(*os.pipe(), stands_for) for stands_for in (1, 2)]
         pid = os.fork()
         for reading, writing, stands_for in pairs:
@@ -54,7 +54,7 @@ class NodeOutput:
         return pid
 
     def pass_on(self, ready: Iterable[int]) -> None:
-        """Read from those of the pipes that have something, and let it be seen as far as there is room."""
+        """Read from the ready pipes, and print their output up to the limits."""
         for reading in self._pipes.keys() & set(ready):
             said = os.read(reading, _CHUNK)
             if not said:
@@ -67,20 +67,20 @@ class NodeOutput:
             pipe.room -= len(let)
             self._hour -= len(let)
             self._dropped += len(said) - len(let)
-            with suppress(OSError):  # nobody looks
+            with suppress(OSError):  # the terminal may be closed
                 os.write(pipe.stands_for, let.translate(_HARMLESS))
 
     def _room(self) -> int:
-        """Bytes that all may still say in this hour."""
+        """Bytes that may still be printed in this hour."""
         if time.monotonic() - self._began > _HOUR_S:
             self._began, self._hour = time.monotonic(), AN_HOUR
         return self._hour
 
     def _tell(self) -> None:
-        """Say how much was left out, once it has doubled."""
+        """Print the number of bytes left out, each time it has doubled."""
         if self._dropped >= max(1, 2 * self._said):
             self._said = self._dropped
             print(
-                f"fedge: {self._dropped:,} bytes of this node's output were left out; {A_CLIENT_APP:,} of a "
-                f"call and {AN_HOUR:,} of an hour are kept", file=sys.stderr, flush=True,
+                f"fedge: {self._dropped:,} bytes of this node's output were left out; {A_CLIENT_APP:,} per "
+                f"call and {AN_HOUR:,} per hour are kept", file=sys.stderr, flush=True,
             )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Files packaged with Fedge's code: options and federations of its pyproject.toml, and configurations.
+"""Files packaged with Fedge: options and federations of its pyproject.toml, and configurations.
 
-The wheel has them in ``fedge/packaged``; in a checkout they are the files at its top.
+The wheel has them in ``fedge/packaged``; in a checkout they are at the top of the repository.
 """
 
 import re
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from fedge.config.option import ConfigError, nearest
 
-PREFIX = "fedge:"  # before the name of a configuration, where a file's could stand
+PREFIX = "fedge:"  # prefix of a configuration's name in place of a file
 
 _PACKAGE = Path(__file__).parents[1]
-_SENTENCE = re.compile(r".*?(?<!\bal)[.?](?=\s|$)", re.DOTALL)  # "et al." ends none
+_SENTENCE = re.compile(r".*?(?<!\bal)[.?](?=\s|$)", re.DOTALL)  # "et al." does not end a sentence
 
 
 def packaged_folder() -> Path:
-    """The folder with Fedge's own pyproject.toml and ``configs``.
+    """Folder of Fedge's pyproject.toml and ``configs``.
 
     Raises:
         ConfigError: the installation lacks them.
@@ -26,38 +26,37 @@ def packaged_folder() -> Path:
         if (folder / "configs").is_dir() and (folder / "pyproject.toml").is_file():
             return folder
     raise ConfigError(
-        f"Fedge's installation must have its default configuration, but {_PACKAGE} has none; install it again"
+        f"Fedge's installation must have its default configuration, but {_PACKAGE} has none; reinstall Fedge"
     )
 
 
 def packaged_names() -> tuple[str, ...]:
-    """The names of all packaged configurations: "hierfl" and so on, then "baselines/ifca"."""
+    """Names of all packaged configurations: first "hierfl" and others, then "baselines/ifca" and others."""
     top = packaged_folder() / "configs"
     found = [path.relative_to(top).with_suffix("").as_posix() for path in top.rglob("*.toml")]
     return tuple(sorted(found, key=lambda name: ("/" in name, name)))
 
 
 def is_packaged(text: str) -> bool:
-    """Whether a text names a packaged configuration, one that is there or not."""
+    """Whether a text has the form of a packaged configuration's name; it need not exist."""
     return text.startswith(PREFIX)
 
 
 def packaged_file(text: str) -> Path:
-    """The file of a packaged configuration.
+    """File of a packaged configuration.
 
     Args:
-        text: its name after "fedge:", as "fedge:baselines/ifca"; ".toml" may follow.
+        text: its name after "fedge:", e.g. "fedge:baselines/ifca"; ".toml" may follow.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no configuration of this name.
     """
     name = text.removeprefix(PREFIX).removesuffix(".toml")
     names = packaged_names()
     if name not in names:
         near = _nearest_of(name, names)
         raise ConfigError(
-            f"{PREFIX}… must name a configuration that comes with Fedge, but is {text!r}"
-            f"{near}; fedge configs lists them"
+            f"{PREFIX}… must name a configuration of Fedge, but is {text!r}{near}; fedge configs lists them"
         )
     return packaged_folder() / "configs" / f"{name}.toml"
 

@@ -38,14 +38,14 @@ def check(
     load: Load = load_source,
     is_sized: bool = False,
 ) -> Prepared:
-    """Prepared run on a federation, with everything but the start tried.
+    """Prepared run on a federation, after all checks short of starting it.
 
     Args:
         run_config: Flower's flat mapping.
-        federation: that the run is to be on.
-        on_ray: the clients are to run on Ray.
-        load: gives the windows; for many checks on the same ones.
-        is_sized: the federation has its number of clients independently of the run.
+        federation: federation of the run.
+        on_ray: whether the clients are to run on Ray.
+        load: loader of windows, which may cache them for several checks.
+        is_sized: whether the federation's number of clients is fixed independently of the run.
 
     Raises:
         ConfigError: the run cannot work.
@@ -62,8 +62,8 @@ def check(
     deal, there = None, 0
     if federation.is_auto:
         raise ConfigError(
-            'options.backend.client-resources is "auto", which fedge run alone understands; write what fedge '
-            "doctor prints"
+            'options.backend.client-resources "auto" is for fedge run only; use the values printed by fedge '
+            "doctor"
         )
     if federation.num_supernodes:
         if on_ray:
@@ -79,7 +79,7 @@ def check(
 
 
 def _sized(config: Config, federation: Federation, found: Resumption | None) -> tuple[int, bool]:
-    """How many clients a run has, and whether there may be one per user instead."""
+    """Number of clients of a run, and whether one client per user may replace it."""
     if isinstance(config.clients, int):
         return config.clients, False
     if federation.is_default and found is not None:
@@ -88,7 +88,7 @@ def _sized(config: Config, federation: Federation, found: Resumption | None) -> 
 
 
 def _resumption(config: Config, seed: int) -> Resumption | None:
-    """The run to go on with, None for a new one, or raise ConfigError when that cannot be."""
+    """The run to resume; None for a new run. ConfigError if it cannot be resumed."""
     if not config.resume:
         refuse_taken_name(config.runs_dir, config.run_name)
         return None
@@ -96,11 +96,11 @@ def _resumption(config: Config, seed: int) -> Resumption | None:
     return find_resumption(config, seed)
 
 
-REFUSED = 4  # exit code, as of `fedge run`
+REFUSED = 4  # exit code, the same as of `fedge run`
 
 
 class _Unclear(Exception):
-    """A command line that Flower itself should evaluate."""
+    """A command line that only Flower can interpret."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -109,16 +109,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _refuse_mixed(overrides: Sequence[str]) -> None:
-    """Refuse words that only `fedge run` understands; Flower would pick pairs out of a file's name."""
+    """Raise ConfigError for words that only `fedge run` understands, as Flower would misread file names."""
     if len(overrides) > 1 and any(text.strip().endswith(".toml") for text in overrides):
         raise ConfigError(
-            f"-c of flwr run takes one .toml file or key=value pairs, not both, but has {list(overrides)}; "
+            f"-c of flwr run must be one .toml file or key=value pairs, not both, but is {list(overrides)}; "
             "use fedge run, which takes any number of both"
         )
     for text in overrides:
         if is_packaged(text.strip()):
             raise ConfigError(
-                f"-c of flwr run takes a .toml file or key=value pairs, but has {text.strip()!r}; "
+                f"-c of flwr run must be a .toml file or key=value pairs, but is {text.strip()!r}; "
                 f"use fedge run, or the file {packaged_file(text.strip())}"
             )
 
@@ -126,34 +126,34 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
 def _prepare_superlink(
     name: str | None, run_config: Mapping[str, Any], federation: Federation, stream: bool
 ) -> None:
-    """Make sure that a SuperLink in the background follows this command, or raise ConfigError."""
+    """Raise ConfigError unless the background SuperLink follows this command."""
     path = flower_config()
     links, default = connections(read_toml(path, "Flower's configuration") if path.is_file() else {})
     link = links.get(name or default or "", {})
     refuse_what_does_not_reach(link, run_config.get("seed", 0), federation.init_args)
     keep_this_environment()
     if not stream:
-        print("\nfedge: the run goes on in the background: fedge status, or flwr run --stream", flush=True)
+        print("\nfedge: the run continues in the background: fedge status, or flwr run --stream", flush=True)
 
 
 def _refuse_seed_that_stays(address: str | None, configured: Scalar) -> None:
-    """Raise ConfigError where SEED is of this shell, and the run's server is elsewhere with another seed."""
+    """Raise ConfigError if SEED is set here, but the run's server is elsewhere and has another seed."""
     if address is None or (seed := resolve_seed(int(configured))[0]) == int(configured):
         return
     raise ConfigError(
         f"SEED must reach the run, but the SuperLink at {shown(address)} has an environment of its own, and "
-        f"the run would have seed {configured}; write -c seed={seed}, or use fedge run, which hands SEED on"
+        f"the run would have seed {configured}; use -c seed={seed}, or fedge run, which passes SEED on"
     )
 
 
 def check_flwr_run(words: Sequence[str]) -> None:
-    """Check the command line of ``flwr run``; ends the process with one line if the run cannot work.
+    """Check the command line of ``flwr run``; exit with one line if the run cannot work.
 
-    Flower would start the simulation first and show an unknown key as a traceback. Words not understood
-    here are left to Flower.
+    Flower would start the simulation first and show an unknown key as a traceback. Command lines not
+    understood here are left to Flower.
 
     Args:
-        words: after ``flwr run``.
+        words: the words after ``flwr run``.
     """
     if TOLD in os.environ:  # fedge run has checked it
         return
@@ -172,7 +172,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
         return
     try:
         if moves_federations():
-            with suppress(OSError, ValueError):  # Project reports the file's fault
+            with suppress(OSError, ValueError):  # Project reports errors of the file
                 put_back(Path(options.app) / "pyproject.toml")
         _refuse_mixed(options.run_config)
         project = Project(Path(options.app))

@@ -1,6 +1,6 @@
-"""A project's pyproject.toml as `flwr run` reads it: run config, overrides, federations.
+"""A project's pyproject.toml as read by `flwr run`: run config, overrides, federations.
 
-For use outside Flower: the check before a run starts, and the in-process engine.
+Used outside Flower, for the check before a run starts and for the in-process engine.
 """
 
 import json
@@ -24,12 +24,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# TOMLDecodeError is a ValueError; so are errors of undecodable bytes and of numbers of thousands of digits
+# ValueError covers TOMLDecodeError, undecodable bytes and numbers of thousands of digits
 _NOT_TOML = (ValueError, RecursionError)
 
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
-# Shells remove quotes; possible numbers, true and false stay unchanged.
+# Words without quotes, which shells remove; numbers, true and false are left as they are.
 _WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{},]*")
 
 
@@ -37,7 +37,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML file as nested tables.
 
     Raises:
-        ConfigError: there is no such file, or it is not TOML; `what` names it in the message.
+        ConfigError: the file is missing or is not TOML; the message calls it `what`.
     """
     try:
         with path.open("rb") as file:
@@ -47,7 +47,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             f"{what} must be a readable file, but {path}: {error.strerror}; check the path"
         ) from error
     except _NOT_TOML as error:
-        raise ConfigError(f"{what} must be TOML, but {path}: {error}; mend that line") from error
+        raise ConfigError(f"{what} must be TOML, but {path}: {error}; correct that line") from error
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
@@ -62,10 +62,10 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 
 
 def read_config(name: str, what: str) -> dict[str, Scalar]:
-    """A configuration, by its TOML file or packaged ("fedge:hierfl"), as a flat mapping.
+    """A configuration as a flat mapping, from a TOML file or by its packaged name ("fedge:hierfl").
 
     Raises:
-        ConfigError: it is not there or cannot be read; `what` names it in the message.
+        ConfigError: it is missing or cannot be read; the message calls it `what`.
     """
     return flatten(read_toml(packaged_file(name) if is_packaged(name) else Path(name), what))
 
@@ -74,8 +74,8 @@ def parse_override(text: str) -> dict[str, Scalar]:
     """One ``-c`` argument as a flat mapping.
 
     Args:
-        text: ``key=value …``, the name of a TOML file, or that of a packaged configuration ("fedge:hierfl");
-            a word without quotes is text, as in ``train.model=cnn``.
+        text: ``key=value …``, the name of a TOML file, or a packaged configuration ("fedge:hierfl"); a word
+            without quotes is text, e.g. ``train.model=cnn``.
 
     Raises:
         ConfigError: the file cannot be read, or the text is not a list of TOML values.
@@ -87,7 +87,7 @@ def parse_override(text: str) -> dict[str, Scalar]:
     try:
         if leftover:
             raise ConfigError(
-                f"-c must be key=value pairs or a .toml file, but has {leftover!r}; write -c 'train.lr=0.1'"
+                f"-c must be key=value pairs or a .toml file, but has {leftover!r}; e.g. -c 'train.lr=0.1'"
             )
         return flatten(tomllib.loads(lines))
     except _NOT_TOML as error:
@@ -98,15 +98,15 @@ def parse_override(text: str) -> dict[str, Scalar]:
 
 
 def _quoted(value: str) -> str:
-    """A value in TOML's quotes where it is a word without them, as 2x3x4 or cnn.
+    """A value in TOML's quotes if it is an unquoted word, e.g. 2x3x4 or cnn.
 
-    Whatever its option takes: where it takes no text, the check of its type says so.
+    The option's own type check reports words where it accepts no text.
     """
     return json.dumps(value) if _WORD.fullmatch(value) and not _is_toml(value) else value
 
 
 def _is_toml(value: str) -> bool:
-    """Whether a value says something in TOML as it stands: a number, true, a date."""
+    """Whether a value is valid TOML as it stands: a number, true, a date."""
     try:
         tomllib.loads(f"value = {value}")
     except _NOT_TOML:
@@ -121,20 +121,20 @@ SERVER_APP, CLIENT_APP = "fedge.server_app:app", "fedge.client_app:app"
 
 
 class Project:
-    """The Flower part of one pyproject.toml.
+    """Flower's part of one pyproject.toml.
 
     Attributes:
-        folder: of that pyproject.toml.
-        packaged: it is Fedge's own, because the app's folder has none.
-        path: of the file.
+        folder: folder of the pyproject.toml.
+        packaged: whether it is Fedge's own, because the app's folder has none.
+        path: path of the pyproject.toml.
         server_app, client_app: the app's components, "module:name".
     """
 
     def __init__(self, app: Path) -> None:
-        """Read ``app/pyproject.toml``, or in a folder without one Fedge's own.
+        """Read ``app/pyproject.toml``, or Fedge's own for a folder without one.
 
         Raises:
-            ConfigError: there is no such folder, or its pyproject.toml is no Flower app.
+            ConfigError: there is no such folder, or its pyproject.toml has no Flower app.
         """
         self.packaged = os.path.isdir(app) and not os.path.lexists(app / "pyproject.toml")
         self.folder = packaged_folder() if self.packaged else app
@@ -144,7 +144,7 @@ class Project:
         table = self._table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:
             raise ConfigError(
-                f"pyproject.toml must have [tool.flwr.app], but {self.path} has not; name the app's folder"
+                f"pyproject.toml must have [tool.flwr.app], but {self.path} does not; name the app's folder"
             )
         app_table = self._table("tool.flwr.app", table["app"])
         self._config = self._table("tool.flwr.app.config", app_table.get("config", {}))
@@ -158,7 +158,7 @@ class Project:
         )
 
     def _read_federations(self, flowers: dict[str, Any], own: dict[str, Any]) -> None:
-        """Take federations from Flower's table and Fedge's own, or else from where Flower has moved them."""
+        """Read federations from Flower's table and Fedge's own, or else from Flower's configuration."""
         self._default = own.pop("default", None) or flowers.pop("default", None)
         flowers.pop("default", None)
         self._federations = {**flowers, **own}
@@ -169,7 +169,7 @@ class Project:
             self._default = default if default in self._federations else None
 
     def is_own(self, name: str | None) -> bool:
-        """Whether a federation stands in [tool.fedge.federations], which Flower does not read."""
+        """Whether a federation is in [tool.fedge.federations], which Flower does not read."""
         return (name or self._default) in self._own
 
     def refuse_unknown_to_flower(self, name: str | None) -> None:
@@ -177,14 +177,14 @@ class Project:
         wanted = name or self._default
         if self.is_own(name):
             raise ConfigError(
-                f"flwr run takes federations of [tool.flwr.federations], but {wanted} stands in "
+                f"flwr run needs a federation of [tool.flwr.federations], but {wanted} is in "
                 f"[tool.fedge.federations]; use fedge run --engine flower"
             )
 
     def _table(self, name: str, value: Any) -> dict[str, Any]:
-        """A table of pyproject.toml, or raise ConfigError when something else has its name."""
+        """A table of pyproject.toml; ConfigError if its value is not a table."""
         if not isinstance(value, Mapping):
-            raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; mend {self.path}")
+            raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; correct {self.path}")
         return dict(value)
 
     @property
@@ -193,15 +193,15 @@ class Project:
         return tuple(self._federations)
 
     def refuse_other_server(self) -> None:
-        """Raise ConfigError when the app has a ServerApp of its own, of which Fedge knows nothing."""
+        """Raise ConfigError if the app has a ServerApp other than Fedge's."""
         if self.server_app != SERVER_APP:
             raise ConfigError(
                 f"serverapp must be {SERVER_APP} for fedge run, which is that server, but {self.path} has "
-                f"{shown(self.server_app)}; set it, or start the app with flwr run"
+                f"{shown(self.server_app)}; change it, or start the app with flwr run"
             )
 
     def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
-        """The flat run config with `overrides` (``-c`` arguments) on top; later ones win.
+        """Flat run config with `overrides` (``-c`` arguments) applied; later ones win.
 
         Raises:
             ConfigError: an override cannot be read or names an unknown key.
@@ -224,17 +224,17 @@ class Project:
                 as_text = f"write {table}='{json.dumps({name: value})}'"
                 instead = as_text if declared.get(table) == "" else f"add it to {self.path}, with any value"
                 raise ConfigError(
-                    f"-c of flwr run takes only what stands in [tool.flwr.app.config], but {key} does not; "
+                    f"-c of flwr run accepts only keys of [tool.flwr.app.config], but {key} is not there; "
                     f"{instead}, or use fedge run"
                 )
 
     def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """A run config by the keys of pyproject.toml, besides which Flower takes none.
+        """Run config restricted to the keys of pyproject.toml, the only ones that Flower accepts.
 
-        A table of arguments is split into those keys that stand there.
+        A table of arguments is split into its keys if pyproject.toml lists those.
 
         Raises:
-            ConfigError: an option that is not at its default does not stand there.
+            ConfigError: an option that is not at its default is missing from pyproject.toml.
         """
         declared, defaults = flatten(self._config), {key: default for key, (default, _) in options().items()}
         told: dict[str, Scalar] = {}
@@ -244,27 +244,27 @@ class Project:
                 told[key] = value
             else:
                 told.update(inner)
-        said = {*declared, "clients"}  # whose number the federation is given anyway
+        said = {*declared, "clients"}  # set through the federation
         missing = [key for key, value in told.items() if key not in said and value != defaults.get(key)]
         if missing:
             raise ConfigError(
-                f"on Flower's engine an option must stand in [tool.flwr.app.config], but {missing[0]} does "
-                f"not; add it to {self.path}, with any value"
+                f"options for Flower's engine must be in [tool.flwr.app.config], but {missing[0]} is "
+                f"not there; add it to {self.path}, with any value"
             )
         return {key: value for key, value in told.items() if key in declared}
 
     @property
     def default_federation(self) -> str:
-        """Name of the federation that is taken where nobody names one."""
+        """Name of the default federation."""
         return str(self._default)
 
     def address(self, name: str | None) -> str | None:
-        """The address of the SuperLink of a federation (None: the default one); None if simulated."""
+        """Address of a federation's SuperLink (None: the default federation); None if simulated."""
         table = self._federations.get(name or self._default)
         return str(table["address"]) if isinstance(table, Mapping) and "address" in table else None
 
     def authority(self, name: str | None) -> tuple[bool, Path | None]:
-        """Whether a federation's SuperLink has TLS, and the file of its authority, if any."""
+        """Whether a federation's SuperLink has TLS, and the certificate file of its authority, if any."""
         table = self._federations.get(name or self._default, {})
         certificates = table.get("root-certificates")
         return table.get("insecure") is not True, self.folder / str(certificates) if certificates else None
@@ -273,7 +273,8 @@ class Project:
         """A federation by name, or the default one.
 
         Raises:
-            ConfigError: there is none of that name, or it does not say how many SuperNodes it has.
+            ConfigError: there is no federation of this name, or its number of SuperNodes is missing or
+                invalid.
         """
         wanted = name or self._default
         if not isinstance(wanted, str) or wanted not in self._federations:

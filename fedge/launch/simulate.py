@@ -1,4 +1,4 @@
-"""Runs a study in this process: the same ServerApp logic and ClientApp as under `flwr run`, without Ray."""
+"""Runs in this process: the same ServerApp logic and ClientApp as under `flwr run`, without Ray."""
 
 import copy
 import os
@@ -67,15 +67,15 @@ def simulate(
     workers: int | None = None,
     terminal: TextIO | None = None,
 ) -> "RunData":
-    """Execute one run on threads of this process, and return its run folder's contents.
+    """Carry out one run on threads of this process, and return its results.
 
     Args:
-        config: options other than the defaults, flat (``{"train.lr": 0.1}``) or nested
-            (``{"train": {"lr": 0.1}}``); see pyproject.toml for all of them.
-        num_supernodes: number of clients; by default one per user, or nine (option `clients`).
-        clients: the same; wins.
-        model: class or function of a network, in place of `train.model`; see docs/extend.md for this and the
-            following arguments, each possibly a name.
+        config: options that differ from the defaults, flat (``{"train.lr": 0.1}``) or nested (``{"train":
+            {"lr": 0.1}}``); see pyproject.toml for all of them.
+        num_supernodes: number of clients; None for one per user, or nine (option `clients`).
+        clients: the same; takes precedence.
+        model: class of a network, or function that returns one, in place of `train.model`; this and the
+            following arguments may also be names (docs/extend.md).
         algorithm: subclass of `fedge.algorithm.Algorithm`, in place of `train.algorithm`.
         rule: subclass or object of Flower's Strategy, in place of `leaf.strategy`.
         cloud_rule: the same in place of `cloud.rule`.
@@ -85,19 +85,19 @@ def simulate(
         partition: function, in place of `partition.kind`.
         scenario: function, in place of `scenario`.
         data: `hhar.Windows`, or a function returning them, in place of `data.path`.
-        tracker: object with methods `log` and `finish` as `fedge.trackers.Tracker`, or a class or function
-            that makes one of a `fedge.trackers.TrackedRun`, in place of `tracker`.
+        tracker: object with methods `log` and `finish` like `fedge.trackers.Tracker`, or a class or function
+            that takes a `fedge.trackers.TrackedRun` and returns one, in place of `tracker`.
         callbacks: objects, classes or names, in place of `callbacks`; see `fedge.callbacks.Callback`.
-        workers: clients in training at a time; by default one per usable core, or per GPU.
-        terminal: where the progress lines go; standard output by default.
+        workers: clients in training at a time; None for one per usable core, or per GPU.
+        terminal: stream for progress lines; None for standard output.
 
     Returns:
-        The same as `fedge.load_run` of its folder, however the run ended: `status`, `exit_code`, `reason`,
-        `folder`, tables as Polars frames, models.
+        The same as `fedge.load_run` of the run folder, however the run ended: `status`, `exit_code`,
+            `reason`, `folder`, tables as Polars frames, models.
 
     Raises:
         ConfigError: the run cannot work; nothing was started.
-        RunFolderError: the folder cannot be read, as when the disk is gone.
+        RunFolderError: the run folder cannot be read, e.g. because the disk is gone.
 
     >>> import io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -135,13 +135,13 @@ def simulate(
             CALLBACKS.forget(name)
     if outcome.folder is None:
         raise ConfigError(outcome.reason)
-    from fedge.records.reader import load_run  # Polars: not loaded by commands that only run
+    from fedge.records.reader import load_run  # loads Polars, which other commands do not need
 
     return load_run(outcome.folder)
 
 
 def _data_given(data: Any) -> Any:
-    """A name or a function unchanged, and windows as a function of them."""
+    """A name or a function unchanged; windows as a function that returns them."""
     if isinstance(data, Windows):
         made = partial(given_windows, data)
         made.said = "windows given from Python"  # type: ignore[attr-defined]
@@ -149,13 +149,13 @@ def _data_given(data: Any) -> Any:
     if data is None or isinstance(data, str) or callable(data):
         return data
     raise ConfigError(
-        f"data must be hhar.Windows, a function that returns them, or a name, but is a "
-        f"{type(data).__name__}; fedge.from_pandas and fedge.from_images make them (docs/data.md)"
+        f"data must be hhar.Windows, a function that returns them, or a name, but is of type "
+        f"{type(data).__name__}; use fedge.from_pandas or fedge.from_images (docs/data.md)"
     )
 
 
 class _Copies:
-    """Factory of copies of a given strategy: one per server, each with a state of its own."""
+    """Factory of copies of a given strategy, one per server, each with its own state."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.part = strategy
@@ -164,38 +164,38 @@ class _Copies:
 
     def __call__(self, **everyone: Any) -> Strategy:
         made = copy.deepcopy(self.part)
-        for name, value in everyone.items():  # Fedge chooses the participants
+        for name, value in everyone.items():  # Fedge selects the participants
             if hasattr(made, name):
                 setattr(made, name, value)
         return made
 
 
 def _strategy(rule: Any) -> Any:
-    """Factory of a strategy from a name, a class, a function or an object, which is copied."""
+    """Factory of copies for a strategy object; a name, class or function unchanged."""
     return _Copies(rule) if isinstance(rule, Strategy) else rule
 
 
 def _refuse_network(model: Any) -> None:
-    """Raise ConfigError for a network in place of its maker: each leaf would have the same one."""
+    """Raise ConfigError for a network in place of its factory, as all leaves would share it."""
     if hasattr(model, "state_dict") and not isinstance(model, type):
         raise ConfigError(
-            f"model must be a class or a function that makes a network, but is a network, a "
-            f"{type(model).__name__}; give what makes it (docs/extend.md)"
+            f"model must be a class or a function that returns a network, but is a network of type "
+            f"{type(model).__name__}; pass its class or a function (docs/extend.md)"
         )
 
 
 def _refuse_model_of_this_process(run_config: Mapping[str, Any], model: Any) -> None:
-    """Raise ConfigError for other processes training a model they cannot import."""
+    """Raise ConfigError if several processes are to train a model that they cannot import."""
     if model is None or run_config.get("train.processes", 1) == 1 or MODELS.is_importable(model):
         return
     raise ConfigError(
-        f"train.processes must be 1 for a model that other processes cannot import, but {shown(model)} is an "
-        f"object of this one; move it into a module, or set train.processes=1"
+        f"train.processes must be 1 for a model that only this process has, but {shown(model)} is an "
+        f"object of this process; move it into a module, or set train.processes=1"
     )
 
 
 class _Made:
-    """Object that has been made already, under the name of its class."""
+    """A given object, under the name of its class."""
 
     def __init__(self, part: Any) -> None:
         self.part = part
@@ -204,19 +204,19 @@ class _Made:
 
 
 class _Given(_Made):
-    """Gives it as it is."""
+    """Factory that returns the given object."""
 
     def __call__(self) -> Any:
         return self.part
 
 
 def _factory(callback: Any) -> Any:
-    """Factory of a callback from a name, a class, a function or an object."""
+    """Factory of a callback, from a name, a class, a function or an object."""
     return callback if isinstance(callback, str | type) or isroutine(callback) else _Given(callback)
 
 
 class _GivenTracker(_Made):
-    """Gives a tracker; its method `begin`, where it has one, takes in the run."""
+    """Factory that returns the given tracker, after calling its method `begin`, if any, with the run."""
 
     def __call__(self, run: TrackedRun) -> Any:
         if hasattr(self.part, "begin"):
@@ -225,10 +225,10 @@ class _GivenTracker(_Made):
 
 
 def _tracker(tracker: Any) -> Any:
-    """Factory of a tracker from a name, a class, a function or an object.
+    """Factory of a tracker, from a name, a class, a function or an object.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: `tracker` is none of these.
     """
     if isinstance(tracker, str | type) or isroutine(tracker) or tracker is None:
         return tracker
@@ -246,7 +246,7 @@ def client_app_named(name: str) -> ClientApp:
     """A project's ClientApp from [tool.flwr.app.components].
 
     Raises:
-        ConfigError: import fails, or the object is not a ClientApp.
+        ConfigError: the import fails, or the object is not a ClientApp.
     """
     if name == CLIENT_APP:
         return client_app
@@ -259,7 +259,7 @@ def client_app_named(name: str) -> ClientApp:
 
 
 def given_windows(windows: Windows) -> Windows:
-    """The windows: a function of them, as data sets are."""
+    """The windows themselves; with `partial`, a data set function."""
     return windows
 
 
@@ -272,9 +272,9 @@ def run_in_process(
     prepared: Prepared | None = None,
     client_app: ClientApp = client_app,
 ) -> Outcome:
-    """Carry out a checked run on `workers` threads; see `fedge.run.run` for `owns_process` and `prepared`.
+    """Carry out a checked run on `workers` threads; `client_app` answers for every client.
 
-    `client_app` answers for every client.
+    See `fedge.run.run` for `owns_process` and `prepared`.
     """
     count, told = client_threads(run_config, workers, federation.num_supernodes)
 

@@ -1,4 +1,4 @@
-"""The processes of one `flwr run`: followed while they live, and all ended with it."""
+"""Processes of one `flwr run`: watched while they run, and all ended with it."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ _END_AFTER_KILL_S = 5.0
 
 
 def own_environment() -> dict[str, str]:
-    """This process's environment, with the commands beside its Python first."""
+    """This process's environment, with its Python's folder of commands first in PATH."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {**os.environ, "PATH": path}
 
@@ -31,10 +31,10 @@ def own_environment() -> dict[str, str]:
 def start_command(
     words: Sequence[str], environment: dict[str, str], output: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a command of Flower's in a session of its own, so that a terminal's Ctrl-C does not reach it.
+    """Start a command of Flower in its own session, so a terminal's Ctrl-C does not reach it.
 
     Raises:
-        ConfigError: it cannot be started.
+        ConfigError: the command cannot be started.
     """
     try:
         return subprocess.Popen(
@@ -49,10 +49,10 @@ def start_command(
 
 
 class Simulation:
-    """One ``flwr run`` with all processes below it."""
+    """One ``flwr run`` with all its descendant processes."""
 
     def __init__(self, words: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
-        """Start it, with `variables` on top of this process's environment."""
+        """Start ``flwr run``, with `variables` added to this process's environment."""
         environment = {**own_environment(), **(variables or {})}
         be_followed(environment)
         self._process = start_command(words, environment)
@@ -60,15 +60,15 @@ class Simulation:
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of ``flwr run``."""
+        """Exit code of ``flwr run``; None while it runs."""
         return self._process.returncode
 
     def why_not(self) -> str:
-        """Flower's words on a run that it did not start, where they were not printed."""
+        """Flower's output on a run that did not start, where it was not printed."""
         return ""
 
     def wait(self, folder: Path, limit_s: float) -> bool:
-        """Wait until it ends; False when the run's folder shows no sign of life for `limit_s` seconds."""
+        """Wait for the end; False if the run folder has not changed for `limit_s` seconds."""
         with keeping():
             seen, last = _last_changes(folder), awake()
             next_look = 0.0
@@ -90,21 +90,21 @@ class Simulation:
         return self._process.poll() is not None
 
     def _simulating(self) -> list[psutil.Process]:
-        """The processes that simulate, which are asked to end."""
+        """Processes that simulate, which are signalled first."""
         try:
             return psutil.Process(self._process.pid).children() if self._process.poll() is None else []
         except psutil.Error:
             return []
 
     def _look_around(self) -> None:
-        """Note all processes below: once their parents are gone nobody could tell that they were."""
+        """Record all descendants, which could not be identified once their parents are gone."""
         for process in self._simulating():
             with suppress(psutil.Error):
                 self._family[process.pid] = process
                 self._family.update({one.pid: one for one in process.children(recursive=True)})
 
     def end(self, signum: int) -> None:
-        """End it and everything below it: first with `signum` to the simulation, then by force."""
+        """End all processes: first by `signum` to the simulation, then by force."""
         self._look_around()
         simulating = self._simulating()
         for process in simulating or ([self._process] if self._process.poll() is None else []):
@@ -115,9 +115,7 @@ class Simulation:
         left = [process for process in self._family.values() if process.is_running()]
         for process in left:
             with suppress(psutil.Error):
-                if not _is_reaper(
-                    process
-                ):  # it has Ray's folder and the state files to remove, and ends then
+                if not _is_reaper(process):  # it removes Ray's folder and state files, then ends
                     process.kill()
         if self._process.poll() is None:
             self._process.kill()
@@ -125,7 +123,7 @@ class Simulation:
         self._process.wait()
 
     def _await_end(self, seconds: float) -> None:
-        """Wait until it and everything below it have ended, at most `seconds` seconds."""
+        """Wait until all processes have ended, at most `seconds` seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._look_around()
@@ -136,12 +134,12 @@ class Simulation:
 
 
 def _is_reaper(process: psutil.Process) -> bool:
-    """Whether a process cleans up behind a simulation; `psutil.Error` if it is gone."""
+    """Whether a process cleans up after a simulation; psutil.Error if it is gone."""
     return reaper.__file__ in process.cmdline()
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Whether a process still does something."""
+    """Whether a process is running and no zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -149,7 +147,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _last_changes(folder: Path) -> list[int]:
-    """Last changes of a run folder's growing files, each by itself: the clock may be set back."""
+    """Modification times (ns) of a run folder's growing files, compared singly, as clocks may be set back."""
     found = []
     for path in (folder, folder / MANIFEST, folder / "run.log", folder / "metrics" / "global_rounds.csv"):
         with suppress(OSError):

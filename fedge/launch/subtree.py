@@ -1,4 +1,4 @@
-"""All leaves below a server of a tree as one process: ``fedge leaf --at 1``.
+"""All leaves below a server of a tree in one process: ``fedge leaf --at 1``.
 
 Each leaf has a link of its own under the one certificate, a host of its own and clients of its own; they
 share the process, its threads, and one deal of the data. A leaf is asked as if it were a process of its own,
@@ -39,27 +39,27 @@ _END_S = 20.0  # for a link that is stopped
 
 
 class Subtree:
-    """Leaf servers of one process, from their links' first call to the end of a run.
+    """Leaf servers of one process, from their first contact with the cloud to the end of a run.
 
     Attributes:
-        leave_s: seconds for the last to hear that a run is over, from when the first has.
+        leave_s: seconds that the remaining leaves have to learn that the run is over, after the first has.
     """
 
     leave_s = 20.0
 
     def __init__(self, links: Sequence[Link], hosts: Sequence[LeafHost]) -> None:
-        """Stand ready: one link and one host a leaf."""
+        """Leaf servers with one link and one host per leaf."""
         self._links, self._hosts = links, hosts
         self._errors: list[Exception] = []
 
     def serve(self, lost_s: float) -> None:
-        """Answer the cloud until it says to all that it is over.
+        """Serve the cloud until it tells all leaves that the run is over.
 
         Args:
-            lost_s: seconds without the cloud after which it is given up.
+            lost_s: seconds without contact to the cloud after which to give up.
 
         Raises:
-            Refused: the cloud does not want one of them, or was away for so long.
+            Refused: the cloud refuses a leaf, or was out of contact for `lost_s` seconds.
         """
         pairs = zip(self._links, self._hosts, strict=True)
         threads = [threading.Thread(target=self._serve, args=(*pair, lost_s)) for pair in pairs]
@@ -78,9 +78,9 @@ class Subtree:
             raise self._errors[0]
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
-        """Wait until all have ended, one has failed, or some have been told for a while that it is over.
+        """Wait until all leaves have ended, one has failed, or `leave_s` seconds after the first has ended.
 
-        A link that broke just then is told nothing any more; the next run's leaves are asked for anew.
+        A link that broke at that moment gets no further messages; the next run starts with new links.
         """
         ends: float | None = None
         while (at_work := [t for t in threads if t.is_alive()]) and not self._errors:
@@ -105,14 +105,14 @@ def serve_subtree(options: argparse.Namespace) -> int:
     folder = options.folder or Path(path_name(path))
     below = Below(options.cloud, options.certs, path)
     folder.mkdir(parents=True, exist_ok=True)
-    look_in(os.getcwd())  # for a run's parts from the user's own code
+    look_in(os.getcwd())  # for custom parts of a run
     handler = log_to(folder / "leaf.log")
-    print(f"server {path} dials {options.cloud}; its folder is {folder}", flush=True)
+    print(f"server {path} connects to {options.cloud}; its folder is {folder}", flush=True)
     try:
         with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
             while True:
                 leaves = below.leaves(lost_s)
-                print(f"server {path} is the leaf servers {', '.join(map(str, leaves))}", flush=True)
+                print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
                 subtree_of(folder, leaves, options).serve(lost_s)
                 print("the run is over", flush=True)
                 if options.once:
@@ -127,15 +127,15 @@ def serve_subtree(options: argparse.Namespace) -> int:
 
 
 def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace) -> Subtree:
-    """Parts of a process that is several leaf servers.
+    """Leaf servers of one process.
 
     Args:
-        folder: of the process; each leaf has one in it.
-        leaves: their numbers.
-        options: of the command.
+        folder: folder of the process; each leaf has one in it.
+        leaves: numbers of the leaves.
+        options: options of the command.
 
     Raises:
-        ConfigError: a file of TLS is not usable.
+        ConfigError: a TLS file is unusable.
     """
     dealing = Dealing()
 

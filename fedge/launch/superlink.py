@@ -1,11 +1,10 @@
-"""A run on a Flower that has a SuperLink for simulations (1.27 and later): one of the run's own.
+"""A run on Flower 1.27 and later, on a SuperLink for simulations of its own.
 
-`flwr run` by itself hands runs to a SuperLink that stays in the background, with the environment (SEED) and
-the working directory of its first starter, and installs the app's dependencies anew for every run.
-Here the run gets a SuperLink that starts and ends with it, in a home of Flower's that is removed afterwards:
-the user's pyproject.toml, which `flwr run` would edit, and ``~/.flwr`` are not touched. The app that is
-handed over is a pyproject.toml with the run's options and no code; code comes from this environment and the
-user's folder.
+`flwr run` itself submits runs to a background SuperLink, which has the environment (SEED) and the working
+directory of its first starter, and installs the app's dependencies again for every run. Here the run gets a
+SuperLink that starts and ends with it, in a Flower home that is removed afterwards; the user's ``~/.flwr``
+and pyproject.toml, which `flwr run` would edit, are not touched. The submitted app is a pyproject.toml with
+the run's options and no code; code comes from this environment and the user's folder.
 """
 
 import http.client
@@ -33,7 +32,7 @@ from fedge.process.lent import VARIABLE as TERMINAL
 from fedge.process.lent import lend_output
 from fedge.process.reaper import remove_at_end, start_reaper
 
-KEEP_ENVIRONMENT = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"  # "1": no environment per run
+KEEP_ENVIRONMENT = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"  # "1": no separate environment per run
 _NAME = "fedge-run"  # of the connection, and of the app
 _START_S = 60.0
 _POLL_S = 0.1
@@ -44,14 +43,14 @@ _END_S = 5.0
 def behind_superlink(
     project: Project, federation: Federation, run_config: Mapping[str, Scalar]
 ) -> Iterator[Simulation]:
-    """Start a run behind a SuperLink of its own, which ends when this is left.
+    """Start a run behind its own SuperLink, which ends with the context.
 
     Args:
-        project: the app's, for its components and folder.
-        federation: that the run is to be on.
+        project: the app's project, for its components and folder.
+        federation: federation of the run.
         run_config: all options.
     """
-    start_reaper()  # nothing of a SuperLink ends with its starter
+    start_reaper()  # a SuperLink's processes outlive their starter
     folder = Path(tempfile.mkdtemp(prefix="fedge-"))
     remove_at_end(folder)
     try:
@@ -66,12 +65,12 @@ def behind_superlink(
 
 
 class _BehindSuperLink(Simulation):
-    """One ``flwr run`` and the SuperLink that it hands its run to."""
+    """One ``flwr run`` and the SuperLink that carries out its run."""
 
     def __init__(
         self, folder: Path, project: Project, federation: Federation, run_config: Mapping[str, Scalar]
     ) -> None:
-        """Start both; files are in `folder`."""
+        """Start both; their files are in `folder`."""
         self._log = folder / "flower.log"
         self._family: dict[int, psutil.Process] = {}
         port = free_port()
@@ -102,11 +101,11 @@ class _BehindSuperLink(Simulation):
         return found
 
     def _has_ended(self) -> bool:
-        """Whether ``flwr run`` has ended, or its SuperLink has, without which it waits."""
+        """Whether ``flwr run`` has ended, or its SuperLink, without which it would wait."""
         return self._process.poll() is not None or self._superlink.poll() is not None
 
     def end_superlink(self) -> None:
-        """End the SuperLink and all that it has started."""
+        """End the SuperLink and all processes it started."""
         try:
             below = psutil.Process(self._superlink.pid).children(recursive=True)
         except psutil.Error:
@@ -139,12 +138,12 @@ def _app(project: Project, run_config: Mapping[str, Scalar]) -> str:
 def made_app(
     folder: Path, project: Project, federation: Federation, run_config: Mapping[str, Scalar]
 ) -> Simulation:
-    """Start a run without a SuperLink (Flower up to 1.26) on a federation that Flower's own table lacks.
+    """Start a run without a SuperLink (Flower up to 1.26), on a federation missing from Flower's own table.
 
     Args:
-        folder: an empty one, for the app that is handed over.
-        project: the app's.
-        federation: that the run is to be on.
+        folder: empty folder for the submitted app.
+        project: the app's project.
+        federation: federation of the run.
         run_config: all options.
     """
     table = {f"backend.init-args.{key}": value for key, value in federation.init_args.items()}
@@ -162,7 +161,7 @@ def made_app(
 
 
 def _connection(port: int, federation: Federation) -> str:
-    """Flower's configuration: where the SuperLink is, and how many nodes are simulated."""
+    """Flower's configuration: address of the SuperLink, and the simulated federation."""
     init = {key: federation.init_args[key] for key in _KNOWN_INIT if key in federation.init_args}
     options: dict[str, Any] = {
         "num-supernodes": federation.num_supernodes,
@@ -175,16 +174,16 @@ def _connection(port: int, federation: Federation) -> str:
     return f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\n{toml_of(table)}'
 
 
-_KNOWN_INIT = ("num-cpus", "num-gpus", "logging-level", "log-to-driver")  # others reach Ray by `TOLD`
+_KNOWN_INIT = ("num-cpus", "num-gpus", "logging-level", "log-to-driver")  # others reach Ray through `TOLD`
 
 
 def _number(value: float) -> float | int:
-    """A number as TOML is to have it: Flower takes whole CPUs as integers."""
+    """A number for TOML; Flower accepts whole CPUs as integers only."""
     return int(value) if value == int(value) else value
 
 
 def toml_of(table: Mapping[str, Any]) -> str:
-    """A flat mapping as TOML; JSON's strings and numbers are TOML's."""
+    """A flat mapping as TOML; strings and numbers have the same form in JSON."""
     return "".join(
         f"{_quoted(key)} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in table.items()
     )
@@ -211,7 +210,7 @@ def _environment(home: Path, project: Project, federation: Federation, terminal:
 
 
 def _superlink_words(port: int) -> list[str]:
-    """The command of a SuperLink for simulations, which listens on loopback only."""
+    """Command of a SuperLink for simulations, which listens on the loopback interface only."""
     words = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
     if has_one_port():
         return [*words, "--host", "127.0.0.1", "--port", str(port)]
@@ -222,7 +221,7 @@ def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) ->
     """Wait until the SuperLink answers.
 
     Raises:
-        ConfigError: it ended instead, or does not answer within a minute.
+        ConfigError: the SuperLink ended, or does not answer within a minute.
     """
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and superlink.poll() is None:
@@ -237,7 +236,7 @@ def _await_health(superlink: "subprocess.Popen[bytes]", port: int, log: Path) ->
 
 
 def _is_healthy(port: int) -> bool:
-    """Whether a SuperLink answers; asked directly, past any proxy in the environment."""
+    """Whether a SuperLink answers on a port, asked directly without the environment's proxy."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
     with suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/health")
@@ -246,7 +245,7 @@ def _is_healthy(port: int) -> bool:
 
 
 def last_lines(path: Path, count: int = 3) -> str:
-    """The last lines of a log in one, without the colours of a terminal."""
+    """The last lines of a log joined into one, without terminal colours."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -256,6 +255,6 @@ def last_lines(path: Path, count: int = 3) -> str:
 
 
 def _plain(line: str) -> str:
-    """A line without escape sequences for colours."""
+    """A line without colour escape sequences."""
     head, *rest = line.split("\x1b[")
     return head + "".join(part.partition("m")[2] for part in rest)

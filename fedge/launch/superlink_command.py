@@ -1,4 +1,4 @@
-"""The command ``fedge superlink``: a SuperLink that SuperNodes reach, and nobody else."""
+"""The command ``fedge superlink``: a SuperLink that only SuperNodes reach from other machines."""
 
 import argparse
 import sys
@@ -13,13 +13,13 @@ from fedge.process import exits
 if TYPE_CHECKING:
     from fedge.launch.fleet import SuperLink
 
-_LOOK_S = 2.0  # between looks for keys that have come, and whether it lives
-_NAME = "fedge"  # of the SuperLink, as Flower's commands are told of it
+_LOOK_S = 2.0  # seconds between checks for new keys and of the process
+_NAME = "fedge"  # of the SuperLink in Flower's commands
 _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def add_superlink(commands: Any) -> None:
-    """Add ``superlink`` to the parsers of `fedge`."""
+    """Add ``fedge superlink``."""
     parser = commands.add_parser(
         "superlink", help="run the server of a deployment: Flower's SuperLink, open to its SuperNodes only"
     )
@@ -54,8 +54,8 @@ def _serve(options: argparse.Namespace) -> int:
     host, port = host_and_port("--control", options.control)
     if host not in _LOOPBACK:
         raise ConfigError(
-            f"--control must be of the loopback interface, as 127.0.0.1:{port}, because whoever reaches it "
-            f"may have code carried out, but is {options.control}; start fedge run on this machine"
+            f"--control must be on the loopback interface, e.g. 127.0.0.1:{port}, because whoever reaches it "
+            f"can run code, but is {options.control}; start fedge run on this machine"
         )
     from fedge.launch.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
     from fedge.link.certificates import SUPERLINK
@@ -66,28 +66,31 @@ def _serve(options: argparse.Namespace) -> int:
     )
     place.prepare()
     keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
-    start_reaper()  # nothing of a SuperLink ends with its starter
+    start_reaper()  # a SuperLink's processes outlive their starter
     with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
         await_free("--nodes", place.reached)
         await_free("--control", options.control)
         let_in(keys, place)
         if not keys:
-            print(f"no keys of nodes are in {options.certs} yet; they get in when they are", flush=True)
+            print(
+                f"no keys of nodes in {options.certs} yet; new ones are admitted when they appear there",
+                flush=True,
+            )
         with SuperLink(place) as link:
             print(
-                f"SuperNodes dial {options.nodes}; fedge run on this machine reaches the SuperLink at "
+                f"SuperNodes connect to {options.nodes}; fedge run on this machine reaches the SuperLink at "
                 f"{options.control}; its folder is {place.folder}", flush=True,
             )  # fmt: skip
             return _follow(link, options, set(keys))
 
 
 def _is_first(options: argparse.Namespace) -> bool:
-    """Whether keys are still to come: none are there, none was asked for."""
+    """Whether there are no keys yet, and none was requested."""
     return options.keys is None and not any(options.certs.glob("node-*.pub"))
 
 
 def _follow(link: "SuperLink", options: argparse.Namespace, known: set[Path]) -> int:
-    """Let keys in that come while it lives; returns the exit code when it has ended."""
+    """Admit new keys while the SuperLink runs; returns the exit code when it has ended."""
     while link.is_alive:
         time.sleep(_LOOK_S)
         if options.keys is not None or not (new := sorted(set(options.certs.glob("node-*.pub")) - known)):
@@ -98,7 +101,7 @@ def _follow(link: "SuperLink", options: argparse.Namespace, known: set[Path]) ->
         except ConfigError as error:
             print(f"fedge: {error}", file=sys.stderr, flush=True)
     print(
-        f"fedge: the SuperLink was killed or has crashed; start it again; what it said: {link.log}",
+        f"fedge: the SuperLink was killed or has crashed; start it again; its log: {link.log}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
     return exits.FAILED

@@ -47,9 +47,9 @@ def test_without_one_all_is_well():
         ({"SEED": "42"}, {}, 42, None),
         ({}, {"SEED": "5"}, 5, None),
         ({}, {}, 5, None),
-        ({"SEED": "42"}, {"SEED": "43"}, 5, r"be 43, .* SEED=42 and the run would have 42; end it, as kill"),
+        ({"SEED": "42"}, {"SEED": "43"}, 5, r"be 43, .* SEED=42 and the run would have 42; end it .kill"),
         ({"SEED": "42"}, {}, 5, "must be 5, .* was started with SEED=42"),
-        ({}, {"SEED": "43"}, 5, r"be 43, .* without SEED .* have 5; .* or write -c seed=43, or use"),
+        ({}, {"SEED": "43"}, 5, r"be 43, .* without SEED .* have 5; .* or add -c seed=43, or use"),
     ],
 )  # fmt: skip
 def test_a_seed_that_would_not_reach_the_run_is_refused(started, said, configured, told, tmp_path):
@@ -63,13 +63,13 @@ def test_a_seed_that_would_not_reach_the_run_is_refused(started, said, configure
 
 
 def test_another_folder_is_refused(tmp_path):
-    told = f"works in {tmp_path}; .* say cd {tmp_path} first"
+    told = f"works in {tmp_path}; .* run cd {tmp_path} first"
     with superlink(tmp_path, cwd=tmp_path, **KEEP), pytest.raises(ConfigError, match=told):
         refuse_what_does_not_reach(LOCAL, 42, {}, HERE)
 
 
 def test_an_environment_per_run_is_refused(tmp_path):
-    told = r"install the app's dependencies anew .* started without FLWR_DIS"
+    told = r"install the app's dependencies again .* started without FLWR_DIS"
     with superlink(tmp_path), pytest.raises(ConfigError, match=told):
         refuse_what_does_not_reach(LOCAL, 42, {}, HERE)
 
@@ -77,7 +77,7 @@ def test_an_environment_per_run_is_refused(tmp_path):
 def test_a_superlink_elsewhere_has_its_own_seed():
     far = {"address": "far.example:443"}
     refuse_what_does_not_reach(far, 42, {}, {})
-    with pytest.raises(ConfigError, match=r"'far.example:443' has an environment .*; write -c seed=7"):
+    with pytest.raises(ConfigError, match=r"'far.example:443' has an environment .*; use -c seed=7"):
         refuse_what_does_not_reach(far, 42, {}, {"SEED": "7"})
 
 

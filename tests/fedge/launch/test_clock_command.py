@@ -41,7 +41,7 @@ def test_it_prints_and_writes_what_a_run_would_come_to(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["--devices", "12"], "fedge clock needs a virtual clock; add -c 'asynchrony.rule=\"fedbuff\"'"),
-        (["-c", SMALL], "clients must be a number of devices, but is auto; add --devices 1000"),
+        (["-c", SMALL], "clients must be the number of devices, but is auto; add --devices 1000"),
         (["-c", SMALL, "--devices", "12", "--windows", "0"], "--windows must be above 0"),
         (["-c", SMALL, "--devices", "12", "--csv", "nowhere/x.csv"], "nowhere/x.csv: No such file"),
         *(

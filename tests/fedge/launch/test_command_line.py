@@ -58,7 +58,7 @@ def test_a_word_without_quotes_is_refused_for_what_is_wrong_with_it(override, te
 def test_an_option_without_c_is_known_for_what_it_is(words, capsys):
     """As a folder or a federation it would be looked for in vain."""
     word = words.split()[-1]
-    assert f"write -c '{word}'" in refused(["run", *words.split()], capsys, code=4)
+    assert f"use -c '{word}'" in refused(["run", *words.split()], capsys, code=4)
 
 
 @pytest.mark.parametrize(

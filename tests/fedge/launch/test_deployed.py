@@ -77,7 +77,7 @@ def project(tmp_path):
 @pytest.mark.parametrize("federation", ["there", "open"])
 def test_a_superlink_that_is_not_there_is_refused_in_one_line(project, federation):
     with pytest.raises(
-        ConfigError, match=f"^address of federation {federation} .* nobody answers at 127"
+        ConfigError, match=rf"^address of federation {federation} .* 127\.0\.0\.1:.* does not answer"
     ) as e:
         _refuse_unreachable(project, federation, project.address(federation))
     assert "\n" not in str(e.value)
@@ -91,9 +91,9 @@ def test_whom_a_superlink_is_certified_by_is_a_file_of_the_project(project, tmp_
 @pytest.mark.parametrize(
     ("address", "resume", "telling"),
     [
-        ("127.0.0.1:{}", "", "nobody answers at 127.0.0.1:{} any more; start fedge superlink there again; "
-         "go on with: fedge resume /r/x --app . --federation there; what it said: flwr log 7 . there"),
-        ("127.0.0.1:{}", "/r/y", "fedge resume /r/y --app . --federation there; what"),
+        ("127.0.0.1:{}", "", "the SuperLink at 127.0.0.1:{} no longer answers; start fedge superlink there "
+         "again; resume with: fedge resume /r/x --app . --federation there; its log: flwr log 7 . there"),
+        ("127.0.0.1:{}", "/r/y", "fedge resume /r/y --app . --federation there; its log"),
         ("127.0.0.2:{}", "", "fedge run . there -c 'resume=\"x\"' with the options of the run;"),
     ],
     ids=["here", "resumed", "elsewhere"],
@@ -112,7 +112,7 @@ def test_how_a_run_goes_on_whose_server_said_nothing(address, resume, telling):
 
 def test_a_run_that_was_not_taken_is_said():
     words = _without_a_word(_Said("", None), [".", "there"], "127.0.0.1:1", {}, True)
-    assert words == "the SuperLink did not take the run; the lines above say why"
+    assert words == "the SuperLink did not accept the run; see the lines above"
 
 
 def test_a_newer_flower_is_told_the_superlink_in_a_home_of_the_runs_own(project, tmp_path, monkeypatch):

@@ -62,14 +62,14 @@ def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsy
     let_in(both, place)
     let_in(both[1:], place)
     assert registered == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
-    assert "a key that got in before does not any more" in capsys.readouterr().out
+    assert "a key admitted before is no longer admitted" in capsys.readouterr().out
 
 
 def test_a_port_that_is_taken_is_refused(monkeypatch):
     monkeypatch.setattr(fleet, "_FREE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigError, match="--nodes must be free, but somebody listens at"):
+        with pytest.raises(ConfigError, match="--nodes must be a free address, but"):
             await_free("--nodes", address)
 
 
@@ -105,5 +105,5 @@ def test_what_cannot_be_used_is_refused(place, tmp_path):
     with pytest.raises(ConfigError, match="--folder must be writable"):
         place.prepare()
     (place.certs / "superlink.crt").unlink()
-    with pytest.raises(ConfigError, match=r"superlink\.crt must be there for TLS"):
+    with pytest.raises(ConfigError, match=r"superlink\.crt must exist for TLS"):
         place.prepare()

@@ -103,9 +103,7 @@ def test_fedges_own_table_comes_first(tmp_path):
     project = Project(tmp_path)
     assert project.federation(None).num_supernodes == 5
     assert project.federation("near").num_supernodes == 6
-    with pytest.raises(
-        ConfigError, match=r"own stands in \[tool\.fedge\.federations\]; use fedge run --engine"
-    ):
+    with pytest.raises(ConfigError, match=r"own is in \[tool\.fedge\.federations\]; use fedge run --engine"):
         project.refuse_unknown_to_flower(None)
 
 

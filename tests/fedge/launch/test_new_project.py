@@ -83,7 +83,9 @@ def test_what_is_there_is_never_written_over(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["2nd", "my study", "my--study", "-x", "étude", 'a"b', "x\ny"])
 def test_a_name_that_no_project_can_have(tmp_path, name):
-    with pytest.raises(ConfigError, match="the project's name must be a letter, then letters and digits"):
+    with pytest.raises(
+        ConfigError, match="the project's name must be letters and digits, starting with a letter"
+    ):
         new_project(tmp_path / name)
     assert not os.listdir(tmp_path)
 
@@ -91,7 +93,8 @@ def test_a_name_that_no_project_can_have(tmp_path, name):
 @pytest.mark.parametrize("name", ["class", "json", "numpy", "Fedge", "tests"])
 def test_a_name_that_would_hide_a_module(tmp_path, name):
     with pytest.raises(
-        ConfigError, match=rf"must be new to Python.*but is '{name}'; as fedge new {name}-study"
+        ConfigError,
+        match=rf"must not be a Python keyword or module.*but is '{name}'; e\.g\. fedge new {name}-study",
     ):
         new_project(tmp_path / name)
     assert not os.listdir(tmp_path)

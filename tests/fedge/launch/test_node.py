@@ -115,4 +115,4 @@ if len(starts.read_text()) <= {refused}:
         os.close(orders)
         signal.signal(signal.SIGCHLD, before)
     assert len(counter.read_text()) == (3 if expected == 0 else 2)
-    assert capfd.readouterr().out.count("takes this SuperNode's old self for present") == 1
+    assert capfd.readouterr().out.count("considers this SuperNode's predecessor present") == 1

@@ -29,11 +29,14 @@ def test_a_data_set_goes_by_its_name_and_a_file_by_its_whole_path(tmp_path, monk
     ("words", "telling"),
     [
         (["node", "3", "--of", "3", "--superlink", "h:1", "--data", "x"], "must be 0 to 2 with --of 3"),
-        ([*NODE, "--data-folder", "nowhere"], "--data-folder must be there"),
-        ([*NODE, "--own-data", "nowhere.npz"], "--own-data must be there"),
-        ([*NODE, "--data", "synthetic"], "certs/ca.crt must be there for TLS; make it with: fedge certs"),
+        ([*NODE, "--data-folder", "nowhere"], "--data-folder must exist"),
+        ([*NODE, "--own-data", "nowhere.npz"], "--own-data must exist"),
+        (
+            [*NODE, "--data", "synthetic"],
+            "certs must have ca.crt, but certs/ca.crt is missing; create it: fedge certs",
+        ),
         ([*NODE, "--data", "x", "--supernode=--isolation process"], "--isolation is for flower-supernode"),
-        ([*NODE, "--data", 'x"y'], "no quotation mark"),
+        ([*NODE, "--data", 'x"y'], "must not contain quotation marks"),
     ],
     ids=lambda value: " ".join(value[4:]) if isinstance(value, list) else "",
 )

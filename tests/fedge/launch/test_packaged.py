@@ -37,7 +37,7 @@ def test_a_name_means_its_file(name):
     ],
 )
 def test_another_name_is_answered_with_the_nearest(text, near):
-    with pytest.raises(ConfigError, match="must name a configuration that comes with Fedge") as caught:
+    with pytest.raises(ConfigError, match="must name a configuration of Fedge") as caught:
         parse_override(text)
     assert near in str(caught.value)
     assert repr(text) in str(caught.value)
@@ -75,7 +75,7 @@ def test_a_project_that_is_there_is_never_passed_over(tmp_path):
 
 def test_an_installation_without_its_files_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("fedge.launch.packaged._PACKAGE", tmp_path / "fedge")
-    with pytest.raises(ConfigError, match=r"must have its default configuration.*install it again"):
+    with pytest.raises(ConfigError, match=r"must have its default configuration.*reinstall Fedge"):
         Project(tmp_path)
 
 

@@ -110,15 +110,15 @@ def spoilt(arrays, how):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("nan", "x must be finite, 1 of 144 windows hold NaN or infinity, first is window 5"),
+        ("nan", "x must be finite, but 1 of 144 windows hold NaN or infinity, first window 5"),
         ("inf", "x must be finite"),
         ("one class", "at least two classes must occur in y"),
-        ("label", "y must lie in 0..1"),
+        ("label", "y must be from 0 to 1"),
         ("dtype", "x must be float32"),
-        ("lengths", "y must have one entry per window, has 143 for 144 windows"),
+        ("lengths", "y must have one entry per window, but has 143 for 144 windows"),
         ("channels", "channels must name each of the 1 channels"),
         ("missing", "lacks user"),
-        ("pickled", "user must be a plain array, holds pickled objects"),
+        ("pickled", "user must be a plain array, but holds pickled objects"),
         ("empty client", "partition.kind=user must give every client validation windows, but client"),
     ],
 )
@@ -208,13 +208,13 @@ def test_flwr_run_with_several_overrides(data, capsys):
     with pytest.raises(SystemExit):
         check_flwr_run([str(ROOT), "-c", "configs/smoke.toml", "-c", "seed=3"])
     assert (
-        "fedge: -c of flwr run takes one .toml file or key=value pairs, not both" in capsys.readouterr().err
+        "fedge: -c of flwr run must be one .toml file or key=value pairs, not both" in capsys.readouterr().err
     )
     with pytest.raises(SystemExit):
         check_flwr_run([str(ROOT), "-c", "fedge:hierfl"])
     said = capsys.readouterr().err
     assert (
-        "takes a .toml file or key=value pairs, but has 'fedge:hierfl'; use fedge run, or the file " in said
+        "must be a .toml file or key=value pairs, but is 'fedge:hierfl'; use fedge run, or the file " in said
     )
     assert said.endswith("hierfl.toml\n")
 
@@ -252,4 +252,4 @@ def test_a_seed_of_the_shell_that_does_not_reach_a_superlink_is_refused(tmp_path
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
     said = "SEED must reach the run, but the SuperLink at '127.0.0.1:9' has an environment of its own"
     assert (said in done.stderr, done.returncode == REFUSED) == (refused, refused)
-    assert ("write -c seed=7, or use fedge run" in done.stderr) == refused
+    assert ("use -c seed=7, or fedge run" in done.stderr) == refused

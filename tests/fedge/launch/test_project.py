@@ -99,7 +99,7 @@ def test_an_override_may_name_only_known_keys(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("train.lr", "has 'train.lr'; write -c 'train.lr=0.1'"),
+        ("train.lr", "has 'train.lr'; e.g. -c 'train.lr=0.1'"),
         ("train.lr=0.1 stray", "has 'stray'"),
         ("seed=1 seed=2", "must be key=value pairs with TOML values"),
         ("nowhere.toml", "nowhere.toml: No such file or directory; check the path"),
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_answered_in_one_line(text, words):
 def test_damaged_toml_names_file_and_place(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text("a = \n")
-    with pytest.raises(ConfigError, match=r"must be TOML, but .*x\.toml: .*line 1.*; mend that line"):
+    with pytest.raises(ConfigError, match=r"must be TOML, but .*x\.toml: .*line 1.*; correct that line"):
         read_toml(path, "-c")
 
 
@@ -207,7 +207,7 @@ def test_arguments_are_told_to_flower_by_the_keys_that_it_knows(tmp_path):
 def test_an_option_that_flower_would_not_take_is_named(tmp_path, override, key):
     project = project_with(tmp_path)
     with pytest.raises(
-        ConfigError, match=f"must stand in .tool.flwr.app.config., but {key} does not; add it to"
+        ConfigError, match=f"must be in .tool.flwr.app.config., but {key} is not there; add it to"
     ):
         project.as_declared(project.run_config([override]))
 
@@ -226,7 +226,9 @@ def test_what_flwr_run_would_answer_with_a_traceback_is_named(tmp_path):
     """Flower takes with -c only keys of pyproject.toml; `fedge run` takes every option."""
     project = project_with(tmp_path)
     project.refuse_undeclared(["train.model-args.width=8", "train.model='linear'"])
-    with pytest.raises(ConfigError, match=r"train.model-args.depth does not; add it to .* or use fedge run"):
+    with pytest.raises(
+        ConfigError, match=r"train.model-args.depth is not there; add it to .* or use fedge run"
+    ):
         project.refuse_undeclared(["train.model-args.width=8 train.model-args.depth=2"])
     with pytest.raises(ConfigError, match=r"""write cluster.method-args='{"k": 2}', or use fedge run"""):
         Project(ROOT).refuse_undeclared(["cluster.method-args.k=2"])

@@ -20,11 +20,11 @@ def test_what_cannot_be_a_part_is_refused():
     with pytest.raises(ConfigError, match=r"^train\.model must be a name, a class or a function, but is 3"):
         simulate({}, model=3)
     with pytest.raises(
-        ConfigError, match=r"^model must be a class or a function .*, but is a network, a Line"
+        ConfigError, match=r"^model must be a class or a function .*, but is a network of type Line"
     ):
         simulate({}, model=nn.Linear(2, 2))
     with pytest.raises(
-        ConfigError, match=r"^data must be hhar\.Windows, .*, but is a ndarray; fedge\.from_pan"
+        ConfigError, match=r"^data must be hhar\.Windows, .*, but is of type ndarray; use fedge\.from_pan"
     ):
         simulate({}, data=np.zeros(3))
     with pytest.raises(fedge.ConfigError, match=r"^clients must be at least 1, but is 0"):

@@ -15,13 +15,13 @@ def words(tmp_path):
 @pytest.mark.parametrize(
     ("more", "telling"),
     [
-        (["--control", "0.0.0.0:9093"], "--control must be of the loopback interface, as 127.0.0.1:9093"),
-        (["--control", "superlink.example:1"], "--control must be of the loopback interface"),
+        (["--control", "0.0.0.0:9093"], "--control must be on the loopback interface, e.g. 127.0.0.1:9093"),
+        (["--control", "superlink.example:1"], "--control must be on the loopback interface"),
         (["--control", "9093"], "--control must be HOST:PORT"),
         (["--nodes", "9092"], "--nodes must be HOST:PORT"),
         (["--keys", "0-1"], "fedge superlink needs keys of SuperNodes in"),
         (["--keys", "x"], "--keys must be numbers of clients"),
-        (["--certs", "nowhere"], "superlink.crt must be there for TLS"),
+        (["--certs", "nowhere"], "superlink.crt must exist for TLS"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words, more, telling, capsys):
