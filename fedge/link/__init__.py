@@ -1,7 +1,7 @@
-"""Between machines: leaf servers and cloud over TLS, certificates and node keys for trials, nodes present.
+"""Links between machines: leaf servers and cloud over TLS, trial certificates, and keys of nodes.
 
-The cloud listens (`gate`), leaf servers dial (`dial`), packets of JSON and model states pass (`frames`); what
-they mean is said elsewhere.
+The cloud listens (`gate`), leaf servers connect (`dial`), and packets of JSON and model states are exchanged
+(`frames`); their meaning is defined elsewhere.
 
 Imports only from below: `privacy` and rooms below it.
 """

@@ -1,4 +1,4 @@
-"""Leaves below a server of a tree, as the cloud tells the process that is all of them."""
+"""Leaves below a server of a tree, as the cloud names them to a process that runs them all."""
 
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,20 @@ from fedge.link.frames import Packet
 from fedge.link.gate import BELOW
 from fedge.process.escape import printable
 
-_MOST = 1000  # leaves of one process: each has a stream and a thread
-_LONGEST = 200  # characters of what a cloud says that cannot be
-_MOST_BYTES = (0, 2**20)  # of the arrays, and of the head, of a cloud's welcome
+_MOST = 1000  # leaves of one process; each needs a stream and a thread
+_LONGEST = 200  # characters of an impossible answer in an error message
+_MOST_BYTES = (0, 2**20)  # arrays and head of the cloud's welcome
 
 
 class _Asking:
-    """A link on which nothing is answered: its welcome names the leaves."""
+    """Link that answers nothing; the cloud's welcome names the leaves."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self.told: Any = None
 
     def hello(self) -> Packet:
-        """Hello of nobody in particular."""
+        """Hello without a leaf."""
         return Packet(HELLO)
 
     def welcome(self, packet: Packet) -> None:
@@ -32,38 +32,39 @@ class _Asking:
         self._link.stop()
 
     def answer(self, packet: Packet, note: Note) -> Packet:
-        """Nothing: a cloud asks those alone who have said for which leaf they speak."""
-        raise Refused("the cloud asks a link that speaks for no leaf")
+        """Raise Refused: the cloud may only ask links whose hello named a leaf."""
+        raise Refused("the cloud sent a question to a link without a leaf")
 
 
 class Below:
-    """The question which leaves a process is; `stop` ends it from another thread."""
+    """Query for the leaves that a process is to run; `stop` ends it from another thread."""
 
     def __init__(self, address: str, certificates: Path, path: str) -> None:
-        """Get ready to dial.
+        """Query over a link that is not yet connected.
 
         Args:
-            address: host and port of the cloud.
+            address: HOST:PORT of the cloud.
             certificates: folder with ca.crt, server-PATH.crt and server-PATH.key.
-            path: of the server, as "1.0".
+            path: path of the server, e.g. "1.0".
 
         Raises:
-            ConfigError: a file of TLS is not usable.
+            ConfigError: a TLS file is unusable.
         """
         self._link = Link(address, certificates, None, path)
 
     def stop(self) -> None:
-        """Ask no more."""
+        """End the query."""
         self._link.stop()
 
     def leaves(self, lost_s: float) -> list[int]:
-        """Numbers of the leaves, ascending, once the cloud is there; none after `stop`.
+        """Numbers of the leaves in ascending order, once the cloud answers; empty after `stop`.
 
         Args:
-            lost_s: seconds without the cloud after which it is given up.
+            lost_s: seconds without contact to the cloud after which to give up.
 
         Raises:
-            Refused: the cloud does not want this server, was away for so long, or names no leaves.
+            Refused: the cloud refuses this server, was out of contact for `lost_s` seconds, or names no
+                leaves.
         """
         asking = _Asking(self._link)
         self._link.serve(asking, lost_s, lambda: _MOST_BYTES)
@@ -73,7 +74,7 @@ class Below:
         is_list = isinstance(told, list) and all(type(leaf) is int and 0 <= leaf < 10**6 for leaf in told)
         if not is_list or not 0 < len(set(told)) == len(told) <= _MOST:
             raise Refused(
-                f"the cloud must name 1 to {_MOST} leaves below this server, but says "
+                f"the cloud must name 1 to {_MOST} leaves below this server, but names "
                 f"{printable(shown(told)[:_LONGEST])}"
             )
         return sorted(told)

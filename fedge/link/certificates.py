@@ -1,21 +1,21 @@
 """Certificates and node keys for trials: one authority, servers and clients, all in one folder.
 
-    ca.crt, ca.key              the authority that signs all others; ca.key stays where it was made
+    ca.crt, ca.key              the authority that signs all others; ca.key stays where it was created
     superlink.crt, .key         of a SuperLink: a server, by its own hosts
-    cloud.crt, .key             of the cloud: a server, by its own hosts; leaf servers know it as "cloud"
-    leaf-0.crt, .key, …         of leaf servers as the cloud's clients; it knows each by the common name
-    server-1.crt, .key, …       of servers over leaves, by path: each with all leaves below it is one client
+    cloud.crt, .key             of the cloud: a server, by its own hosts and the name "cloud"
+    leaf-0.crt, .key, …         of leaf servers as the cloud's clients, identified by the common name
+    server-1.crt, .key, …       of servers over leaves, by path: a client that runs all leaves below it
     leaf-0-server.crt, .key, …  of leaf servers as servers of SuperNodes, by their own hosts
     node-0, node-0.pub, …       key pairs of SuperNodes, as OpenSSH writes them, for Flower to register
-    revoked.pem                 the authority's list of certificates that count no more, once there is one
+    revoked.pem                 the authority's list of revoked certificates, once there is one
 
-A certificate is for one role: it names the hosts of that server alone, and is good for a server or for a
-client, never for both (extended key usage). So the key of one machine serves for that machine only.
+A certificate is for one role: it names the hosts of that server alone, and is valid for a server or for a
+client, never for both (extended key usage). So one machine's key cannot be used on another.
 
 All keys are on NIST's curves (P-256 for TLS, P-384 for nodes, as Flower suggests), unencrypted, and readable
-by their owner alone. Good files stay, so that leaves, nodes and hosts can be added; those that have run
-out, or have less than a third of their days left, are made anew. For anything but a trial use certificates of
-an authority of your own, with these names and uses.
+by their owner alone. Valid files are kept, so leaves, nodes and hosts can be added; those that have expired,
+or have less than a third of their days left, are replaced. For anything but a trial, use certificates of your
+own authority, with these names and uses.
 """
 
 import ipaddress
@@ -35,8 +35,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedge.config.option import ConfigError, shown
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
-HERE = ("localhost", "127.0.0.1")  # every server is reached so by its own machine
-_CLOCKS_DIFFER = timedelta(hours=1)  # between machines
+HERE = ("localhost", "127.0.0.1")  # how its own machine reaches any server
+_CLOCKS_DIFFER = timedelta(hours=1)  # tolerated between machines
 _AUTHORITY_DAYS = 3650
 _Key = ec.EllipticCurvePrivateKey
 
@@ -46,12 +46,12 @@ class CertificateRequest:
     """Wanted contents of a folder of certificates.
 
     Attributes:
-        hosts: role (superlink, cloud, leaf-0, …) → names and addresses by which that server is reached; its
-            own machine reaches each by `HERE`, too.
-        leaves: leaf servers.
-        nodes: SuperNodes.
-        days: for which a certificate is valid.
-        paths: of servers over leaves, as "1.0", that are one process with all leaves below.
+        hosts: role (superlink, cloud, leaf-0, …) → names and addresses of that server; `HERE` is added for
+            its own machine.
+        leaves: number of leaf servers.
+        nodes: number of SuperNodes.
+        days: days of validity.
+        paths: servers over leaves, e.g. "1.0", that run all leaves below in one process.
     """
 
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -62,12 +62,12 @@ class CertificateRequest:
 
 
 def leaf_name(leaf: int) -> str:
-    """Common name of a leaf server's certificate as the cloud's client, which is that of its files, too."""
+    """Common name of a leaf server's certificate as the cloud's client, and name of its files."""
     return f"leaf-{leaf}"
 
 
 def path_name(path: str) -> str:
-    """Common name of the certificate of a server over leaves as the cloud's client, and of its files.
+    """Common name of the certificate of a server over leaves as the cloud's client, and name of its files.
 
     >>> path_name("1.0")
     'server-1.0'
@@ -76,7 +76,7 @@ def path_name(path: str) -> str:
 
 
 def server_name(leaf: int) -> str:
-    """Common name of a leaf server's certificate as a server of SuperNodes, and of its files."""
+    """Common name of a leaf server's certificate as a server of SuperNodes, and name of its files."""
     return f"leaf-{leaf}-server"
 
 
@@ -86,8 +86,8 @@ class _Role:
 
     Attributes:
         name: common name, and name of the files.
-        hosts: that it is to be good for; none for a client.
-        is_server: whether it is a server's.
+        hosts: hosts of a server; empty for a client.
+        is_server: whether the role is a server's.
     """
 
     name: str
@@ -96,7 +96,7 @@ class _Role:
 
     @property
     def alternatives(self) -> list[x509.GeneralName]:
-        """Names and addresses in the certificate; only the cloud's has that role's name."""
+        """Names and addresses in the certificate; only the cloud's includes its role name."""
         more = (*HERE, *((CLOUD,) if self.name == CLOUD else ())) if self.is_server else ()
         return [_alternative(host) for host in dict.fromkeys((*self.hosts, *more))]
 
@@ -108,22 +108,22 @@ class _Role:
 
 
 def _roles(wanted: CertificateRequest) -> list[_Role]:
-    """All certificates that are wanted.
+    """All wanted certificates.
 
     Raises:
-        ConfigError: hosts are said for a server that there is none of, or are another role's.
+        ConfigError: hosts are given for an unknown server, or include the cloud's name for another role.
     """
     servers = {SUPERLINK: SUPERLINK, CLOUD: CLOUD}
     servers |= {leaf_name(leaf): server_name(leaf) for leaf in range(wanted.leaves)}
     for role, hosts in wanted.hosts.items():
         if role not in servers:
             raise ConfigError(
-                f"--hosts must say whose they are, one of {', '.join(servers)}, but says {shown(role)}; "
-                f"write them as cloud=cloud.example.org,10.0.0.1, or ask for more --leaves"
+                f"--hosts must begin with a role, one of {', '.join(servers)}, but has {shown(role)}; "
+                f"e.g. cloud=cloud.example.org,10.0.0.1, or raise --leaves"
             )
         if role != CLOUD and CLOUD in hosts:
             raise ConfigError(
-                f"the host {CLOUD} must be the cloud's, by which leaves know it, but is {role}'s"
+                f"the host {CLOUD} is reserved for the cloud, but is given to {role}; choose another name"
             )
     made = [_Role(name, tuple(wanted.hosts.get(role, ())), True) for role, name in servers.items()]
     clients = [*map(leaf_name, range(wanted.leaves)), *map(path_name, wanted.paths)]
@@ -131,10 +131,11 @@ def _roles(wanted: CertificateRequest) -> list[_Role]:
 
 
 def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
-    """Write the wanted files that are missing; returns those written.
+    """Write the wanted files that are missing or expiring; returns those written.
 
     Raises:
-        ConfigError: the folder cannot be written, its authority cannot be read, or hosts are nobody's.
+        ConfigError: the folder cannot be written, its authority cannot be read, or hosts have an unknown
+            role.
     """
     written: list[Path] = []
     roles = _roles(wanted)
@@ -156,7 +157,7 @@ def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
 
 
 def _authority(folder: Path, written: list[Path]) -> tuple[_Key, x509.Certificate]:
-    """The authority's key and certificate, made now if there are none."""
+    """Key and certificate of the authority, created if the folder has no certificates."""
     key_file, file = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
     if file.exists() or any(folder.glob("*.crt")):
         return _read_authority(key_file, file)
@@ -172,22 +173,24 @@ def _authority(folder: Path, written: list[Path]) -> tuple[_Key, x509.Certificat
 
 
 def _read_authority(key_file: Path, file: Path) -> tuple[_Key, x509.Certificate]:
-    """The key and the certificate of an authority that is there."""
+    """Key and certificate of an existing authority."""
     try:
         key = serialization.load_pem_private_key(key_file.read_bytes(), None)
         authority = x509.load_pem_x509_certificate(file.read_bytes())
     except (ValueError, TypeError, FileNotFoundError) as error:
         raise ConfigError(
-            f"{file} and {key_file.name} must be the authority of `fedge certs`, but cannot be read: "
+            f"{file} and {key_file.name} must be an authority made by `fedge certs`, but cannot be read: "
             f"{error}; choose another folder"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != authority.public_key():
-        raise ConfigError(f"{key_file} must be the key of {file.name}, but is another; choose another folder")
+        raise ConfigError(
+            f"{key_file} must be the key of {file.name}, but is another key; choose another folder"
+        )
     return key, authority
 
 
 def _is_good(file: Path, role: _Role, days: int, authority: x509.Certificate) -> bool:
-    """Whether a role's certificate and key are there and good, with a third of the days left."""
+    """Whether a role's certificate and key exist and are valid, with a third of the days left."""
     if not (file.exists() and file.with_suffix(".key").exists()):
         return False
     try:
@@ -203,7 +206,7 @@ def _is_good(file: Path, role: _Role, days: int, authority: x509.Certificate) ->
 
 
 def _names_in(certificate: x509.Certificate) -> list[x509.GeneralName]:
-    """Names and addresses that a certificate is for; none for a client's."""
+    """Names and addresses of a certificate; empty for a client's."""
     try:
         return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -213,7 +216,7 @@ def _names_in(certificate: x509.Certificate) -> list[x509.GeneralName]:
 def _certify(
     folder: Path, role: _Role, days: int, key: _Key, authority: x509.Certificate, written: list[Path]
 ) -> None:
-    """Write the key and the certificate of one role."""
+    """Write key and certificate of one role."""
     own = ec.generate_private_key(ec.SECP256R1())
     made = (
         _builder(_named(role.name), authority.subject, own, days)
@@ -230,7 +233,7 @@ def _certify(
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: _Key, days: int) -> x509.CertificateBuilder:
-    """Builder with the fields that all certificates share."""
+    """Builder with the fields common to all certificates."""
     now = datetime.now(timezone.utc)
     return (
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
@@ -246,7 +249,7 @@ def _named(name: str) -> x509.Name:
 
 
 def _alternative(host: str) -> x509.GeneralName:
-    """An address or a name as a certificate has it."""
+    """An address or a host name as a certificate entry."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -255,7 +258,7 @@ def _alternative(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
     except ValueError as error:
         raise ConfigError(
-            f"--hosts must be names or addresses, but one is {host!r}; write them as cloud=one.local,10.0.0.1"
+            f"--hosts must be names or addresses, but one is {host!r}; e.g. cloud=one.local,10.0.0.1"
         ) from error
 
 
@@ -268,7 +271,7 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _node_keys(folder: Path, name: str, written: list[Path]) -> None:
-    """Write a SuperNode's key pair as OpenSSH does."""
+    """Write a SuperNode's key pair in OpenSSH's format."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -285,12 +288,12 @@ def _pem_of(key: _Key) -> bytes:
 
 
 def _write_secret(path: Path, content: bytes, written: list[Path]) -> None:
-    """Write a file that nobody else may read at any moment."""
+    """Write a file that no other account can read at any moment."""
 
     def private(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_EXCL, 0o600)
 
-    path.unlink(missing_ok=True)  # of an interrupted attempt, or of a renewed certificate
+    path.unlink(missing_ok=True)  # left by an interrupted attempt, or renewed
     _write(path, content, written, private)
 
 
@@ -303,32 +306,32 @@ def _write(
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """Read the first certificate of a file.
+    """The first certificate of a file.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the file has none.
     """
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (ValueError, OSError) as error:
-        raise ConfigError(f"{path} must be a certificate, but: {error}; bring it anew") from error
+        raise ConfigError(f"{path} must be a certificate, but: {error}; copy it again") from error
 
 
 def revoke(folder: Path, names: Sequence[str]) -> list[str]:
-    """Let certificates, or keys of nodes, count no more; `make_certificates` makes new ones then.
+    """Revoke certificates, or keys of nodes; `make_certificates` can then create new ones.
 
-    A certificate comes on the list of `fedge.link.revoked`; a node's public key goes, so that no SuperLink
-    that starts lets it in.
+    A certificate is added to the list of `fedge.link.revoked`. A node's public key is deleted, so no
+    SuperLink started later admits it.
 
     Args:
-        folder: of the authority.
-        names: as leaf-0, cloud or node-3.
+        folder: the authority's folder.
+        names: names such as leaf-0, cloud or node-3.
 
     Returns:
         The names.
 
     Raises:
-        ConfigError: there is none of a name.
+        ConfigError: the folder has no certificate or key of a name.
     """
     from fedge.link.revoked import write_list
 
@@ -350,14 +353,14 @@ def revoke(folder: Path, names: Sequence[str]) -> list[str]:
 
 
 def refuse_unusable(certificate: Path, key: Path, authority: Path) -> None:
-    """Raise ConfigError unless three files are a certificate, its key and its signer."""
+    """Raise ConfigError unless the files are a certificate, its key and its authority."""
     for path in (certificate, key, authority):
         if not path.is_file():
-            raise ConfigError(f"{path} must be there for TLS, but is not; fedge certs makes it for a trial")
+            raise ConfigError(f"{path} must exist for TLS, but does not; fedge certs creates one for trials")
     try:
         ssl.create_default_context(cafile=str(authority)).load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
             f"{certificate}, {key.name} and {authority.name} must be a certificate, its key and its "
-            f"authority, but: {error}; make them anew with fedge certs"
+            f"authority, but: {error}; create them again with fedge certs"
         ) from error

@@ -7,7 +7,7 @@ from typing import Any
 from fedge.config.option import ConfigError, shown
 from fedge.config.tree import refuse_no_path
 
-_MOST = 10_000  # leaves or nodes; files are made one by one
+_MOST = 10_000  # leaves or nodes; files are created one by one
 
 
 def add_commands(commands: Any) -> None:
@@ -46,12 +46,14 @@ def _make(options: argparse.Namespace) -> int:
     for name, least, most in (("leaves", 0, _MOST), ("nodes", 0, _MOST), ("days", 1, 3650)):
         value = getattr(options, name)
         if not least <= value <= most:
-            raise ConfigError(f"--{name} must be {least} to {most}, but is {value}")
+            raise ConfigError(f"--{name} must be {least} to {most}, but is {value}; change it")
     from fedge.link.certificates import CertificateRequest, make_certificates, revoke  # loads cryptography
 
     if options.revoke:
         for name in revoke(options.folder, options.revoke):
-            print(f"{name} counts no more; new files, and revoked.pem, go to the machines that have the old")
+            print(
+                f"{name} is revoked; copy the new files, and revoked.pem, to the machines that have the old"
+            )
         return 0
     hosts = _hosts(options.hosts)
     paths = [path.strip() for path in options.at.split(",")] if options.at else []
@@ -64,19 +66,19 @@ def _make(options: argparse.Namespace) -> int:
     for file in written:
         print(file)
     if not written:
-        print(f"{options.folder} has all of them already")
+        print(f"{options.folder} already has all of them")
     return 0
 
 
 def _hosts(given: list[str]) -> dict[str, list[str]]:
-    """Role → hosts, of arguments as cloud=cloud.example,10.0.0.1."""
+    """Role → hosts, from arguments such as cloud=cloud.example,10.0.0.1."""
     found: dict[str, list[str]] = {}
     for text in given:
         role, sign, hosts = text.partition("=")
         if not sign:
             raise ConfigError(
-                f"--hosts must say whose they are, as cloud={text} or superlink={text}, but is "
-                f"{shown(text)}; each server's certificate names its own hosts alone"
+                f"--hosts must begin with a role, e.g. cloud={text} or superlink={text}, but is "
+                f"{shown(text)}; each server's certificate names only its own hosts"
             )
         found.setdefault(role.strip(), []).extend(host.strip() for host in hosts.split(",") if host.strip())
     return found

@@ -1,9 +1,9 @@
-"""A leaf server's end of its link to the cloud: it dials, answers questions, and dials again.
+"""A leaf server's end of its link to the cloud: it connects, answers questions, and reconnects.
 
-One channel for as long as the leaf server lives: gRPC connects it anew by itself. Only where a stream is not
-welcomed and does not end either, as one may that was opened while its connection went, or where a stream has
-ended and the files of certificates have changed, does a new channel take the old one's place. The answer to
-the last question is kept until the next one comes, so that a stream that breaks in between costs no work.
+One channel lasts as long as the leaf server, and gRPC reconnects it. A new channel replaces it only where a
+stream is neither welcomed nor ended, as may happen to one opened while its connection was lost, or where a
+stream has ended and the certificate files have changed. The answer to the last question is kept until the
+next one, so a stream that breaks in between costs no work.
 """
 
 import logging
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _LEAVE_S = 5.0
-_WELCOME_S = 15.0  # the cloud says welcome at once
-_LOOK_S = 0.2  # between looks whether the link was stopped
-_LONGEST = 200  # characters of a cloud's name of itself, and of the number of a question
+_WELCOME_S = 15.0  # the cloud normally answers at once
+_LOOK_S = 0.2  # seconds between checks for `stop`
+_LONGEST = 200  # characters of the cloud's messages, and of a question's number
 _OPTIONS = (
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3000),
     ("grpc.ssl_target_name_override", CLOUD),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel has a connection of its own
+    ("grpc.use_local_subchannel_pool", 1),  # gives a new channel its own connection
 )
 _REFUSED = (
     grpc.StatusCode.PERMISSION_DENIED,
@@ -46,31 +46,31 @@ _REFUSED = (
     grpc.StatusCode.INVALID_ARGUMENT,
 )
 
-_MOST = (2**36, 2**28)  # bytes of the arrays, and of the head, of a question
+_MOST = (2**36, 2**28)  # bytes of a question's arrays, and of its head
 
 Note = Callable[[dict[str, Any]], None]
 """Facts that tell how far the answer is."""
 
 
 class Answering(Protocol):
-    """Answers of a leaf server on its link."""
+    """Handler of a leaf server's questions."""
 
     def hello(self) -> Packet:
-        """Hello that is sent when the link is up."""
+        """Hello to send when the link is up."""
 
     def welcome(self, packet: Packet) -> None:
         """Take the cloud's answer to the hello."""
 
     def answer(self, packet: Packet, note: Note) -> Packet:
-        """The answer to a question; `note` tells meanwhile how far it is."""
+        """Answer to a question; `note` reports progress meanwhile."""
 
 
 class Refused(RuntimeError):
-    """The cloud does not want this leaf server. One line."""
+    """Refusal of this leaf server by the cloud, or loss of the cloud. One line."""
 
 
 class _Lost:
-    """How long the cloud has been away, and how long to wait until it is dialled again."""
+    """Time since the last contact to the cloud, and the pause before the next attempt."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -78,7 +78,7 @@ class _Lost:
         self._last = time.monotonic()
 
     def is_too_long(self, was_there: bool) -> bool:
-        """Take in whether it was there; tell whether it has been away for too long."""
+        """Record whether the cloud was in contact; True once the contact has been lost for too long."""
         if was_there:
             self.pause_s, self._last = _FIRST_PAUSE_S, time.monotonic()
             return False
@@ -90,16 +90,16 @@ class Link:
     """A leaf server's link to the cloud."""
 
     def __init__(self, address: str, certificates: Path, leaf: int | None, path: str = "") -> None:
-        """Get ready to dial.
+        """Link that is not yet connected.
 
         Args:
-            address: host and port of the cloud.
-            certificates: folder with ca.crt, leaf-N.crt and leaf-N.key, as `fedge certs` names them.
-            leaf: for which it speaks; None to ask which there are below `path`.
-            path: of a server over leaves, whose certificate is shown; empty for the leaf's own.
+            address: HOST:PORT of the cloud.
+            certificates: folder with ca.crt, leaf-N.crt and leaf-N.key, named as by `fedge certs`.
+            leaf: number of the leaf; None to ask for the leaves below `path`.
+            path: path of a server over leaves, whose certificate is used; empty for the leaf's own.
 
         Raises:
-            ConfigError: a file of TLS is not usable.
+            ConfigError: a TLS file is unusable.
         """
         self.address = address
         assert path or leaf is not None
@@ -113,7 +113,7 @@ class Link:
         self._lost = _Lost(0.0)
         self._most: Callable[[], tuple[int, int]] = lambda: _MOST
         self._keep: Keep = lambda state: state
-        self._told: Any = None  # last logged reason of the cloud's absence
+        self._told: Any = None  # last logged reason for the lost contact
         self._call: Any = None
         self._last: tuple[str, Packet] | None = None  # the newest question's number, and its answer
 
@@ -135,16 +135,16 @@ class Link:
         most: Callable[[], tuple[int, int]] = lambda: _MOST,
         keep: Keep = lambda state: state,
     ) -> None:
-        """Answer questions until the cloud says that it is over, or `stop` is called.
+        """Answer questions until the cloud ends the run, or `stop` is called.
 
         Args:
-            answering: does the work.
-            lost_s: seconds without the cloud after which it is given up.
-            most: gives the bytes of the arrays, and of the head, that the next question may have.
-            keep: decides where states of a question lie.
+            answering: handler of the questions.
+            lost_s: seconds without contact to the cloud after which to give up.
+            most: function that gives the permitted bytes of the next question's arrays, and of its head.
+            keep: decides where states of a question are stored.
 
         Raises:
-            Refused: the cloud does not want this leaf server, or was away for so long.
+            Refused: the cloud refuses this leaf server, or was out of contact for `lost_s` seconds.
         """
         self._is_over = False
         self._most, self._keep = most, keep
@@ -155,19 +155,24 @@ class Link:
                 self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering, shown)
 
     def _keep_attached(self, attach: Any, answering: Answering, shown: list[bytes]) -> None:
-        """Hold one stream after another until it is over, one says nothing, or the files are others."""
+        """Open one stream after another until the run is over, a stream is silent, or the files have changed.
+
+        The pause between streams grows while the cloud is out of contact.
+        """
         self._is_silent = False
         while not (self._stopped.is_set() or self._is_over or self._is_silent):
             was_there = self._attached(attach, answering)
             if self._lost.is_too_long(was_there):
-                raise Refused(f"the cloud at {self.address} was away for more than {self._lost.limit_s:g} s")
+                raise Refused(
+                    f"no contact to the cloud at {self.address} for more than {self._lost.limit_s:g} s"
+                )
             if not self._is_over:
                 self._stopped.wait(self._lost.pause_s)
                 if _have_changed(self._files, shown):
                     return
 
     def _attached(self, attach: Any, answering: Answering) -> bool:
-        """Hold one stream until it ends; tell whether the cloud was there."""
+        """Serve one stream until it ends; returns whether the cloud welcomed it."""
         outgoing: queue.Queue[bytes | None] = queue.Queue(maxsize=4)
         done = threading.Event()
 
@@ -185,14 +190,14 @@ class Link:
                 yield chunk
 
         self._call = attach(chunks())
-        if self._stopped.is_set():  # before there was a call to cancel
+        if self._stopped.is_set():  # stopped before there was a call to cancel
             self._call.cancel()
         welcomed = False
         silence = threading.Timer(_WELCOME_S, self._give_up, [self._call])
         silence.daemon = True
         silence.start()
         try:
-            if not self._call.add_callback(done.set):  # it has ended already
+            if not self._call.add_callback(done.set):  # the call has already ended
                 done.set()
             hello = answering.hello()
             put(replace(hello, facts={**hello.facts, **self._said, PROCESS: self._process}))
@@ -218,17 +223,17 @@ class Link:
         return welcomed
 
     def _give_up(self, call: Any) -> None:
-        """End a stream that nobody has welcomed."""
+        """End a stream that has not been welcomed."""
         logger.warning(
-            "the cloud at %s has not said welcome for %g s; dialled anew", self.address, _WELCOME_S
+            "the cloud at %s has not welcomed this leaf for %g s; reconnecting", self.address, _WELCOME_S
         )
         self._is_silent = True
         call.cancel()
 
     def _received(self, call: Any) -> Iterator[bytes]:
-        """Packets of a stream until it ends, is given up, or `stop` is called.
+        """Chunks of a stream until it ends, is given up, or `stop` is called.
 
-        A thread of its own reads: a call of gRPC that is cancelled while its connection breaks may never end.
+        A separate thread reads them, because a gRPC call cancelled while its connection breaks may never end.
         """
         arrived: queue.Queue[bytes | Exception | None] = queue.Queue(maxsize=4)
         left = threading.Event()
@@ -262,7 +267,7 @@ class Link:
             left.set()
 
     def _end(self, outgoing: "queue.Queue[bytes | None]", done: threading.Event) -> None:
-        """Let the last answer go out, if it is one, and the thread that sends."""
+        """Flush the last answer if the run is over, and end the sending thread."""
         if self._is_over:
             with suppress(queue.Full):
                 outgoing.put(None, timeout=_LEAVE_S)
@@ -273,12 +278,12 @@ class Link:
                 outgoing.put_nowait(None)
                 break
             except queue.Full:
-                with suppress(queue.Empty):  # the sending thread may have taken the last
+                with suppress(queue.Empty):  # the sending thread may have emptied the queue
                     outgoing.get_nowait()
         self._call.cancel()
 
     def _answered(self, answering: Answering, packet: Packet, put: Callable[[Packet], None]) -> Packet:
-        """The answer to a question, the one that was given before if it was."""
+        """Answer to a question; a repeated question gets its earlier answer."""
         number = packet.facts.get(NUMBER)
         if not isinstance(number, str) or len(number) > _LONGEST:
             raise LinkError("a question has no number")
@@ -289,13 +294,13 @@ class Link:
         return self._last[1]
 
     def _refuse(self, error: Any) -> None:
-        """Raise Refused where dialling again is of no use."""
+        """Raise Refused for errors that reconnecting cannot cure."""
         code, words = error.code(), printable((error.details() or "")[:_LONGEST])[:_LONGEST]
         if self._stopped.is_set():
             return
         if code in _REFUSED:
             raise Refused(f"the cloud at {self.address} refuses: {words}") from error
-        if self._told != code:  # once, not at every try
+        if self._told != code:  # log each reason once
             logger.info("the link to the cloud at %s: %s %s", self.address, code, words)
         self._told = code
 
@@ -310,18 +315,18 @@ def _contents(files: Sequence[Path]) -> list[bytes]:
 
 
 def _have_changed(files: tuple[Path, Path, Path], shown: Sequence[bytes]) -> bool:
-    """Whether others are there that can be used; while they are being changed, not yet."""
+    """Whether the files have changed and are usable; False while they are being replaced."""
     try:
         if _contents(files) == shown:
             return False
         refuse_unusable(*files)
     except (ConfigError, OSError):
         return False
-    logger.info("certificates have changed, and are taken from now on")
+    logger.info("certificates have changed; the new ones are in use")
     return True
 
 
 def _credentials(shown: Sequence[bytes]) -> grpc.ChannelCredentials:
-    """Certificate of a leaf server, and its authority for the cloud."""
+    """Client credentials from a leaf server's certificate, key and authority."""
     certificate, key, authority = shown
     return grpc.ssl_channel_credentials(authority, key, certificate)

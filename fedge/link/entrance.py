@@ -1,8 +1,8 @@
-"""Entrance of a gate: names in certificates, streams that have said nothing, files that are exchanged.
+"""Admission to a gate: certificate names, streams without a hello, and replaced certificate files.
 
-A leaf server shows its own certificate. A server over leaves that is one process with all leaves below it
-shows that of its path, and says in each stream's hello for which of them; in one without a leaf it asks
-which there are.
+A leaf server shows its own certificate. A server over leaves that runs all of them in one process shows the
+certificate of its path, and names the leaf in each stream's hello; a hello without a leaf asks for the list
+of leaves.
 """
 
 import logging
@@ -31,27 +31,27 @@ from fedge.process.escape import printable
 logger = logging.getLogger(__name__)
 
 HELLO = "hello"
-PROCESS = "process"  # among the facts of a hello: which process of a leaf server it is
-LEAF = "leaf"  # among them, too: for which leaf a server over several speaks
-MOST_SILENT = 2  # streams of one certificate, and for each leaf below its path, that have not said hello
-_HELLO_S = 10.0  # within which a leaf server that has attached says hello; it does at once
+PROCESS = "process"  # fact of a hello: id of the leaf server's process
+LEAF = "leaf"  # fact of a hello: the leaf represented by a server over leaves
+MOST_SILENT = 2  # streams without a hello, per certificate or leaf below its path
+_HELLO_S = 10.0  # limit for the hello, which normally comes at once
 _MOST_HELLO_BYTES = 2**24
-_LONGEST = 200  # characters of a stranger's name of itself
+_LONGEST = 200  # characters of an unknown peer's name
 
 
 class Entrance:
-    """Lets leaf servers in by their certificates."""
+    """Admission of leaf servers by their certificates."""
 
     def __init__(self, folder: Path, leaves: int, over: Mapping[str, Sequence[int]]) -> None:
-        """Read the files.
+        """Read the certificate files.
 
         Args:
-            folder: with ca.crt, cloud.crt and cloud.key.
-            leaves: how many there are, numbered from 0.
-            over: path of a server over leaves → the leaves below, for which it may speak.
+            folder: folder with ca.crt, cloud.crt and cloud.key.
+            leaves: number of leaves, numbered from 0.
+            over: path of a server over leaves → the leaves below, which it may represent.
 
         Raises:
-            ConfigError: a file of TLS is not usable.
+            ConfigError: a TLS file is unusable.
         """
         self._leaf_of = {leaf_name(leaf): leaf for leaf in range(leaves)}
         self._over = {path_name(path): tuple(below) for path, below in over.items()}
@@ -59,47 +59,47 @@ class Entrance:
         self._files = _Files(folder)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Credentials that follow the files."""
+        """Server credentials that follow changes of the files."""
         return self._files.credentials()
 
     @property
     def most_streams(self) -> int:
-        """Streams that may be there without having said hello."""
+        """Number of streams that may be open without a hello."""
         return sum(map(self._most_silent, (*self._leaf_of, *self._over)))
 
     def _most_silent(self, name: str) -> int:
         return MOST_SILENT * max(1, len(self._over.get(name, ())))
 
     def admitted(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> tuple[str, Packet]:
-        """Name in the certificate of a new stream, and its hello; others are ended."""
+        """Certificate name of a new stream, and its hello; other streams are ended."""
         name = self._who(context)
         with self._silent.one_more(name, context, self._most_silent(name)):
             hello = _hello(chunks)
         if hello is None:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a leaf server says hello first")
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first packet must be a hello")
             raise AssertionError
         return name, hello
 
     def below(self, name: str) -> list[int]:
-        """Leaves for which a certificate may speak."""
+        """Leaves that a certificate may represent."""
         return [self._leaf_of[name]] if name in self._leaf_of else list(self._over[name])
 
     def leaf_said(self, name: str, hello: Packet, context: grpc.ServicerContext) -> int | None:
-        """The leaf that a stream is for; None where a server over several asks which there are."""
+        """Leaf of a stream; None where a server over leaves asks for the list of leaves."""
         if name in self._leaf_of:
             return self._leaf_of[name]
         leaf = hello.facts.get(LEAF)
         if leaf is None:
             return None
         if type(leaf) is not int or leaf not in self._over[name]:
-            why = f"{shown(leaf)} is no leaf below {name} in this run's tree"
+            why = f"leaf {shown(leaf)} is not below {name} in this run's tree"
             logger.warning("%s does not get in: %s", context.peer(), printable(why[:_LONGEST]))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, printable(why[:_LONGEST]))
         assert type(leaf) is int
         return leaf
 
     def _who(self, context: grpc.ServicerContext) -> str:
-        """The name in the certificate that the other side has shown; end the stream of anybody else."""
+        """Certificate name of the peer; streams of unknown or revoked names are ended."""
         known = context.auth_context()
         names = [name.decode(errors="replace") for name in known.get("x509_common_name", [])]
         why = f"no leaf server of this run: {', '.join(names)}"
@@ -112,7 +112,7 @@ class Entrance:
         raise AssertionError
 
     def _is_revoked(self, pems: Sequence[bytes]) -> bool:
-        """Whether a certificate counts no more; one that cannot be read does not."""
+        """Whether a certificate is revoked; an unreadable one counts as revoked."""
         try:
             return any(
                 x509.load_pem_x509_certificate(pem).serial_number in self._files.revoked.serials()
@@ -123,7 +123,7 @@ class Entrance:
 
 
 class _Silent:
-    """Streams that have not said hello, by certificate: the newest few stay, for some seconds."""
+    """Streams without a hello, by certificate: only the newest few are kept, for some seconds."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str, list[grpc.ServicerContext]] = defaultdict(list)
@@ -131,7 +131,7 @@ class _Silent:
 
     @contextmanager
     def one_more(self, name: str, context: grpc.ServicerContext, most: int) -> Iterator[None]:
-        """Take a stream in as long as it says nothing; the oldest of too many ends, and each in time."""
+        """Hold a stream until its hello; the oldest of too many is ended, and each after some seconds."""
         with self._lock:
             self._of[name].append(context)
             oldest = self._of[name][0] if len(self._of[name]) > most else None
@@ -146,12 +146,12 @@ class _Silent:
             yield
         finally:
             late.cancel()
-            with self._lock, suppress(ValueError):  # it was the oldest of too many
+            with self._lock, suppress(ValueError):  # removed before as the oldest of too many
                 self._of[name].remove(context)
 
 
 def _hello(chunks: Iterator[bytes]) -> Packet | None:
-    """Hello of a leaf server, or None where it is none."""
+    """Hello of a leaf server; None if the packet is no valid hello."""
     try:
         found = packet_of(chunks, _MOST_HELLO_BYTES, _MOST_HELLO_BYTES)
     except LinkError:
@@ -162,13 +162,13 @@ def _hello(chunks: Iterator[bytes]) -> Packet | None:
 
 
 class _Files:
-    """Certificate of the cloud and its authority for others, as the files have them by now."""
+    """Certificate of the cloud and the authority, as currently on disk."""
 
     def __init__(self, folder: Path) -> None:
-        """Read them.
+        """Read the files.
 
         Raises:
-            ConfigError: one of them is not usable.
+            ConfigError: a file is unusable.
         """
         self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
         refuse_unusable(*self._names)
@@ -177,7 +177,7 @@ class _Files:
         self._now = self._configuration()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Credentials that follow the files."""
+        """Server credentials that follow changes of the files."""
         return grpc.dynamic_ssl_server_credentials(self._now, self._changed, True)
 
     def _stamps(self) -> list[int]:
@@ -188,7 +188,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """New certificate to show; None for the old. Files that do not fit are looked at again."""
+        """New credentials; None if unchanged. Unusable files are read again at the next connection."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
@@ -196,8 +196,8 @@ class _Files:
             refuse_unusable(*self._names)
             found = self._configuration()
         except (ConfigError, OSError) as error:
-            logger.warning("certificates have changed, and are not taken: %s", error)
+            logger.warning("certificates have changed, but the new ones are unusable: %s", error)
             return None
         self._seen = stamps
-        logger.info("certificates have changed, and are taken from now on")
+        logger.info("certificates have changed; the new ones are in use")
         return found

@@ -1,10 +1,10 @@
-"""Filter before the one port of newer Flowers: SuperNodes' requests to a SuperLink, and nothing else.
+"""Filter for newer Flower's single port: it passes SuperNodes' requests to the SuperLink, and nothing else.
 
-From Flower 1.35 on a SuperLink has one port for SuperNodes, for senders of apps, and for the apps
-themselves; anybody who reaches it may have it carry out code. Here it listens on the loopback interface, and
-SuperNodes dial this filter: TLS with the leaf server's certificate, ``POST /v1/fleet/…`` and no other
-request. Passed requests are written anew, so that both ends read one request where the other does. Who a
-SuperNode is stays the SuperLink's affair: it looks at the signature that comes along.
+From Flower 1.35 on, a SuperLink has one port for SuperNodes, for submitting apps, and for the apps
+themselves; anyone who reaches it can have it run code. Here it listens on the loopback interface, and
+SuperNodes connect to this filter: TLS with the leaf server's certificate, and ``POST /v1/fleet/…`` as the
+only request. Requests are rewritten, so both ends agree on where one ends. Authentication remains the
+SuperLink's task: it checks the signature of each request.
 """
 
 import http.client
@@ -29,19 +29,19 @@ _OF_ONE_HOP = {
 
 
 class FleetFilter:
-    """Listens until it is closed. Use as a context manager."""
+    """Filter that listens until closed; a context manager."""
 
     def __init__(self, name: str, address: str, certificate: tuple[Path, Path], to: tuple[int, Path]) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Args:
-            name: of the option that holds the address, for a refusal.
-            address: HOST:PORT, of this machine.
-            certificate: files of certificate and key that SuperNodes are shown.
+            name: name of the option that holds the address, for error messages.
+            address: HOST:PORT on this machine.
+            certificate: files of certificate and key to show to SuperNodes.
             to: port of the SuperLink on the loopback interface, and the authority of its certificate.
 
         Raises:
-            ConfigError: nobody can listen there.
+            ConfigError: the address cannot be listened on.
         """
         shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         shown.load_cert_chain(*certificate)
@@ -55,9 +55,9 @@ class FleetFilter:
             self._server = _Server(host_and_port(name, address), Handler)
         except OSError as error:
             raise ConfigError(
-                f"{name} must be an address of this machine that is free, but {address}: {error.strerror}"
+                f"{name} must be a free address of this machine, but {address}: {error.strerror}; change it"
             ) from error
-        # each connection's thread shakes hands: a silent one delays nobody else
+        # handshakes run in each connection's thread, so a silent peer delays no other
         self._server.socket = shown.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
@@ -71,27 +71,27 @@ class FleetFilter:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which the filter listens."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Listen no more; connections that are open end with their request."""
+        """Stop listening; open connections end with their request."""
         self._server.shutdown()
         self._server.server_close()
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread per SuperNode."""
+    """HTTP server with one thread per SuperNode."""
 
     daemon_threads = True
     allow_reuse_address = True
 
     def handle_error(self, *_: Any) -> None:
-        """Say nothing: strangers knock, and SuperNodes go."""
+        """Print nothing: failed handshakes and disconnects are routine."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection of a SuperNode, and its own to the SuperLink."""
+    """One connection of a SuperNode, with its own connection to the SuperLink."""
 
     protocol_version = "HTTP/1.1"
     timeout = _PATIENCE_S
@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
     trusted: ssl.SSLContext
 
     def setup(self) -> None:
-        """Shake hands."""
+        """Perform the TLS handshake."""
         self.request.settimeout(_PATIENCE_S)
         self.request.do_handshake()
         super().setup()
@@ -108,13 +108,13 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def finish(self) -> None:
-        """Let the SuperLink go."""
+        """Close the connection to the SuperLink."""
         with suppress(OSError):
             super().finish()
         self._beyond.close()
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing: a node asks several times a second."""
+        """Print nothing: a node polls several times per second."""
 
     def do_POST(self) -> None:
         """Pass a request of the Fleet API on, and its answer back."""
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(answer)
 
     def _passed_on(self, length: int) -> http.client.HTTPResponse:
-        """Send this request to the SuperLink, piece by piece; returns its answer."""
+        """Send this request to the SuperLink, piece by piece; returns the response."""
         self._beyond.putrequest("POST", self.path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             if name.lower() not in _OF_ONE_HOP and not name.lower().startswith("x-forwarded"):
@@ -162,5 +162,5 @@ class _Handler(BaseHTTPRequestHandler):
             return
         while piece := answer.read(_CHUNK):
             self.wfile.write(piece)
-        if answer.length:  # the SuperLink has gone before all was said: the SuperNode must not wait for it
+        if answer.length:  # cut short by the SuperLink: the SuperNode must not wait for the rest
             self.close_connection = True

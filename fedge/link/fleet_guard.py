@@ -1,10 +1,10 @@
-"""Replies of SuperNodes, looked at before Flower's SuperLink keeps them.
+"""Checks of SuperNodes' replies before Flower's SuperLink stores them.
 
-Flower 1.25 believes a reply's word on itself: with one key a node can answer in another's name if it knows
-the question's id, a second reply to one question or one that names another run makes the SuperLink fail at
-the run's next look for replies, and all that had come go with it. So a SuperLink of Fedge's
-(`fedge.link.own_account`) writes down which question it has handed to whom. A reply gets in if it is to one
-that this node has, names that question's run, and is the first.
+Flower 1.25 trusts a reply's own metadata: with one key, a node can answer in another's name if it knows the
+question's id. A second reply to one question, or one that names another run, makes the SuperLink fail at the
+run's next poll for replies, and all replies that had arrived are lost. So Fedge's SuperLink
+(`fedge.link.own_account`) records which question went to which node. A reply is accepted if this node has the
+question, it names the question's run, and it is the first.
 """
 
 from collections import OrderedDict
@@ -19,22 +19,22 @@ _MOST = 10_000  # remembered questions of a node
 
 @dataclass
 class _Held:
-    """A question that a node has: its run, and the id of the reply to it, empty until there is one."""
+    """A question sent to a node: its run, and the id of its reply, empty until there is one."""
 
     run: int
     reply: str = ""
 
 
 class FleetGuard:
-    """Questions handed to nodes, and replies that may come."""
+    """Questions sent to nodes, and the replies that may arrive."""
 
     def __init__(self) -> None:
-        """Nobody has any."""
+        """Guard without any questions yet."""
         self._lock = Lock()
         self._held: dict[int, OrderedDict[str, _Held]] = {}
 
     def handed(self, node: int, response: Any) -> None:
-        """Note the questions handed to a node (a PullMessagesResponse)."""
+        """Record the questions sent to a node (a PullMessagesResponse)."""
         with self._lock:
             held = self._held.setdefault(node, OrderedDict())
             for message in response.messages_list:
@@ -43,41 +43,41 @@ class FleetGuard:
                 held.popitem(last=False)
 
     def claim(self, request: Any) -> str:
-        """Take a node's push (a PushMessagesRequest) for the reply to its question.
+        """Accept a node's push (a PushMessagesRequest) as the reply to its question.
 
         Returns:
-            Why it does not get in; empty if it does.
+            Reason for a refusal; empty if accepted.
         """
         node = request.node.node_id
         if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
-            return "one reply at a time"
+            return "a request must have exactly one reply"
         said = request.messages_list[0].metadata
         if request.message_object_trees[0].object_id != said.message_id:
-            return "a reply's content is its own"
+            return "a reply's content must have the reply's id"
         with self._lock:
             question = self._held.get(node, {}).get(said.reply_to_message_id)
             if said.src_node_id != node or question is None:
-                return "a node answers what it was asked, in its own name"
+                return "a node must answer its own questions, in its own name"
             if said.run_id != question.run:
-                return "a reply is of its question's run"
-            if question.reply not in ("", said.message_id):  # the same may come again after a loss
-                return "a question is answered once"
+                return "a reply must name its question's run"
+            if question.reply not in ("", said.message_id):  # a retry after a loss is accepted
+                return "a question has only one reply"
             question.reply = said.message_id
         return ""
 
     def release(self, request: Any) -> None:
-        """Let another reply come in the place of one that could not be kept."""
+        """Permit another reply in place of one that could not be stored."""
         said = request.messages_list[0].metadata
         with self._lock:
             self._held[request.node.node_id][said.reply_to_message_id].reply = ""
 
     def around(self, method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """A method of the Fleet API with this guard around it; others as they are."""
+        """A method of the Fleet API wrapped in this guard; other methods unchanged."""
         return {PULL: self._pulling, PUSH: self._pushing}.get(method, lambda given: given)(behaviour)
 
     def _pulling(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def pull(request: Any, context: Any) -> Any:
-            response = behaviour(request, context)  # which fails for another node's key
+            response = behaviour(request, context)  # fails for another node's key
             self.handed(request.node.node_id, response)
             return response
 
@@ -91,7 +91,7 @@ class FleetGuard:
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
             try:
                 return behaviour(request, context)
-            except BaseException:  # gRPC's own refusal, as for another node's key
+            except BaseException:  # gRPC's own refusal, e.g. for another node's key
                 self.release(request)
                 raise
 

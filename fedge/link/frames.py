@@ -1,8 +1,8 @@
 """Frames between leaf servers and cloud: a head of plain JSON, and model states by name.
 
-A message goes as chunks of at most a megabyte, so a model may be of any size: first the head, then the bytes
-of all arrays one after the other. A state that a message holds under several names goes once. Nothing of what
-comes is run: the head is JSON, arrays are raw bytes whose types and sizes are checked before memory is taken.
+A message is split into chunks of at most a megabyte, so models may have any size: first the head, then the
+bytes of all arrays in sequence. A state under several names is sent once. No received content is executed:
+the head is JSON, and arrays are raw bytes whose types and sizes are checked before memory is allocated.
 """
 
 import json
@@ -22,7 +22,7 @@ from fedge.states.files import can_hold
 CHUNK_BYTES = 2**20
 _MOST_BYTES = 2**36  # of all arrays of a message
 _MOST_HEAD_BYTES = 2**28
-_LONGEST = 300  # characters of why something cannot be read
+_LONGEST = 300  # characters of an error message
 _HEAD, _DATA = b"H", b"D"
 _DTYPES = {
     "<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1",
@@ -41,7 +41,7 @@ class LinkError(RuntimeError):
 
 
 class HalfwayError(LinkError):
-    """A message broke off: its stream has ended."""
+    """Message cut off by the end of its stream."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Packet:
     """A message between leaf server and cloud.
 
     Attributes:
-        kind: of packet.
+        kind: kind of packet.
         facts: plain JSON.
         states: name → model state.
     """
@@ -60,7 +60,7 @@ class Packet:
 
 
 def chunks_of(packet: Packet) -> Iterator[bytes]:
-    """A packet in chunks, in order."""
+    """Chunks of a packet, in order."""
     held = Distinct(packet.states.values())
     number = {id(state): str(at) for at, state in enumerate(held)}
     head = {
@@ -89,17 +89,17 @@ def packet_of(
     most_head_bytes: int = _MOST_HEAD_BYTES,
     keep: Keep = lambda state: state,
 ) -> Packet | None:
-    """Next packet that comes in chunks, with read-only arrays; None where nothing comes any more.
+    """Next packet from a stream of chunks, with read-only arrays; None at the end of the stream.
 
     Args:
-        chunks: of it and of others after it.
-        most_bytes: bytes of all its arrays, at most.
-        most_head_bytes: bytes of its head, at most.
-        keep: decides where each of its states lies, as soon as that is there.
+        chunks: chunks of this packet and of later ones.
+        most_bytes: limit of all its arrays, in bytes.
+        most_head_bytes: limit of its head, in bytes.
+        keep: decides where each of its states is stored, as soon as it has arrived.
 
     Raises:
-        LinkError: it is none.
-        HalfwayError: it breaks off.
+        LinkError: the chunks are not a valid packet.
+        HalfwayError: the packet is cut off.
     """
     first = next(chunks, None)
     if first is None:
@@ -107,11 +107,11 @@ def packet_of(
     try:
         return _packet_of(chain([first], chunks), most_bytes, min(most_head_bytes, _MOST_HEAD_BYTES), keep)
     except StopIteration:
-        raise HalfwayError("a message ends half way") from None
+        raise HalfwayError("a message is cut off") from None
 
 
 def _packet_of(chunks: Iterator[bytes], most_bytes: int, most_head_bytes: int, keep: Keep) -> Packet:
-    """The packet that comes; StopIteration where it ends half way."""
+    """The next packet; StopIteration if it is cut off."""
     words = bytearray()
     while True:
         chunk = next(chunks)
@@ -140,19 +140,19 @@ _Entries = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
 def _checked(head: Any, most_bytes: int) -> dict[str, _Entries]:
-    """State → entry → (dtype, shape), all of which can be."""
+    """State → entry → (dtype, shape), checked for type and total size."""
     found: dict[str, _Entries] = {}
     total = 0
     for number, entries in head["arrays"].items():
         found[number] = {}
         for entry, (code, shape) in entries.items():
             if code not in _DTYPES or not all(type(size) is int and size >= 0 for size in shape):
-                raise ValueError(f"entry {entry!r} is no array")
+                raise ValueError(f"entry {entry!r} is not an array")
             dtype = np.dtype(code)
             total += math.prod(shape) * dtype.itemsize
             found[number][entry] = dtype, tuple(shape)
     if total > most_bytes:
-        raise ValueError(f"its arrays are {total} bytes")
+        raise ValueError(f"its arrays have {total} bytes")
     return found
 
 
@@ -162,7 +162,7 @@ def _kept(state: State, keep: Keep) -> State:
 
 
 def _state_of(entries: _Entries, chunks: Iterator[bytes]) -> State:
-    """Read the arrays of one state."""
+    """Arrays of one state, read from the stream."""
     made: dict[str, np.ndarray] = {}
     for entry, (dtype, shape) in entries.items():
         content = bytearray(math.prod(shape) * dtype.itemsize)
@@ -170,7 +170,7 @@ def _state_of(entries: _Entries, chunks: Iterator[bytes]) -> State:
         while at < len(content):
             chunk = next(chunks)
             if chunk[:1] != _DATA or at + len(chunk) - 1 > len(content) or len(chunk) == 1:
-                raise ValueError(f"entry {entry!r} does not come whole")
+                raise ValueError(f"entry {entry!r} is incomplete")
             content[at : at + len(chunk) - 1] = memoryview(chunk)[1:]
             at += len(chunk) - 1
         made[entry] = np.frombuffer(content or b"", dtype).reshape(shape)

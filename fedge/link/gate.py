@@ -1,18 +1,18 @@
-"""The cloud's end of the links to leaf servers: it listens, they dial in, it asks and they answer.
+"""The cloud's end of the links to leaf servers, which connect and answer its questions.
 
-A leaf server needs no open port: it dials (`fedge.link.dial`) and holds one stream as long as both live. Both
-sides show certificates of one authority (mutual TLS), and the cloud knows a leaf by the common name of its
-certificate: no other can take its place. A server of a deeper tree that is one process with all leaves below
-it shows a certificate of its path, has a stream per leaf, and says in each hello which; in one without a leaf
-it asks which there are. Certificates, the authority and its list of those that count no more
-are read again when their files change, so they are exchanged while a run goes on. Of streams with one
-certificate that have not said hello only the newest few stay, for some seconds.
+A leaf server needs no open port: it connects (`fedge.link.dial`) and keeps one stream. Both sides show
+certificates of one authority (mutual TLS), and the cloud identifies a leaf by the common name of its
+certificate, so no other can take its place. A server of a deeper tree that runs all leaves below it in one
+process shows a certificate of its path, has a stream per leaf, and names the leaf in each hello; a hello
+without a leaf asks for the list of leaves. Certificates, the authority and its revocation list are read again
+when their files change, so they can be replaced during a run. Of a certificate's streams without a hello,
+only the newest few are kept, for some seconds.
 
-A question is answered by one packet, after any number of notes on how far it is. Where the stream breaks, the
-leaf dials again and the question is put again under its number: a leaf that has answered it gives the same
-answer, one that was started anew works it out again.
+A question is answered by one packet, after any number of progress notes. Where the stream breaks, the leaf
+reconnects and the question is repeated under its number: a leaf that has answered it sends the same answer,
+and a restarted one computes it again.
 
-gRPC carries it, which Flower brings: streams with flow control, TLS and keep-alive.
+The transport is gRPC, a dependency of Flower: streams with flow control, TLS and keep-alive.
 """
 
 import logging
@@ -36,23 +36,23 @@ logger = logging.getLogger(__name__)
 SERVICE, METHOD = "fedge.Leaves", "Attach"
 WELCOME, NOTE = "welcome", "note"
 OVER = "over"  # the last question of a run
-BELOW = "below"  # among the facts of a welcome: leaves of a server that has not said which
-NUMBER = "number"  # of a question, among the facts of it, of its notes and its answer
+BELOW = "below"  # fact of a welcome: the leaves, for a hello without one
+NUMBER = "number"  # fact of a question, of its notes and of its answer: its number
 OPTIONS = (
-    ("grpc.keepalive_time_ms", 20_000),  # a vanished peer is noticed within half a minute
+    ("grpc.keepalive_time_ms", 20_000),  # detects a vanished peer within half a minute
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
-_LOOK_S = 0.1  # how often a waiting thread sees whether its stream still lives
+_LOOK_S = 0.1  # seconds between a waiting thread's checks of its stream
 _LEAVE_S = 2.0
-_ABSENT_S = 1.0  # given to an absent leaf server: taken back once it attaches
+_ABSENT_S = 1.0  # wait for a leaf server marked as absent
 _MOST_TOLD = 5  # logged breaks of the link per question
 
 
 class LeafGone(RuntimeError):
-    """A leaf server did not answer in time. One line."""
+    """A leaf server that did not answer in time. One line."""
 
 
 class LeafRefused(LeafGone):
@@ -65,14 +65,14 @@ OnNote = Callable[[Packet], bool]
 
 @dataclass
 class _Question:
-    """A question on its way over one stream.
+    """A question sent over one stream.
 
     Attributes:
         packet: the question.
-        on_note: takes notes.
-        most: bytes of the answer's arrays, and of its head.
-        keep: decides where states of the answer lie.
-        answered: once there is an answer, or a reason why there is none.
+        on_note: handler of progress notes.
+        most: limits in bytes of the answer's arrays, and of its head.
+        keep: decides where states of the answer are stored.
+        answered: set once there is an answer, or a reason for its absence.
     """
 
     packet: Packet
@@ -84,7 +84,7 @@ class _Question:
     refused: str = ""
 
     def refuse(self, why: str) -> None:
-        """Take no answer any more."""
+        """Close the question without an answer."""
         self.refused = why
         self.answered.set()
 
@@ -106,21 +106,21 @@ class _Stream:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will come of it any more."""
+        """Whether the stream has ended."""
         return self._ended.is_set()
 
     def end(self) -> None:
-        """Let the leaf go after its present work."""
+        """End the stream after its present question."""
         self._ended.set()
         self._questions.put(None)
 
     def cut(self) -> None:
-        """Let the leaf go at once."""
+        """End the stream at once."""
         self.end()
         self._context.cancel()
 
     def serve(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Put questions, one after the other, and take their answers, until the stream ends."""
+        """Send questions one by one and receive their answers, until the stream ends."""
         while True:
             question = self._questions.get()
             if question is None or self.has_ended:
@@ -147,10 +147,10 @@ class _Stream:
 
 
 class LeafGate:
-    """Listens for leaf servers and asks them. Use as a context manager.
+    """Listener for leaf servers, and sender of questions to them; a context manager.
 
     Attributes:
-        address: host and port that it listens on.
+        address: HOST:PORT on which it listens.
     """
 
     def __init__(
@@ -161,17 +161,17 @@ class LeafGate:
         welcome: Packet,
         over: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Listen.
+        """Start listening.
 
         Args:
-            address: host and port; port 0 takes a free one.
-            certificates: folder with ca.crt, cloud.crt and cloud.key, as `fedge certs` names them.
-            leaves: how many there are, numbered from 0.
-            welcome: the packet that every leaf server gets when it attaches.
-            over: path of a server over leaves, as "1.0" → the leaves below, for which it may speak.
+            address: HOST:PORT; port 0 selects a free one.
+            certificates: folder with ca.crt, cloud.crt and cloud.key, named as by `fedge certs`.
+            leaves: number of leaves, numbered from 0.
+            welcome: packet sent to every leaf server when it attaches.
+            over: path of a server over leaves, e.g. "1.0" → the leaves below, which it may represent.
 
         Raises:
-            ConfigError: a file of TLS is not usable.
+            ConfigError: a TLS file is unusable.
             LinkError: the address cannot be listened on.
         """
         self._entrance = Entrance(certificates, leaves, over or {})
@@ -184,7 +184,7 @@ class LeafGate:
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
-        # a stream holds a thread: the serving one, its replacement, those without a hello
+        # a stream holds a thread: per leaf the serving one and its replacement, and those without a hello
         self._pool = ThreadPoolExecutor(4 * leaves + self._entrance.most_streams + 2, "leaf-link")
         self._server = grpc.server(self._pool, options=(*OPTIONS, ("grpc.so_reuseport", 0)))
         handler = grpc.stream_stream_rpc_method_handler(self._attach)
@@ -204,7 +204,7 @@ class LeafGate:
         self.close()
 
     def close(self) -> None:
-        """Let all leaf servers go: a stream that nobody asks on ends at once, another after a moment."""
+        """End all streams: idle ones at once, others after a moment."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -233,7 +233,7 @@ class LeafGate:
         return len(said) == 1 and all(isinstance(process, str) for _, process in said)
 
     def do_without(self, leaves: Iterable[int]) -> None:
-        """Take leaf servers for absent: nobody waits for them any more, until they attach."""
+        """Mark leaf servers as absent: they are no longer waited for, until they attach."""
         with self._changed:
             for leaf in leaves:
                 if not self._is_there(leaf):
@@ -249,20 +249,21 @@ class LeafGate:
         most: tuple[int, int] = (2**36, 2**28),
         keep: Keep = lambda state: state,
     ) -> Packet:
-        """Put a question to a leaf server and wait for its answer; if it has gone, until it is back.
+        """Send a question to a leaf server and wait for the answer, also through a reconnection.
 
         Args:
-            leaf: which.
+            leaf: number of the leaf.
             packet: the question.
-            timeout_s: seconds that the leaf may be away, and that it may be silent; notes break it.
-            on_note: called with its notes meanwhile, by another thread; None: notes break no silence.
-            limit_s: seconds without progress, despite notes, and however often its link breaks.
-            most: bytes of the answer's arrays, and of its head.
-            keep: decides where states of the answer lie.
+            timeout_s: seconds that the leaf may be disconnected, and that it may be silent; notes end a
+                silence.
+            on_note: called with each progress note, from another thread; None: notes do not end a silence.
+            limit_s: seconds without progress, whatever the notes and reconnections.
+            most: limits in bytes of the answer's arrays, and of its head.
+            keep: decides where states of the answer are stored.
 
         Raises:
-            LeafGone: it did not answer in time.
-            LeafRefused: its words cannot be read, or `on_note` refuses them.
+            LeafGone: the leaf did not answer in time.
+            LeafRefused: its answer cannot be read, or `on_note` refuses a note.
         """
         heard = got_on = time.monotonic()
         breaks = 0
@@ -296,27 +297,29 @@ class LeafGate:
             if time.monotonic() - got_on > limit_s:
                 raise LeafGone(f"the link to leaf server {leaf} broke {breaks} times")
             if breaks <= _MOST_TOLD:
-                logger.warning("the link to leaf server %d broke; it is asked again when it is back", leaf)
+                logger.warning(
+                    "the link to leaf server %d broke; the question is repeated once it is back", leaf
+                )
 
     def _stream_of(self, leaf: int, timeout_s: float) -> _Stream:
-        """Wait until a leaf server is attached; only a moment for one that has been waited for in vain."""
+        """Stream of a leaf server; waits for it to attach, but only briefly if it is marked as absent."""
         with self._changed:
             patience = min(timeout_s, _ABSENT_S) if leaf in self._absent_since else timeout_s
             if not self._changed.wait_for(lambda: self._is_there(leaf) or self._is_closing, patience):
                 now = time.monotonic()
                 away_s = now - self._absent_since.setdefault(leaf, now - patience)
                 raise LeafGone(
-                    f"leaf server {leaf} has been away for {away_s:.0f} s; the run goes on without it"
+                    f"leaf server {leaf} has been away for {away_s:.0f} s; the run continues without it"
                 )
             if not self._is_there(leaf):
-                raise LeafGone(f"leaf server {leaf} is not there, and the link is closed")
+                raise LeafGone(f"leaf server {leaf} is disconnected, and the link is closed")
             return self._streams[leaf]
 
     def _is_there(self, leaf: int) -> bool:
         return leaf in self._streams and not self._streams[leaf].has_ended
 
     def _attach(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Serve a leaf server as long as its stream lives."""
+        """Serve a leaf server for the lifetime of its stream."""
         name, hello = self._entrance.admitted(chunks, context)
         leaf = self._entrance.leaf_said(name, hello, context)
         if leaf is None:

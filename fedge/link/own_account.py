@@ -1,16 +1,16 @@
-"""Ports of this machine that answer to the account alone that listens on them.
+"""Ports of this machine that serve only the account that opened them.
 
-A SuperLink and a SuperNode listen on the loopback interface for processes of their own, without a password:
-on Flower up to 1.34 in plaintext, on newer ones over TLS. Anybody who reaches such a port may have code
-carried out. From other machines nobody does; from here another account of the same machine does not either:
-servers of gRPC and of uvicorn in this process ask the system which account holds the other end of each
-connection, and answer their own, and root's. SuperNodes' requests (Flower's Fleet API) are let through: they
-show keys, and their answers are checked (`fedge.link.fleet_guard`).
+A SuperLink and a SuperNode listen on the loopback interface for their own processes, without a password: in
+plaintext on Flower up to 1.34, over TLS on newer versions. Anyone who reaches such a port can have code run.
+Other machines cannot reach it. To keep out other accounts of this machine, gRPC and uvicorn servers in this
+process ask the system for the account at the other end of each connection, and serve only their own and root.
+Requests of SuperNodes (Flower's Fleet API) pass: they are authenticated by keys, and their replies are
+checked (`fedge.link.fleet_guard`).
 
     python -m fedge.link.own_account flower-superlink …
 
-is Flower's program with such ports. The system is asked by ``/proc/net/tcp``: on Linux. Elsewhere nobody is
-kept out, and a line says so.
+runs Flower's program with such ports. The accounts come from ``/proc/net/tcp``, hence Linux only; elsewhere
+no account is kept out, and a warning says so.
 """
 
 import os
@@ -34,18 +34,18 @@ _WORDS = "this port is for the account that opened it"
 
 
 def can_tell() -> bool:
-    """Whether this system tells which account holds a connection."""
+    """Whether this system reports the account of a connection."""
     return _TABLES[0].is_file()
 
 
 def accounts_of(address: str, port: int) -> set[int]:
-    """User ids that hold connections of this machine from an address and port; empty if there are none.
+    """User ids that hold connections of this machine from an address and port; empty without a connection.
 
-    One that its holder has closed is none: the system gives it to root then.
+    A connection closed by its holder counts as −1, because the system then attributes it to root.
 
     Args:
-        address: of the end that is looked for, as 127.0.0.1.
-        port: of that end.
+        address: address of the other end, e.g. 127.0.0.1.
+        port: port of the other end.
     """
     wanted = set(_as_in_tables(address, port))
     found = set()
@@ -65,13 +65,13 @@ def is_own(address: str, port: int) -> bool:
 
 
 def _as_in_tables(address: str, port: int) -> Iterator[str]:
-    """Write an address and port as the system's tables do: words of 32 bits in the machine's byte order."""
+    """An address and port in the system tables' form: 32-bit words in the machine's byte order."""
     try:
         where = ip_address(address)
     except ValueError:
         return
     forms = [where]
-    if isinstance(where, IPv4Address):  # sockets for both kinds of addresses have it mapped
+    if isinstance(where, IPv4Address):  # dual-stack sockets have it as a mapped address
         forms.append(IPv6Address(f"::ffff:{where}"))
     elif where.ipv4_mapped is not None:
         forms.append(where.ipv4_mapped)
@@ -85,10 +85,10 @@ def _as_in_tables(address: str, port: int) -> Iterator[str]:
 
 
 def keep_grpc_own(can_tell_whose: bool = True) -> None:
-    """Let all servers of gRPC that this process makes from now on answer to its own account alone.
+    """Make all gRPC servers created from now on in this process serve only its own account.
 
     Args:
-        can_tell_whose: connections are; where the system does not tell, nodes' replies are looked at alone.
+        can_tell_whose: whether the system reports accounts; if not, only nodes' replies are checked.
     """
     import grpc  # type: ignore[import-untyped]
 
@@ -105,7 +105,7 @@ def keep_grpc_own(can_tell_whose: bool = True) -> None:
                 return handler
             if details.method.startswith(_FLEET):
                 if handler.unary_unary is None or handler.request_deserializer is None:
-                    return handler  # Flower's own refusal, which reads nothing
+                    return handler  # Flower's own refusal, which needs no request
                 guarded = self._fleet.around(details.method, handler.unary_unary)
                 return grpc.unary_unary_rpc_method_handler(
                     guarded, handler.request_deserializer, handler.response_serializer
@@ -130,7 +130,7 @@ def _kind(is_stream: bool) -> str:
 
 
 def _answer_own(behaviour: Callable[[Any, Any], Any], request: Any, context: Any) -> Any:
-    """Answer a call, if it is from this account."""
+    """Answer a call from this account; abort others."""
     import grpc
 
     where, _, port = unquote(context.peer()).rpartition(":")
@@ -144,7 +144,7 @@ def _answer_own(behaviour: Callable[[Any, Any], Any], request: Any, context: Any
 
 
 def keep_uvicorn_own() -> None:
-    """Let all servers of uvicorn that this process starts from now on answer to its own account alone."""
+    """Make all uvicorn servers started from now on in this process serve only its own account."""
     import uvicorn
 
     load = uvicorn.Config.load
@@ -157,7 +157,7 @@ def keep_uvicorn_own() -> None:
 
 
 def _for_own(app: Any) -> Any:
-    """Put a guard before an ASGI app. SuperNodes come by a filter of this account's (`fleet_filter`)."""
+    """Wrap an ASGI app in the account check. SuperNodes arrive through this account's `fleet_filter`."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan" or (scope.get("client") and is_own(*scope["client"][:2])):
@@ -177,8 +177,8 @@ def _for_own(app: Any) -> Any:
 
 
 def guarded_words(program: str) -> list[str]:
-    """Words that start a program of Flower's with ports that answer to its own account alone."""
-    safe = ["-P"] if sys.version_info >= (3, 11) else []  # the working directory holds no modules of ours
+    """Command that starts a program of Flower with ports for its own account only."""
+    safe = ["-P"] if sys.version_info >= (3, 11) else []  # do not import from the working directory
     return [sys.executable, *safe, "-m", __name__, program]
 
 
@@ -187,12 +187,12 @@ def main(words: list[str]) -> int:
     program = words[0]
     keep_grpc_own(can_tell())
     if can_tell():
-        with suppress(ImportError):  # older Flowers do not bring it
+        with suppress(ImportError):  # not a dependency of older Flower versions
             keep_uvicorn_own()
     else:
         print(
-            f"fedge: {socket.gethostname()} does not tell whose a connection is: other accounts of this "
-            f"machine can reach what {program} listens on here", file=sys.stderr, flush=True,
+            f"fedge: {socket.gethostname()} does not report a connection's account: other accounts of this "
+            f"machine can reach the ports of {program}", file=sys.stderr, flush=True,
         )  # fmt: skip
     (found,) = entry_points(group="console_scripts", name=program)
     sys.argv = list(words)

@@ -1,6 +1,6 @@
-"""Is a server there, and does it show a certificate that the authority at hand has signed?
+"""Checks of a server before Flower connects: does it answer, with a certificate of the given authority?
 
-Asked before Flower is: it tries for ever, and says of a certificate that does not fit that nobody is there.
+Flower itself retries forever, and reports a wrong certificate as an unreachable server.
 """
 
 import socket
@@ -13,7 +13,7 @@ _REACH_S = 5.0
 
 
 def is_there(name: str, address: str) -> bool:
-    """Whether anybody listens at HOST:PORT; `name` as in `refuse_other_authority`."""
+    """Whether a server listens at HOST:PORT; `name` as in `refuse_other_authority`."""
     try:
         socket.create_connection(host_and_port(name, address), _REACH_S).close()
     except OSError:
@@ -22,22 +22,24 @@ def is_there(name: str, address: str) -> bool:
 
 
 def refuse_other_authority(name: str, address: str, authority: Path | None, known_as: str = "") -> bool:
-    """Whether a server with TLS is there.
+    """Whether a TLS server answers at an address.
 
     Args:
-        name: of the option or key that holds the address, for a refusal.
-        address: host and port.
-        authority: file of the certificates that are trusted; None for those that the system trusts.
-        known_as: whom its certificate has to name; by default the host.
+        name: name of the option or key that holds the address, for error messages.
+        address: HOST:PORT.
+        authority: file of trusted certificates; None for the system's.
+        known_as: name that the certificate must have; empty for the host.
 
     Raises:
-        ConfigError: the address is none, the file no certificate, or the server is somebody else.
+        ConfigError: the address or the authority file is invalid, or the server's certificate does not fit.
     """
     host, port = host_and_port(name, address)
     try:
         context = ssl.create_default_context(cafile=authority)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(f"{authority} must hold certificates, but: {error.strerror or error}") from error
+    except OSError as error:  # includes ssl.SSLError
+        raise ConfigError(
+            f"{authority} must contain certificates, but: {error.strerror or error}; copy it again"
+        ) from error
     context.set_alpn_protocols(["h2"])
     try:
         with (
@@ -47,8 +49,8 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
             return True
     except ssl.SSLCertVerificationError as error:
         raise ConfigError(
-            f"{name} must show a certificate for {known_as or host} that {authority or 'the system'} vouches "
-            f"for, but at {address}: {error.verify_message.rstrip('.')}; bring ca.crt of its `fedge certs`, "
+            f"{name} must have a certificate for {known_as or host} signed by {authority or 'the system'}, "
+            f"but at {address}: {error.verify_message.rstrip('.')}; copy ca.crt of its `fedge certs`, "
             f"with --hosts ROLE={host}"
         ) from error
     except ssl.SSLError as error:
@@ -60,19 +62,19 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
 
 
 def host_and_port(name: str, address: str) -> tuple[str, int]:
-    """The parts of HOST:PORT.
+    """Host and port of HOST:PORT.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: `address` has another form.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{name} must be HOST:PORT, as 10.0.0.1:9092, but is {shown(address)}")
+        raise ConfigError(f"{name} must be HOST:PORT, e.g. 10.0.0.1:9092, but is {shown(address)}")
     return host.strip("[]"), int(port)
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,7 +1,7 @@
-"""The authority's list of certificates that count no more, made by ``fedge certs --revoke``.
+"""The authority's list of revoked certificates, made by ``fedge certs --revoke``.
 
-`revoked.pem` lies beside `ca.crt` and is signed by the authority, as RFC 5280 has it, so that it may travel
-by any way. Servers look at it again whenever the file has changed.
+`revoked.pem` is in the folder of `ca.crt` and signed by the authority (RFC 5280), so it may be copied over
+any channel. Servers read it again whenever the file has changed.
 """
 
 import logging
@@ -17,13 +17,13 @@ from fedge.config.option import ConfigError
 logger = logging.getLogger(__name__)
 
 FILE = "revoked.pem"
-_DAYS = 3650  # the list has no other end than a newer one
+_DAYS = 3650  # a list stays valid until replaced
 
 
 def write_list(
     folder: Path, serials: set[int], key: ec.EllipticCurvePrivateKey, authority: x509.Certificate
 ) -> None:
-    """Write the list of a folder: those serial numbers and all that were on it before."""
+    """Write the revocation list of a folder: the given serial numbers, and all listed before."""
     now = datetime.now(timezone.utc)
     made = x509.CertificateRevocationListBuilder(
         issuer_name=authority.subject, last_update=now, next_update=now + timedelta(days=_DAYS)
@@ -34,17 +34,17 @@ def write_list(
     signed = made.sign(key, hashes.SHA256())
     new = folder / f"{FILE}.new"
     new.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    new.replace(folder / FILE)  # readers see the one or the other
+    new.replace(folder / FILE)  # readers see the old or the new list
 
 
 class Revoked:
-    """The list of a folder, looked at again where it has changed; empty where there is none."""
+    """Revocation list of a folder, read again after changes; empty if there is no file."""
 
     def __init__(self, folder: Path, authority: x509.Certificate) -> None:
-        """Read it.
+        """Read the list.
 
         Raises:
-            ConfigError: there is one that is not the authority's.
+            ConfigError: the file is not a list signed by the authority.
         """
         self._file, self._authority = folder / FILE, authority
         self._seen: tuple[int, int] | None = None
@@ -52,18 +52,18 @@ class Revoked:
         self._look()
 
     def serials(self) -> frozenset[int]:
-        """Serial numbers of certificates that count no more; those of before where the list was spoilt."""
+        """Serial numbers of revoked certificates; those last read if the file has become unusable."""
         try:
             self._look()
         except ConfigError as error:
-            logger.warning("%s; the one before it holds", error)
+            logger.warning("%s; the previous list stays in force", error)
         return self._serials
 
     def _look(self) -> None:
         """Read the file again if it has changed."""
         try:
             found = self._file.stat()
-        except OSError:  # nothing was ever revoked; a vanished list stays valid
+        except OSError:  # nothing was revoked; a vanished list stays valid
             return
         if (found.st_mtime_ns, found.st_size) == self._seen:
             return
@@ -71,10 +71,12 @@ class Revoked:
         try:
             listed = x509.load_pem_x509_crl(self._file.read_bytes())
         except (ValueError, OSError) as error:
-            raise ConfigError(f"{self._file} must be a list of revoked certificates, but: {error}") from error
+            raise ConfigError(
+                f"{self._file} must be a revocation list, but: {error}; copy it again"
+            ) from error
         if not listed.is_signature_valid(self._authority.public_key()):  # type: ignore[arg-type]
             raise ConfigError(
-                f"{self._file} must be signed by the authority beside it, but is by another; bring the one "
+                f"{self._file} must be signed by the ca.crt beside it, but is not; copy the list "
                 f"that came with ca.crt"
             )
         self._serials = frozenset(one.serial_number for one in listed)

@@ -48,7 +48,7 @@ def test_leaves_that_cannot_be_are_refused(certificates, monkeypatch, told):
 def test_a_cloud_that_stays_away_is_given_up_and_asking_can_be_stopped(certificates):
     with gate_over(certificates, {"1": [1]}) as gate:
         address = gate.address
-    with pytest.raises(Refused, match="was away"):
+    with pytest.raises(Refused, match="no contact to the cloud"):
         Below(address, certificates, "1").leaves(0.3)
     below, found = Below(address, certificates, "1"), []
     thread = threading.Thread(target=lambda: found.append(below.leaves(60.0)))

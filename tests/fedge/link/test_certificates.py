@@ -130,13 +130,13 @@ def test_another_s_files_are_refused(tmp_path, folder):
     make_certificates(tmp_path, CertificateRequest(leaves=1))
     with pytest.raises(ConfigError, match=r"cloud\.crt, leaf-0\.key and ca\.crt must be a certificate"):
         refuse_unusable(tmp_path / "cloud.crt", tmp_path / "leaf-0.key", tmp_path / "ca.crt")
-    with pytest.raises(ConfigError, match="must be there for TLS"):
+    with pytest.raises(ConfigError, match="must exist for TLS"):
         refuse_unusable(tmp_path / "leaf-7.crt", tmp_path / "leaf-7.key", tmp_path / "ca.crt")
     (tmp_path / "ca.key").write_bytes((folder / "ca.key").read_bytes())
     with pytest.raises(ConfigError, match=r"must be the key of ca\.crt, but is another"):
         make_certificates(tmp_path, CertificateRequest(leaves=2))
     (tmp_path / "ca.key").write_text("nothing")
-    with pytest.raises(ConfigError, match="must be the authority of `fedge certs`"):
+    with pytest.raises(ConfigError, match="must be an authority made by `fedge certs`"):
         make_certificates(tmp_path, CertificateRequest(leaves=2))
 
 
@@ -191,9 +191,9 @@ def test_a_certificate_names_its_own_hosts_alone(tmp_path):
     [
         (
             {"leaf-2": ["a"]},
-            "--hosts must say whose they are, one of superlink, cloud, leaf-0, leaf-1, but says",
+            "--hosts must begin with a role, one of superlink, cloud, leaf-0, leaf-1, but has",
         ),
-        ({"superlink": ["cloud"]}, "the host cloud must be the cloud's"),
+        ({"superlink": ["cloud"]}, "the host cloud is reserved for the cloud"),
         ({"cloud": ["bücher"]}, "--hosts must be names or addresses"),
     ],
 )

@@ -56,7 +56,7 @@ def nobody():
 
 
 def test_a_cloud_that_never_comes_is_given_up(certificates, nobody):
-    with pytest.raises(Refused, match=r"the cloud at 127.0.0.1:\d+ was away for more than 0\.3 s"):
+    with pytest.raises(Refused, match=r"no contact to the cloud at 127.0.0.1:\d+ for more than 0\.3 s"):
         Link(nobody, certificates, 0).serve(Nothing(), lost_s=0.3)
 
 
@@ -81,6 +81,6 @@ def test_a_stream_that_is_not_welcomed_is_given_up_and_the_cloud_dialled_anew(ce
 
 def test_a_leaf_without_a_certificate_is_refused(certificates):
     with pytest.raises(
-        ConfigError, match=r"leaf-9\.crt must be there for TLS, but is not; fedge certs makes it"
+        ConfigError, match=r"leaf-9\.crt must exist for TLS, but does not; fedge certs creates one"
     ):
         Link("127.0.0.1:1", certificates, 9)

@@ -86,7 +86,7 @@ def test_a_leaf_s_own_certificate_is_as_good(gate, attached):
 
 
 @pytest.mark.parametrize(
-    ("leaf", "path", "why"), [(2, "0", "2 is no leaf below server-0"), (0, "1", "0 is no")]
+    ("leaf", "path", "why"), [(2, "0", "leaf 2 is not below server-0"), (0, "1", "leaf 0 is not")]
 )
 def test_who_speaks_for_a_leaf_that_is_not_below_does_not_get_in(gate, attached, leaf, path, why):
     thread, failures = attached(leaf, path)

@@ -131,7 +131,7 @@ def test_who_speaks_no_tls_keeps_nobody_waiting(node, port):
 
 def test_a_port_that_is_taken_is_refused(certs, port):
     pair = certs / "leaf-0-server.crt", certs / "leaf-0-server.key"
-    with pytest.raises(ConfigError, match="--nodes must be an address of this machine that is free"):
+    with pytest.raises(ConfigError, match="--nodes must be a free address of this machine"):
         FleetFilter("--nodes", "192.0.2.1:1", pair, (port, certs / "ca.crt"))
 
 

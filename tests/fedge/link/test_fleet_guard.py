@@ -45,15 +45,15 @@ def guard():
     ("request_", "words"),
     [
         (push(src_node_id=12), "in its own name"),
-        (push(reply_to_message_id="other's"), "answers what it was asked"),
-        (push(reply_to_message_id="nothing"), "answers what it was asked"),
-        (push(reply_to_message_id=""), "answers what it was asked"),
-        (push(node=12), "answers what it was asked"),
-        (push(node=99), "answers what it was asked"),
+        (push(reply_to_message_id="other's"), "must answer its own questions"),
+        (push(reply_to_message_id="nothing"), "must answer its own questions"),
+        (push(reply_to_message_id=""), "must answer its own questions"),
+        (push(node=12), "must answer its own questions"),
+        (push(node=99), "must answer its own questions"),
         (push(run_id=6), "its question's run"),
-        (push(tree="x"), "content is its own"),
-        (push(more=[message(message_id="z")]), "one reply at a time"),
-        (PushMessagesRequest(node=Node(node_id=NODE)), "one reply at a time"),
+        (push(tree="x"), "content must have the reply's id"),
+        (push(more=[message(message_id="z")]), "must have exactly one reply"),
+        (PushMessagesRequest(node=Node(node_id=NODE)), "must have exactly one reply"),
     ],
 )
 def test_what_is_no_answer_to_its_own_question_does_not_get_in(guard, request_, words):
@@ -64,7 +64,7 @@ def test_what_is_no_answer_to_its_own_question_does_not_get_in(guard, request_, 
 def test_a_question_is_answered_once_and_the_same_answer_may_come_again(guard):
     assert guard.claim(push()) == ""
     assert guard.claim(push()) == ""  # what was sent may have been lost
-    assert guard.claim(push(message_id="r2")) == "a question is answered once"
+    assert guard.claim(push(message_id="r2")) == "a question has only one reply"
 
 
 def test_of_many_at_once_one_gets_in(guard):
@@ -94,7 +94,7 @@ def test_what_could_not_be_kept_leaves_room_for_another(guard):
     guard.around(PUSH, lambda request, _: kept.append(request))(push(message_id="r2"), Call())
     with pytest.raises(Refused) as refused:
         guard.around(PUSH, lambda request, _: kept.append(request))(push(), Call())
-    assert refused.value.args == (grpc.StatusCode.PERMISSION_DENIED, "a question is answered once")
+    assert refused.value.args == (grpc.StatusCode.PERMISSION_DENIED, "a question has only one reply")
     assert len(kept) == 1
 
 

@@ -99,5 +99,5 @@ def test_what_is_no_packet_is_refused(chunks):
 def test_a_packet_that_ends_half_way_is_none():
     chunks = list(chunks_of(Packet("train", {}, {"m": {"w": np.zeros(3)}})))
     for end in range(1, len(chunks)):
-        with pytest.raises(LinkError, match="half way"):
+        with pytest.raises(LinkError, match="cut off"):
             packet_of(iter(chunks[:end]))

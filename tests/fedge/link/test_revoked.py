@@ -31,8 +31,8 @@ def test_another_authority_s_list_and_a_spoilt_one_do_not_count(folder, tmp_path
     assert len(before) == 1
     revoke(tmp_path / "two", ["leaf-0"])
     for content, telling in (
-        ((tmp_path / "two" / FILE).read_bytes(), "must be signed by the authority beside it"),
-        (b"nothing", "must be a list of revoked certificates"),
+        ((tmp_path / "two" / FILE).read_bytes(), "must be signed by the ca.crt beside it"),
+        (b"nothing", "must be a revocation list"),
     ):
         (folder / FILE).write_bytes(content)
         assert listed.serials() == before
