@@ -1,9 +1,9 @@
-"""The processes of a run: their ends, logs, memory, threads and identity; hangs and leaks.
+"""Processes of a run: exit codes, logs, memory, threads and identity; detection of stalls and leaks.
 
 `exits` has exit codes and signals, `watchdog` ends a stalled run, `growth` detects leaks, `identity` checks
-whether a process still lives, `versions` has the versions behind results, `capture` is memray's, `client_app`
-has the memory report of a deployment's node, `escape` makes foreign text harmless, `collection` excludes
-imported modules from garbage collection, `behind` does work while its owner waits.
+whether a process is alive, `versions` has the versions behind results, `capture` records with memray,
+`client_app` reports the memory of a deployment's node, `escape` makes foreign text harmless, `collection`
+excludes imported modules from garbage collection, `behind` runs background jobs.
 
 Imports only from below: `config` and rooms below it.
 """

@@ -1,7 +1,7 @@
-"""A clock that stands still while the process is stopped.
+"""Monotonic clock that excludes time in which the process was stopped.
 
-Ctrl-Z and SIGSTOP stop a process for as long as somebody likes. A wait with a limit of seconds
-must not take that for silence: nothing could have come.
+Ctrl-Z and SIGSTOP can stop a process for any length of time. A wait with a limit in seconds must not count
+that as silence, because nothing could have arrived.
 """
 
 import threading
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-STOPPED_S = 2.5  # a clock read every second, but not for so long: nothing ran meanwhile
+STOPPED_S = 2.5  # a longer gap between readings means a stopped process
 
 _lock = threading.Lock()
 _keepers = 0
@@ -18,9 +18,9 @@ _stopped = 0.0  # seconds, since the process began
 
 
 def awake() -> float:
-    """Seconds from an unknown beginning on, as time.monotonic does, without those spent stopped.
+    """Seconds from an arbitrary origin, like time.monotonic, without time in which the process was stopped.
 
-    They are found while somebody keeps the clock (`keeping`); otherwise it goes on.
+    Stops are detected only while a thread keeps the clock (`keeping`).
     """
     global _looked, _stopped
     with _lock:
@@ -33,7 +33,7 @@ def awake() -> float:
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Promise that a thread calls `awake` at least once a second while inside."""
+    """Context in which some thread must call `awake` at least once per second."""
     global _keepers, _looked
     with _lock:
         _keepers += 1

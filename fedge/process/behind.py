@@ -1,4 +1,4 @@
-"""Work that is done while its owner waits for something else: one job at a time, in order, on a thread."""
+"""Background jobs on a thread, one at a time and in order, while their owner waits for something else."""
 
 import logging
 import threading
@@ -9,10 +9,10 @@ logger = logging.getLogger(__name__)
 
 
 class Behind:
-    """Carries out one job at a time behind its owner's back.
+    """Runner of one background job at a time.
 
-    The owner changes nothing that a job reads before `finish`. Use as a context manager: leaving it waits for
-    the last job, and its exception is raised unless another is on its way.
+    The owner must not change data that a job reads before `finish`. As a context manager, it waits for the
+    last job on exit, and raises that job's exception unless another is propagating.
 
     >>> with Behind() as behind:
     ...     behind.begin(lambda: print("written"))
@@ -20,19 +20,19 @@ class Behind:
     """
 
     def __init__(self) -> None:
-        """Have nothing to do."""
+        """Runner without a job."""
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def begin(self, job: Callable[[], object]) -> None:
-        """Begin a job, after the one before it; raises that one's exception."""
+        """Start a job once the previous one is done; raises the previous job's exception."""
         self.finish()
-        # a daemon: a hanging disk must not delay the end of the process
+        # daemon: a hanging disk must not delay the process's end
         self._thread = threading.Thread(target=self._carry_out, args=(job,), name="behind", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until the job, if there is one, is done; raise its exception, once."""
+        """Wait for the job, if there is one, and raise its exception, once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -43,7 +43,7 @@ class Behind:
     def _carry_out(self, job: Callable[[], object]) -> None:
         try:
             job()
-        except BaseException as error:  # any error: the owner's to deal with
+        except BaseException as error:  # raised later, in the owner's thread
             self._error = error
 
     def __enter__(self) -> "Behind":
@@ -57,4 +57,4 @@ class Behind:
         except Exception:
             if error is None:
                 raise
-            logger.error("what was done behind failed, too", exc_info=True)
+            logger.error("the background job failed, too", exc_info=True)

@@ -1,7 +1,7 @@
-"""memray in one process of a profiled run: from the moment that Fedge is loaded until it is ended.
+"""memray in one process of a profiled run, from the import of Fedge to the process's end.
 
-Switched on by the environment, because Flower and Ray start the processes. Loads nothing before it begins:
-later imports are to be seen.
+Switched on by an environment variable, because Flower and Ray start the processes. Imports nothing before it
+begins, so later imports are captured.
 """
 
 import atexit
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FOLDER = "FEDGE_CAPTURE"  # variable of the environment: the folder of all captures
+FOLDER = "FEDGE_CAPTURE"  # environment variable: folder of all captures
 
 _tracker: Any = None
 
 
 def role_of_this_process(argv: Sequence[str]) -> str:
-    """Role: "server" or "worker"; empty for a process that only waits for the others."""
+    """Role of a process by its command line: "server", "worker", or "" for one that only waits for others."""
     program = Path(argv[0]).name if argv else ""
     if program == "default_worker.py":  # Ray's
         return "worker"
-    from fedge.config.engines import named_in  # a small file without imports of libraries
+    from fedge.config.engines import named_in  # a small module that imports no libraries
 
     named = named_in(argv)
     waits = program == "flwr" or (named is not None and named.on_ray)
@@ -30,7 +30,7 @@ def role_of_this_process(argv: Sequence[str]) -> str:
 
 
 def begin() -> None:
-    """Start the capture of this process, if it is to have one; it ends with the process at the latest."""
+    """Start the capture of this process if it has a role; it ends at exit at the latest."""
     global _tracker
     role = role_of_this_process(sys.argv)
     if _tracker is not None or not role:
@@ -42,7 +42,7 @@ def begin() -> None:
         destination=memray.FileDestination(path, overwrite=True),
         file_format=memray.FileFormat.AGGREGATED_ALLOCATIONS,
     )
-    # memray loses the frames above the one in which it begins, once they return: it begins on another thread
+    # memray loses the frames above its starting frame once they return; so it starts on another thread
     starter = threading.Thread(target=_tracker.__enter__)
     starter.start()
     starter.join()

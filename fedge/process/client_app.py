@@ -1,8 +1,8 @@
-"""A client of a deployment: its process, and the memory of its node's processes.
+"""Processes of a deployment's client, and their memory.
 
-A SuperNode has a ClientApp started for every message, so only its starter lives on from one to the next:
-its SuperExec, or `fedge node`. The node measures itself where it answers, and sends numbers and nothing else:
-roles, process ids, MiB, files, threads. Of its machine no more is told than with the client's times: a number
+A SuperNode starts a ClientApp for every message, so only the starter (its SuperExec, or `fedge node`) lasts
+from one message to the next. The node measures itself while answering, and sends only numbers: roles, process
+ids, MiB, files, threads. Its machine is identified by a number, as with the client's times
 (`fedge.process.identity`).
 """
 
@@ -21,32 +21,32 @@ from fedge.process.memory import ProcessMemory, measure_these
 _CLIENT_APP = "flwr-clientapp"
 _PROGRAMS = ("flower-superexec", "flower-supernode")
 _ROLES = ("worker", "trainer", "node")
-_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # running Flower's programs
+_STARTED_WITH = ("-P", "-m", "fedge.link.own_account")  # words before the name of Flower's programs
 _WIDTH = 5  # numbers of a process: role, pid, MiB, files, threads
 _MOST = 256  # processes of a node
 _LARGEST = 2.0**53
 
 
 def is_client_app() -> bool:
-    """Whether this process is a ClientApp that a SuperNode has had started."""
+    """Whether this process is a ClientApp started by a SuperNode."""
     return bool(sys.argv) and _stem(sys.argv[0]) == _CLIENT_APP
 
 
 @lru_cache(maxsize=4)
 def _stem(program: str) -> str:
-    """Name of a program without its folder and ending; asked for at every call of a client."""
+    """Name of a program without folder and suffix; cached, as every call of a client needs it."""
     return Path(program).stem
 
 
 def lasting_process() -> int:
-    """Number of the process that takes message after message: the starter of a ClientApp."""
+    """Number of the process that lasts across messages: the starter of a ClientApp, or this process."""
     return process_number(os.getppid() if is_client_app() else None)
 
 
 def measure_node() -> list[ProcessMemory]:
     """Measure this ClientApp ("worker"), its trainers ("trainer") and its node's programs ("node").
 
-    Nothing where this process is no ClientApp of a SuperNode.
+    Empty if this process is not a ClientApp of a SuperNode.
     """
     if not is_client_app():
         return []
@@ -54,12 +54,12 @@ def measure_node() -> list[ProcessMemory]:
     try:
         trainers = [one for one in measure_these(me.children(recursive=True)) if one.role == "trainer"]
         return [*measure_these([me], "worker"), *trainers, *measure_these(_programs(me), "node")]
-    except psutil.Error:  # a program has just ended; no reply is lost over it
+    except psutil.Error:  # a program has just ended: the reply must go out anyway
         return []
 
 
 def _programs(client_app: psutil.Process) -> list[psutil.Process]:
-    """Programs of a ClientApp's node on its machine: its starter, and those beside."""
+    """Programs of a ClientApp's node on its machine: its outermost starter and that one's programs."""
     top = None
     for parent in client_app.parents():
         if not (is_program(_words(parent)) or _is_node(_words(parent))):
@@ -67,12 +67,12 @@ def _programs(client_app: psutil.Process) -> list[psutil.Process]:
         top = parent
     if top is None:
         return []
-    # a ClientApp of another run, if it is a fork, is called as `fedge node` is
+    # a forked ClientApp of another run has the command line of `fedge node`
     return [top, *(one for one in top.children(recursive=True) if is_program(_words(one)))]
 
 
 def is_program(words: Sequence[str]) -> bool:
-    """Whether a command line is that of Flower's SuperNode or its SuperExec.
+    """Whether a command line is that of Flower's SuperNode or SuperExec.
 
     >>> is_program(["/usr/bin/python3", "/opt/bin/flower-supernode", "--insecure"])
     True
@@ -86,7 +86,7 @@ def _is_node(words: Sequence[str]) -> bool:
 
 
 def _called(words: Sequence[str]) -> list[str]:
-    """The program of a command line and its first word, without the Python that carries it out."""
+    """Program and arguments of a command line, without the Python interpreter."""
     names = [Path(word).name for word in words[:6]]
     if names and names[0].startswith("python"):
         names = [name for name in names[1:] if name not in _STARTED_WITH]
@@ -94,7 +94,7 @@ def _called(words: Sequence[str]) -> list[str]:
 
 
 def _words(process: psutil.Process) -> list[str]:
-    """A process's command line; empty where it has ended, or is somebody else's."""
+    """Command line of a process; empty if it has ended or belongs to another account."""
     try:
         return list(process.cmdline())
     except psutil.Error:
@@ -105,7 +105,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
-    """Processes as a reply has them, `_WIDTH` numbers each; −1 for numbers that the system does not count."""
+    """Processes as `_WIDTH` numbers each, for a reply; −1 for counts that the system does not report."""
     found: list[float] = []
     for one in processes[:_MOST]:
         fds, threads = (-1.0 if count is None else float(count) for count in (one.fds, one.threads))
@@ -114,12 +114,12 @@ def as_numbers(processes: Sequence[ProcessMemory]) -> list[float]:
 
 
 def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
-    """Numbers of a reply about its node's processes; empty where they are malformed.
+    """Processes of a node from a reply's numbers; empty if malformed.
 
     Args:
-        numbers: of `as_numbers`, from any sender.
-        worker: number of the client's lasting process: the ClientApp is known by it, since there is another
-            for each message.
+        numbers: result of `as_numbers`, from any sender.
+        worker: number of the client's lasting process, which also identifies the ClientApp, as each message
+            has a new one.
     """
     rows = [tuple(numbers[at : at + _WIDTH]) for at in range(0, len(numbers), _WIDTH)]
     if not 0 < len(rows) <= _MOST or not all(map(_is_row, rows)) or not _is_whole(worker, _LARGEST):
@@ -135,7 +135,7 @@ def of_numbers(numbers: Sequence[float], worker: float) -> list[ProcessMemory]:
 
 
 def _is_row(row: tuple[float, ...]) -> bool:
-    """Whether numbers can be a process's."""
+    """Whether numbers are valid for a process."""
     if len(row) != _WIDTH or set(map(type, row)) != {float} or not all(map(math.isfinite, row)):
         return False
     place, pid, rss_mib, *counts = row
@@ -148,10 +148,10 @@ def _is_row(row: tuple[float, ...]) -> bool:
 
 
 def _is_whole(number: float, below: float) -> bool:
-    """Whether a number is whole, from 0 and below another."""
+    """Whether a number is whole, at least 0, and below a limit."""
     return 0 <= number < below and float(number).is_integer()
 
 
 def _count(number: float) -> int | None:
-    """A number of things, None for −1."""
+    """A count; None for −1."""
     return None if number < 0 else int(number)

@@ -1,4 +1,4 @@
-"""Python's search for objects that nobody refers to any more."""
+"""Python's garbage collection."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def spared_imports() -> Iterator[None]:
-    """Keep the search away from modules that the body imports, meanwhile and for good.
+    """Exclude modules imported in the body from garbage collection, during the import and afterwards.
 
-    PyTorch and Flower bring some hundred thousand objects that stay. Searching them again and again takes a
-    fifth of a short run's time. Nothing else changes: other objects are searched as ever.
+    PyTorch and Flower create some hundred thousand permanent objects, and scanning them repeatedly takes a
+    fifth of a short run's time. Other objects are collected as usual.
     """
     was_on = gc.isenabled()
     gc.disable()

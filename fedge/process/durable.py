@@ -1,7 +1,7 @@
-"""Files that are on disk when the call returns: whole, and also after a power failure.
+"""Files that are on disk, complete, when the call returns, also after a power failure.
 
-A name may only be given to content that is on disk, and a folder must be told to keep the name: write under
-another name, sync, rename, sync the folder.
+A file must be on disk before it gets its name, and so must the folder's entry: write under another name,
+sync, rename, sync the folder.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's names, are on disk, as far as the system can tell."""
+    """Wait until a file's content, or a folder's entries, are on disk, as far as the system reports it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -31,10 +31,10 @@ def make_folder(path: Path) -> None:
 
 
 def commit(temporary: Path, path: Path) -> None:
-    """Give a written file its name; it replaces an older one.
+    """Rename a written file to its final name, replacing an older file.
 
     Raises:
-        OSError: the disk is full or gone; `path` is as before.
+        OSError: the disk is full or gone; `path` is unchanged.
     """
     sync(temporary)
     temporary.replace(path)
@@ -42,7 +42,7 @@ def commit(temporary: Path, path: Path) -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a file that is to be moved; an older one goes, and nothing is written through a link.
+    """Write a file under a temporary name, replacing an older one; links are not followed.
 
     Raises:
         OSError: the disk is full or gone.
@@ -53,15 +53,15 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
-    """Write a small file as a whole: readers see the old or the new one.
+    """Write a small file atomically: readers see the old or the new content.
 
     Args:
-        path: of the file.
+        path: path of the file.
         content: its bytes.
-        durably: wait for the disk; without it, a power failure may leave an empty file.
+        durably: wait for the disk; otherwise, a power failure may leave an empty file.
 
     Raises:
-        OSError: the disk is full or gone; `path` is as before.
+        OSError: the disk is full or gone; `path` is unchanged.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     try:

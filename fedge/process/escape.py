@@ -1,7 +1,7 @@
-"""Text from elsewhere, made harmless: for terminals, logs and pages, and for tables that spreadsheets open.
+"""Foreign text made harmless for terminals, logs, pages and spreadsheets.
 
 A control character in an exception or a name can clear a screen, rename a window or forge a line of a log;
-characters that turn the direction of writing can make a line read as another. None of them is let through.
+bidirectional controls can make a line read as another. All of these are escaped.
 """
 
 import json
@@ -14,7 +14,7 @@ _FORMULA = "=+-@"  # starts a formula in a spreadsheet's cell (OWASP, CSV inject
 
 
 def printable(text: str) -> str:
-    r"""Text with an escape in place of anything that a terminal would not simply show.
+    r"""Text with escapes in place of characters that a terminal would not display.
 
     >>> printable("sensor \x1b[2J lost\n")
     'sensor \\x1b[2J lost\\n'
@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 def on_page(text: str) -> str:
-    r"""Text for a page, in lines, with escapes for characters that it cannot hold or that turn lines round.
+    r"""Text of several lines for a page, with escapes for invalid characters and bidirectional controls.
 
     >>> on_page("two\nlines \u202e \ud800")
     'two\nlines \\u202e \\ud800'
@@ -36,27 +36,27 @@ def on_page(text: str) -> str:
 
 
 def _is_on_page(character: str) -> bool:
-    """Whether a page can have a character: no control, half of a pair, mark of direction or of a line."""
+    """Whether a page may contain a character: no control, lone surrogate, bidi mark or line separator."""
     if character in "\n\t":
         return True
     return category(character) not in ("Cc", "Cs", "Zl", "Zp") and bidirectional(character) not in _TURNING
 
 
 def read_json(text: str) -> Any:
-    r"""JSON of a file from elsewhere, whose texts can be written: halves of pairs become escapes.
+    r"""JSON of a foreign file, with lone surrogates escaped so that all texts can be encoded.
 
     >>> read_json('{"a": ["\\ud800"]}')
     {'a': ['\\ud800']}
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not JSON.
     """
     found = json.loads(text)
     return _encodable(found) if "\\ud" in text.lower() else found
 
 
 def _encodable(value: Any) -> Any:
-    """A value of JSON whose texts have no half of a pair."""
+    """A JSON value with lone surrogates in its texts escaped."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, list):
@@ -67,12 +67,12 @@ def _encodable(value: Any) -> Any:
 
 
 def harmless(row: Iterable[object]) -> list[object]:
-    """The cells of a row of a table, texts among them by `cell`."""
+    """Cells of a table row, with texts passed through `cell`."""
     return [cell(value) if isinstance(value, str) else value for value in row]
 
 
 def cell(text: str) -> str:
-    """Text for a cell of a table: printable, and never a formula.
+    """Text for a table cell: printable, and never a formula.
 
     >>> cell("=cmd|' /C calc'!A0"), cell("nexus4_1")
     ("'=cmd|' /C calc'!A0", 'nexus4_1')

@@ -1,4 +1,4 @@
-"""How a process ends: exit codes, signals that become exceptions, and an end that nothing can hold up."""
+"""End of a process: exit codes, signals as exceptions, and exits that nothing can delay."""
 
 import faulthandler
 import os
@@ -12,41 +12,41 @@ from types import FrameType
 from typing import Any, NoReturn
 
 COMPLETED, RUNNING, PARTIAL, FAILED, STALLED = 0, 1, 3, 4, 5
-UNREAD = 141  # 128 + SIGPIPE: nobody reads a command's output
+UNREAD = 141  # 128 + SIGPIPE (13): the output's reader is gone
 BY_STATUS = {"running": RUNNING, "completed": COMPLETED, "partial": PARTIAL, "failed": FAILED}
 LEAVE_S = 15.0  # for the clean-up of a finished run
-LEAVE_STALLED_S = 3.0  # the same where waiting has been in vain already
-REPORT_S = 600.0  # for a report: seconds of CPU, but minutes on a busy machine
+LEAVE_STALLED_S = 3.0  # the same after a stall
+REPORT_S = 600.0  # for the report: seconds of CPU, minutes on a busy machine
 
-_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # a closed terminal sends the last
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # SIGHUP: the terminal was closed
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asks the process to end."""
+    """Signal that asks the process to end."""
 
     def __init__(self, signum: int = signal.SIGINT) -> None:
-        """Remember which signal it was."""
+        """Interruption by a signal."""
         super().__init__(signum)
         self.signum = signal.Signals(signum)
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as shells have it."""
+        """128 + the signal's number, the shell convention."""
         return 128 + self.signum
 
     @property
     def reason(self) -> str:
-        """Why a run ended, for its manifest."""
+        """Reason for the manifest."""
         return interruption(self.signum)
 
 
 def interruption(signum: int) -> str:
-    """The manifest's reason of a run that a signal ended: Ctrl-C is "interrupted"."""
+    """Reason for the manifest of a run ended by a signal: Ctrl-C is "interrupted"."""
     return "interrupted" if signum == signal.SIGINT else f"interrupted ({signal.Signals(signum).name})"
 
 
 def interrupted_by(error: BaseException) -> Interrupted | None:
-    """The interruption that an exception is, if any; Python's own KeyboardInterrupt is SIGINT."""
+    """Interruption for an exception; None for others. A plain KeyboardInterrupt counts as SIGINT."""
     if isinstance(error, Interrupted):
         return error
     return Interrupted() if isinstance(error, KeyboardInterrupt) else None
@@ -54,10 +54,10 @@ def interrupted_by(error: BaseException) -> Interrupted | None:
 
 @contextmanager
 def signals_as_exceptions(leave_s: float = LEAVE_S) -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP raise Interrupted in the main thread.
+    """Raise Interrupted in the main thread on SIGINT, SIGTERM and SIGHUP.
 
-    The first one also gives the process `leave_s` seconds to end, in any case. A signal that is
-    ignored from outside (nohup) stays ignored. Outside the main thread this does nothing.
+    The first signal also gives the process `leave_s` seconds to end, after which it is forced. Signals
+    ignored from outside (nohup) stay ignored. Has no effect outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -84,9 +84,9 @@ _write_end: Callable[[int], None] | None = None
 
 @contextmanager
 def ending_on_signal(write_end: Callable[[int], None]) -> Iterator[None]:
-    """While inside, `end_on_signal` calls `write_end` with the signal's number.
+    """Context in which `end_on_signal` calls `write_end` with the signal's number.
 
-    For processes whose signals belong to another program, which may kill this one moments later.
+    For processes whose signals are handled by another program, which may kill this one moments later.
     """
     global _write_end
     _write_end = write_end
@@ -97,7 +97,7 @@ def ending_on_signal(write_end: Callable[[int], None]) -> Iterator[None]:
 
 
 def end_on_signal(signum: int) -> None:
-    """Let the run that is carried out, if any, write that a signal ends it."""
+    """Write the end of the run in progress, if any, by a signal."""
     if _write_end is not None:
         _write_end(signum)
 
@@ -112,9 +112,9 @@ _unfinished = ""
 
 @contextmanager
 def finishing(otherwise: str) -> Iterator[None]:
-    """While inside, a patient `leave_within` waits, for `REPORT_S` seconds at most.
+    """Context for which a patient `leave_within` waits up to `REPORT_S` seconds.
 
-    Where that or an impatient one is over before the body, `otherwise` is the process's last line on stderr.
+    If the process is forced to leave before the body is done, `otherwise` is its last line on stderr.
     """
     global _unfinished
     _unfinished = otherwise
@@ -126,11 +126,11 @@ def finishing(otherwise: str) -> Iterator[None]:
 
 
 def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
-    """Let this process end in at most `seconds` seconds, with `exit_code` if it does not end by itself.
+    """Force the end of this process after `seconds` seconds, with `exit_code`, unless it ends by itself.
 
-    The first call counts. For processes that a run has to itself: threads that hang (a client's, Flower's
-    wait for a worker) keep a process alive, and nothing else ends them. If `patient`, work that is being
-    finished then (`finishing`) is waited for, and has as many seconds again to say so.
+    Only the first call counts. For processes that belong to a run: hanging threads (a client's, Flower's wait
+    for a worker) would keep them alive. If `patient`, work in progress (`finishing`) is waited for, plus
+    `seconds` seconds.
     """
 
     def leave() -> None:
@@ -150,9 +150,9 @@ def leave_within(seconds: float, exit_code: int, patient: bool = False) -> None:
 
 @contextmanager
 def leaving_if_stuck(seconds: float) -> Iterator[None]:
-    """End this process, with exit code 1 and all tracebacks, if the body takes more than `seconds` seconds.
+    """End this process with exit code 1 and all tracebacks if the body takes more than `seconds` seconds.
 
-    For calls of libraries that hold Python's lock while they wait: no thread of Python's could end them.
+    For library calls that hold the interpreter lock while waiting, which no Python thread could end.
     """
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
@@ -162,7 +162,7 @@ def leaving_if_stuck(seconds: float) -> Iterator[None]:
 
 
 def leave_now(exit_code: int) -> NoReturn:
-    """End this process, even amid its threads' work."""
+    """End this process at once, even while its threads are at work."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -1,9 +1,8 @@
-"""Does a process grow steadily? A leak of memory or file descriptors, seen while the run goes on.
+"""Detection of steady growth: leaks of memory or file descriptors, found during the run.
 
-Steady means: the Theil–Sen slope (Sen 1968, the median of the slopes of all pairs of points, which no few
-outliers move) is above a limit in each half of a window of rounds. A single step, a start-up phase that
-levels off and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps the
-windows of a run.
+Growth is steady if the Theil–Sen slope (Sen 1968: the median slope over all pairs of points, robust to
+outliers) exceeds a limit in each half of a window of rounds. A single step, a start-up phase that levels off,
+and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a run's windows.
 """
 
 from collections import deque
@@ -18,12 +17,12 @@ FIRST_ROUNDS = 20  # first rounds of a process, not examined: caches fill
 KIB_PER_ROUND = 50.0
 SHARE_PER_ROUND = 1e-4  # of the process's memory: large processes fluctuate more
 FDS_PER_ROUND = 0.5
-_ENOUGH = 40  # rounds before anything is said
-_EVERY = 10  # rounds from one look to the next
+_ENOUGH = 40  # rounds before the first report
+_EVERY = 10  # rounds between evaluations
 
 
 def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
-    """The Theil–Sen slope of values over rounds; 0 for fewer than two different rounds."""
+    """Theil–Sen slope of values over rounds; 0 for fewer than two different rounds."""
     x, y = np.asarray(rounds, np.float64), np.asarray(values, np.float64)
     i, j = np.triu_indices(len(x), k=1)
     run = x[j] - x[i]
@@ -38,16 +37,16 @@ def grows(rounds: Sequence[int], values: Sequence[float], limit: float) -> bool:
 
 
 class GrowthWatch:
-    """Watches all processes of a run and says once per process and kind that it grows."""
+    """Watch of all processes of a run, which reports each process and kind of growth once."""
 
     def __init__(self) -> None:
-        """Start with nothing seen."""
+        """Watch before the first round."""
         self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the present processes
         self._seen: dict[int, int] = {}
         self._said: set[tuple[int, str]] = set()
 
     def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
-        """Take in one round; returns a line for every process that is newly found to grow."""
+        """Take in one round; returns a line for every process newly found to grow."""
         there = {process.known_as for process in processes}
         self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
         self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}

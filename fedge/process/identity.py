@@ -1,7 +1,7 @@
-"""Identity of a run's process, written so that any later reader can tell whether it still lives.
+"""Identity of a run's process, by which a later reader can tell whether it is still alive.
 
-A process id alone comes back after a while, so its start time stands with it, and the boot and the host (or
-container) outside of which neither means anything.
+Process ids are reused, so the start time is recorded, too, and the boot and the host (or container) within
+which both are valid.
 """
 
 import os
@@ -24,44 +24,46 @@ def this_process() -> dict[str, Any]:
 
 
 def process_name() -> str:
-    """Name of this process that no other has, on any machine: host, boot, namespace, pid."""
+    """Name of this process, unique across machines: host, boot, namespace, pid."""
     return f"{_machine()}/{os.getpid()}"
 
 
-PID_BITS = 22  # of a process id: Linux's largest
+PID_BITS = 22  # bits of Linux's largest process id
 
 
 def process_number(pid: int | None = None, machine: int | None = None) -> int:
-    """A number (below 2^53) that no other process has: its id, above it a checksum of its machine.
+    """Unique number of a process (below 2^53): its id, and above it a checksum of its machine.
 
-    Of this process, another one of this machine, or one of the machine whose number is given.
+    Args:
+        pid: process id; None for this process.
+        machine: number of its machine; None for this one.
     """
     machine = zlib.crc32(_machine().encode()) >> 1 if machine is None else machine
     return machine << PID_BITS | (os.getpid() if pid is None else pid)
 
 
 def machine_number(process: int) -> int:
-    """The part of a process number that is its machine's."""
+    """Machine's part of a process number."""
     return process >> PID_BITS
 
 
 def pid_of(process: int) -> int:
-    """The process id of a process number."""
+    """Process id within a process number."""
     return process & (1 << PID_BITS) - 1
 
 
 @cache
 def _machine() -> str:
-    """Name of this machine or container, as long as it is up."""
+    """Name of this machine or container, for the present boot."""
     try:
-        pids = os.readlink("/proc/self/ns/pid")  # Linux: containers count their processes by themselves
+        pids = os.readlink("/proc/self/ns/pid")  # Linux: each container has its own process ids
     except OSError:
         pids = ""
     return f"{platform.node()}/{_boot()}/{pids}"
 
 
 def has_ended(process: Mapping[str, Any]) -> bool | None:
-    """Whether a process of `this_process` has ended; None where that cannot be known from here."""
+    """Whether a process described by `this_process` has ended; None if unknown on this machine."""
     pid = process.get("pid")
     if process.get("host") != platform.node() or type(pid) is not int or pid <= 0:
         return None
@@ -71,7 +73,7 @@ def has_ended(process: Mapping[str, Any]) -> bool | None:
 
 
 def _boot() -> str:
-    """Name of this boot of this machine."""
+    """Id of this machine's present boot."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -79,9 +81,9 @@ def _boot() -> str:
 
 
 def _start(pid: int) -> int | None:
-    """When a process started (Linux: clock ticks after boot; else seconds), None if it has ended."""
+    """Start time of a process (Linux: clock ticks after boot; else seconds); None if it has ended."""
     try:
-        # the name, in brackets, may hold anything; after it come state (field 3), …, start (field 22)
+        # the name, in parentheses, may contain anything; state (field 3), …, start (field 22) follow
         values = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
         state, *others = values.split()
         return None if state in "ZXx" else int(others[18])
@@ -92,7 +94,7 @@ def _start(pid: int) -> int | None:
 
 
 def _start_by_psutil(pid: int) -> int | None:
-    """Do the same where there is no /proc."""
+    """Start time where there is no /proc, in seconds; None if the process has ended."""
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time())

@@ -1,7 +1,7 @@
-"""Standard output and error of this process, lent to one that some other process has started for it.
+"""Standard output and error of this process, lent to a process that another one started for it.
 
-A program behind a daemon prints to where the daemon's output goes. The descriptors themselves are handed over
-a socket in a folder that only this user may enter, so that a terminal stays a terminal.
+A program behind a daemon prints where the daemon's output goes. The descriptors themselves are passed over a
+socket in a folder that only this user may enter, so a terminal remains a terminal.
 """
 
 import os
@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-VARIABLE = "FEDGE_TERMINAL"  # of the environment: the socket's path
+VARIABLE = "FEDGE_TERMINAL"  # environment variable: path of the socket
 _DESCRIPTORS = (1, 2)
 _WAIT_S = 10.0
 
 
 @contextmanager
 def lend_output(path: Path) -> Iterator[None]:
-    """While inside, hand descriptors 1 and 2 to this user's processes that connect to the socket `path`."""
+    """Context that passes descriptors 1 and 2 to this user's processes that connect to the socket `path`."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         os.chmod(path, 0o600)
@@ -42,7 +42,7 @@ def lend_output(path: Path) -> Iterator[None]:
 
 
 def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
-    """Let descriptors 1 and 2 be those that another process lends; tell whether one does."""
+    """Replace descriptors 1 and 2 by those another process lends; returns whether one does."""
     path = (os.environ if environment is None else environment).get(VARIABLE, "")
     if not path:
         return False
@@ -51,7 +51,7 @@ def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
             connection.settimeout(_WAIT_S)
             connection.connect(path)
             _, received, _, _ = socket.recv_fds(connection, 1, len(_DESCRIPTORS))
-    except OSError:  # it has gone: then nobody reads
+    except OSError:  # the lender is gone, and so is any reader
         return False
     for mine, lent in zip(_DESCRIPTORS, received, strict=False):
         os.dup2(lent, mine)

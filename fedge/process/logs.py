@@ -1,8 +1,8 @@
-"""Where output goes: progress to the terminal, everything else to the run's run.log.
+"""Destinations of output: progress on the terminal, everything else in run.log.
 
 Flower, Ray and libraries write to the terminal in three ways: through loggers, through ``warnings`` and, from
-native code, straight to file descriptors 1 and 2. All three are turned to run.log while a run goes on. What
-loggers and warnings write there is printable, none of it endless, and of a client no more than its share
+native code, directly to file descriptors 1 and 2. All three are redirected to run.log during a run. Records
+of loggers and warnings are made printable and limited in length, and those of a client in total
 (`fedge.process.output`).
 """
 
@@ -24,7 +24,7 @@ _LONGEST = 2**16  # characters of a record
 
 
 class _RunLog(logging.FileHandler):
-    """The handler of one run.log; it knows the replaced streams."""
+    """Handler of one run.log, with the replaced handlers and levels."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
@@ -51,7 +51,7 @@ class _RunLog(logging.FileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Keep the first failure to write, for `refuse_failed_log`; not a traceback per record."""
+        """Keep the first write error, for `refuse_failed_log`, instead of printing a traceback per record."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self.error = self.error or error
@@ -59,13 +59,13 @@ class _RunLog(logging.FileHandler):
             super().handleError(record)
 
     def close(self) -> None:
-        """Close the file, also on a full disk."""
+        """Close the file, even on a full disk."""
         with suppress(OSError):
             super().close()
 
 
 def _shortened(text: str) -> str:
-    """A record, or the ends of one that is too long."""
+    """A record, or the two ends of one that is too long."""
     if len(text) <= _LONGEST:
         return text
     half, more = _LONGEST // 2, len(text) - _LONGEST
@@ -73,22 +73,22 @@ def _shortened(text: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    """Lines of a log without control sequences of a terminal."""
+    """Lines of a log without terminal control sequences."""
     return "\n".join(map(printable, text.expandtabs().split("\n")))
 
 
 def _first_words(text: str) -> str:
     """Message of an error of Flower's engine in one line, from a sentence or a traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown reason"]
-    if lines[0].startswith("Traceback"):  # its last line is "ValueError: message"
+    if lines[0].startswith("Traceback"):  # the last line is "ValueError: message"
         lines = [lines[-1].partition(": ")[2] or lines[-1]]
     return " ".join(" ".join(lines).split()).removeprefix("An exception occured!! ")[:300]
 
 
 def log_to(path: Path) -> logging.Handler:
-    """Send all loggers of this process, and warnings, to `path` (appended line by line).
+    """Redirect all loggers of this process, and warnings, to `path`, which is appended to.
 
-    Flower's logger writes to the terminal by itself; its own handlers are taken off.
+    The handlers of Flower's logger, which write to the terminal, are removed.
     """
     handler = _RunLog(path)
     say_anew()
@@ -99,13 +99,13 @@ def log_to(path: Path) -> logging.Handler:
     flower.handlers.clear()
     flower.setLevel(logging.WARNING)
     flower.propagate = True
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # Flower's, from 1.3x on: a line for every call
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # used by newer Flower versions: one line per call
     logging.captureWarnings(True)
     return handler
 
 
 def stop_logging_to(handler: logging.Handler) -> None:
-    """Take back `log_to`: loggers and warnings are as they were before."""
+    """Undo `log_to`: restore loggers and warnings."""
     assert isinstance(handler, _RunLog)
     root = logging.getLogger()
     root.removeHandler(handler)
@@ -114,51 +114,51 @@ def stop_logging_to(handler: logging.Handler) -> None:
     flower.handlers[:], level, flower.propagate = handler.flower
     flower.setLevel(level)
     logging.captureWarnings(False)
-    with suppress(OSError):  # a full disk has been told of
+    with suppress(OSError):  # a full disk has been reported
         handler.close()
 
 
 def refuse_failed_log() -> None:
-    """Raise OSError when run.log could not be written: a run whose warnings are lost must not go on."""
+    """Raise OSError if run.log could not be written, because a run must not continue without its warnings."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _RunLog) and handler.error:
             raise OSError(handler.error.errno, handler.error.strerror, handler.baseFilename)
 
 
 class _EarlyErrors(logging.Handler):
-    """Keeps Flower's first error as long as no run log does; `log_to` takes it off."""
+    """Handler that keeps Flower's first error before `log_to` replaces it."""
 
     first = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take in a record."""
+        """Keep the record if it is the first error."""
         if record.levelno >= logging.ERROR and not self.first:
             type(self).first = _first_words(record.getMessage())
 
 
 def keep_early_engine_errors() -> None:
-    """Pass Flower's log from before the run has its own to `first_engine_error`, not to the terminal.
+    """Keep Flower's errors from before the run's log for `first_engine_error`, off the terminal.
 
-    For a process whose engine, in another thread, may fail before that: the run says so in one line.
+    For a process whose engine may fail early in another thread; the run then reports the error in one line.
     """
     logging.getLogger("flwr").handlers[:] = [_EarlyErrors()]
 
 
 def first_engine_error() -> str:
-    """The first error that Flower logged in this run, in one line; empty without one.
+    """First error that Flower logged in this run, in one line; empty without one.
 
-    Errors from before the run had its log come first: later ones only say that there was one.
+    Errors from before the run's log take precedence, because later ones only report a failure.
     """
     logs = (handler for handler in logging.getLogger().handlers if isinstance(handler, _RunLog))
     return _EarlyErrors.first or next((log.engine_error for log in logs if log.engine_error), "")
 
 
 def divert_descriptors(path: Path) -> TextIO:
-    """Point this process's standard output and error at `path` and return a stream to the old output.
+    """Redirect this process's standard output and error to `path`; returns a stream to the old output.
 
-    Called once, in a process that ends with the run (Flower's simulation process). Where that output leads
-    nowhere and Flower sends output to the starter of the run (``flwr run --stream``), the stream is
-    Python's own, and run.log has the lines as well.
+    Called once, in a process that ends with the run (Flower's simulation process). Where the old output is
+    /dev/null and Flower forwards output to the starter of the run (``flwr run --stream``), the stream is
+    Python's own, and run.log has its lines as well.
     """
     open_missing_streams()
     forget_unread()
@@ -174,7 +174,7 @@ def divert_descriptors(path: Path) -> TextIO:
 
 
 def _point_at(path: Path) -> None:
-    """Let descriptors 1 and 2 append to a file."""
+    """Make descriptors 1 and 2 append to a file."""
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -185,9 +185,9 @@ _worker_log: tuple[str, logging.Handler] | None = None
 
 
 def log_worker_to(path: str) -> None:
-    """In a worker process: send loggers and warnings to the run's log, once per run.
+    """Redirect a worker process's loggers and warnings to the run's log, once per run.
 
-    They no longer go to the log of an earlier run.
+    The log of an earlier run is released.
     """
     global _worker_log
     if (_worker_log and _worker_log[0] == path) or not Path(path).parent.is_dir():

@@ -1,4 +1,4 @@
-"""Cores, memory and limits of this machine, as a container or a batch system lets this process use them."""
+"""Cores, memory and limits of this machine that a container or batch system grants to this process."""
 
 import os
 import shutil
@@ -12,9 +12,11 @@ from fedge.process.room import limit_mib
 from fedge.process.threads import available_cores
 
 _MIB = 2**20
-_NO_LIMIT = 2**60  # bytes; a cgroup of version 1 without a limit says a number like it
+_NO_LIMIT = 2**60  # bytes; version 1 cgroups without a limit report about this number
 _SHM = Path("/dev/shm")
-_TIMES = 2.5  # estimates of 13 and 21 models took 18 at most (docs/memory.md); others take memory, too
+_TIMES = (
+    2.5  # runs estimated at 13 and 21 models took at most 18 (docs/memory.md); with a reserve for other uses
+)
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,14 @@ class Machine:
     """Cores, memory, disk and GPUs of this machine.
 
     Attributes:
-        cores: of the machine.
-        usable_cores: that this process may use: by its affinity, and by a quota of its cgroup, which may be
-            half a core.
-        memory_mib: of the machine, or the cgroup's limit if that is less.
-        available_mib: of it, free now.
-        cgroup: limits of this process below the machine's; empty for none.
-        shm_mib: free in /dev/shm, through which Ray hands arrays on; None where there is none.
-        open_files: file descriptors that a process may have open; None where nothing tells.
+        cores: cores of the machine.
+        usable_cores: cores that this process may use, by its affinity and its cgroup's quota; may be
+            fractional.
+        memory_mib: MiB of memory, or the cgroup's limit if lower.
+        available_mib: MiB available now.
+        cgroup: limits of this process below the machine's, in words; empty without any.
+        shm_mib: MiB free in /dev/shm, through which Ray passes arrays; None if there is none.
+        open_files: limit of open file descriptors of this process; None if unknown.
     """
 
     cores: int
@@ -42,7 +44,7 @@ class Machine:
 
 
 def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
-    """This machine; the kernel describes the limits of this process in `cgroups` and `own`."""
+    """This machine; `cgroups` and `own` are the kernel's files on this process's limits."""
     memory = psutil.virtual_memory()
     quota, limit, used = limits(cgroups, own)
     cores = min(float(available_cores()), quota or float("inf"))
@@ -56,18 +58,18 @@ def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
 
 
 class _Beside:
-    """Other runs of one list that may be at work at the same time."""
+    """Number of runs that may be at work at the same time."""
 
     runs = 1
 
 
 def share_memory(runs: int) -> None:
-    """Let this process count on one part of the free memory among `runs` of its kind."""
+    """Limit this process to one share of the free memory among `runs` concurrent runs."""
     _Beside.runs = runs
 
 
 def fits_in_memory(num_bytes: float) -> bool:
-    """Whether this process's part of the free memory holds `num_bytes` bytes two and a half times.
+    """Whether this process's share of the free memory holds `num_bytes` bytes two and a half times.
 
     A limit of its address space counts, too.
     """
@@ -76,9 +78,9 @@ def fits_in_memory(num_bytes: float) -> bool:
 
 
 def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
-    """Limits from the cgroups of this process: cores, MiB, and MiB used; None without a limit.
+    """Limits from this process's cgroups: cores, MiB of memory, and MiB used; None without a limit.
 
-    Every cgroup above counts too: the least one holds.
+    The lowest limit of the cgroup and its ancestors holds.
     """
     cores: list[float] = []
     memory: list[tuple[float, float]] = []
@@ -98,8 +100,8 @@ def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float 
 
 
 def _folders(cgroups: Path, own: Path) -> list[Path]:
-    """The folders of this process's cgroups and of all above them, version 2 and 1."""
-    found = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as containers see their own
+    """Folders of this process's cgroups and of all their ancestors, versions 1 and 2."""
+    found = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as mounted in containers
     with suppress(OSError):
         for line in own.read_text(encoding="utf-8").splitlines():
             _, kinds, path = line.split(":", 2)
@@ -110,7 +112,7 @@ def _folders(cgroups: Path, own: Path) -> list[Path]:
 
 
 def _words(path: Path) -> tuple[str, str] | None:
-    """The two words of a file, None if it is not there."""
+    """The two words of a file; None if it is missing or has another number of words."""
     with suppress(OSError, ValueError):
         first, second = path.read_text(encoding="utf-8").split()
         return first, second
@@ -118,20 +120,20 @@ def _words(path: Path) -> tuple[str, str] | None:
 
 
 def _words_of_v1(folder: Path) -> tuple[str, str]:
-    """Quota and period of a cgroup of version 1, as words."""
+    """Quota and period of a version 1 cgroup, as text."""
     words = [_number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
     return "-" if words[0] is None or words[0] < 0 else str(words[0]), str(words[1] or "-")
 
 
 def _number(path: Path) -> int | None:
-    """The whole number that a file holds, None for any other or none."""
+    """The whole number in a file; None if the file has none or is missing."""
     with suppress(OSError, ValueError):
         return int(path.read_text(encoding="utf-8"))
     return None
 
 
 def _open_files() -> int | None:
-    """How many descriptors this process may have open."""
+    """Limit of open file descriptors of this process; None if unknown."""
     with suppress(ImportError):
         import resource
 

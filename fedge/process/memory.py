@@ -8,26 +8,26 @@ from dataclasses import dataclass, replace
 import psutil
 
 _MIB = 2**20
-USS_SHARE = 0.001  # share of the run's time for reading USS: the kernel walks all pages of all processes
+USS_SHARE = 0.001  # share of the run's time for reading USS, which walks all pages of all processes
 
 
 @dataclass(frozen=True)
 class ProcessMemory:
-    """One process at one moment.
+    """Measurement of one process.
 
     Attributes:
-        role: "server", "worker", "trainer" for one that trains for a worker (`train.processes`), "node" for
-            programs of a SuperNode, "ray" for Ray's own processes, or "other" for all else that they have
-            started (the reaper, processes of a user's own code, a newer Flower's SuperLink).
-        rss_mib: resident set size; pages shared between processes count in each.
+        role: "server", "worker", "trainer" (trains for a worker, `train.processes`), "node" (a program of a
+            SuperNode), "ray" (Ray's own) or "other" (any other descendant: the reaper, a user's own
+            processes, a newer Flower's SuperLink).
+        rss_mib: resident set size in MiB; shared pages count in each process.
         fds: open file descriptors; None where the system does not count them (Windows).
-        uss_mib: unique set size, pages that no other process has; None where it was not measured this time.
-        threads: of the process.
-        cuda_allocated_mib, cuda_reserved_mib: most that tensors took on its GPU, and that PyTorch held there
-            for them, since the last time; None where it has not used one.
-        machine: where it is; empty for the server's machine.
-        number: its second name, else 0: its process number (`fedge.process.identity`) where it is on
-            another machine; of a ClientApp, the number of the process that starts one for each message.
+        uss_mib: unique set size in MiB, pages of this process only; None where not measured this time.
+        threads: number of threads.
+        cuda_allocated_mib, cuda_reserved_mib: peak MiB of tensors on its GPU, and of PyTorch's cache for
+            them, since the last measurement; None without use of a GPU.
+        machine: name of its machine; empty for the server's.
+        number: process number (`fedge.process.identity`) on another machine; for a ClientApp, that of its
+            starter, as each message has a new process; 0 otherwise.
     """
 
     role: str
@@ -43,20 +43,20 @@ class ProcessMemory:
 
     @property
     def known_as(self) -> int:
-        """The number by which no other process of the run is known: its id on the server's machine."""
+        """Number unique within the run: the process id on the server's machine, else `number`."""
         return self.number or self.pid
 
 
 class MemoryWatch:
-    """Measures again and again; USS only as often as takes `USS_SHARE` of the time, the first time always."""
+    """Repeated measurement; USS is read first, then no more often than takes `USS_SHARE` of the time."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Start; `now` gives seconds."""
+        """Watch before its first measurement; `now` returns seconds."""
         self._now = now
         self._next_uss = 0.0
 
     def measure(self) -> list[ProcessMemory]:
-        """Measure now."""
+        """Measure all processes now."""
         began = self._now()
         with_uss = began >= self._next_uss
         found = measure(with_uss)
@@ -66,20 +66,20 @@ class MemoryWatch:
 
 
 def measure(with_uss: bool = False) -> list[ProcessMemory]:
-    """Measure this process and everything it has started; processes that end meanwhile are left out."""
+    """Measure this process and all its descendants; processes that end meanwhile are left out."""
     server = psutil.Process()
     return in_order(_measure_all([server, *server.children(recursive=True)], with_uss))
 
 
 def in_order(processes: Iterable[ProcessMemory]) -> list[ProcessMemory]:
-    """Processes in the order of memory.csv: by role, then the server's machine, then process id."""
+    """Processes in the order of memory.csv: by role, machine (the server's first), and process id."""
     return sorted(processes, key=lambda p: (_ROLES.index(p.role), p.machine, p.pid))
 
 
 def measure_worker() -> list[ProcessMemory]:
-    """Measure this worker of Ray's, its children, and Ray's own processes beside it on its machine.
+    """Measure this Ray worker, its trainers, and Ray's own processes on its machine.
 
-    Other workers measure themselves; they may be somebody else's.
+    Other workers measure themselves; they may belong to another user.
     """
     worker = psutil.Process()
     mine = [worker, *worker.children(recursive=True)]
@@ -87,7 +87,7 @@ def measure_worker() -> list[ProcessMemory]:
     beside = [] if raylet is None or raylet.name() != _RAYLET else [raylet, *raylet.children()]
     own = {process.pid for process in mine}
     others = [
-        replace(one, role="ray")  # under any command line: the raylet has started it
+        replace(one, role="ray")  # started by the raylet, whatever its command line
         for one in _measure_all(beside, False)
         if one.pid not in own and one.role != "worker"
     ]
@@ -96,24 +96,24 @@ def measure_worker() -> list[ProcessMemory]:
 
 
 def measure_these(processes: Iterable[psutil.Process], role: str = "") -> list[ProcessMemory]:
-    """Measure those of other processes that have not ended; roles are given, or as they seem."""
+    """Measure the given processes if still alive, with the given role or one from their command lines."""
     found = _measure_all(processes, False)
     return [replace(one, role=role) for one in found] if role else found
 
 
 def _measure_all(processes: Iterable[psutil.Process], with_uss: bool) -> list[ProcessMemory]:
-    """Measure those that have not ended."""
+    """Measure the processes that are still alive."""
     return [found for process in processes if (found := _measure_one(process, with_uss)) is not None]
 
 
 _RAYLET = "raylet"
 _ROLES = ("server", "worker", "trainer", "node", "ray", "other")
-_RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of Ray's processes, and of programs in its folder
-TRAINER = "fedge.parallel.member"  # the program, as the command line names it
+_RAYS_OWN = ("ray::", "/ray/", "/ray_")  # in command lines of Ray's processes and programs
+TRAINER = "fedge.parallel.member"  # the program's module in its command line
 
 
 def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | None:
-    """Memory of one process, or None if it has ended."""
+    """Measurement of one process; None if it has ended."""
     try:
         with process.oneshot():
             return ProcessMemory(
@@ -124,7 +124,7 @@ def _measure_one(process: psutil.Process, with_uss: bool) -> ProcessMemory | Non
                 uss_mib=_uss_mib(process) if with_uss else None,
                 threads=process.num_threads(),
             )
-    except (psutil.NoSuchProcess, psutil.AccessDenied):  # a zombie is a NoSuchProcess
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # zombies raise NoSuchProcess
         return None
 
 
@@ -141,7 +141,7 @@ def _role(process: psutil.Process) -> str:
 
 
 def _uss_mib(process: psutil.Process) -> float | None:
-    """The unique set size, or None where the system does not let us see it."""
+    """Unique set size in MiB; None without permission to read it."""
     try:
         return float(process.memory_full_info().uss) / _MIB
     except psutil.AccessDenied:
@@ -151,7 +151,7 @@ def _uss_mib(process: psutil.Process) -> float | None:
 def with_cuda(
     processes: Sequence[ProcessMemory], cuda_mib: Mapping[int, tuple[float, float]]
 ) -> list[ProcessMemory]:
-    """Processes with their reports of GPUs: `known_as` → MiB allocated, MiB reserved."""
+    """Processes with their GPU memory: `known_as` → MiB allocated, MiB reserved."""
     found = []
     for process in processes:
         allocated, reserved = cuda_mib.get(process.known_as, (None, None))

@@ -1,13 +1,13 @@
-"""Output of clients, bounded: its prints, logs and warnings fill neither a log nor a terminal.
+"""Limits on clients' output, so their prints, logs and warnings fill neither a log nor a terminal.
 
-While a thread works for a client (`spoken_by`), its writes to standard output and error count, and so
-do its log lines (`fedge.process.logs` asks `room_for`). Of one client 64 KiB a call are let through, and
-1 MiB an hour; the rest is dropped where it is written, so that no memory holds it. A line of the log says how
-much was left out, and whose: after the first call of which something was, and whenever that has doubled.
+While a thread works for a client (`spoken_by`), its writes to standard output and error are counted, and so
+are its log lines (`fedge.process.logs` calls `room_for`). A client may write 64 KiB per call and 1 MiB per
+hour; the rest is dropped at once, without being stored. The log reports the amount and the client after the
+first call with dropped output, and each time the amount has doubled.
 
-In a process that works for clients alone (a worker of Ray's, a ClientApp of a SuperNode) threads that a
-client has started count as well, and a terminal's control sequences become escapes: it ends in a log.
-Native code's writes to descriptors pass by here; `fedge node` bounds them, too.
+In a process that serves clients only (a Ray worker, a ClientApp of a SuperNode), threads started by a client
+count as well, and terminal control sequences are escaped, as the output ends in a log. Native code's writes
+to descriptors bypass this module; `fedge node` limits those, too.
 """
 
 import logging
@@ -34,15 +34,15 @@ _RAY_WORKER = "default_worker.py"
 
 @dataclass
 class _Share:
-    """Share of one client in the output of this process.
+    """One client's share of this process's output.
 
     Attributes:
-        began: when the hour began.
-        hour: bytes left of it.
-        call: bytes left of the call that goes on.
-        of_call: bytes left out of it.
-        dropped: bytes left out since the log began.
-        said: of which the log has spoken.
+        began: start of the present hour, in monotonic seconds.
+        hour: bytes left in this hour.
+        call: bytes left in this call.
+        of_call: bytes dropped in this call.
+        dropped: bytes dropped since the log began.
+        said: dropped bytes already reported in the log.
     """
 
     client: int
@@ -54,13 +54,13 @@ class _Share:
     said: int = 0
 
     def begin(self) -> None:
-        """A call begins."""
+        """Start a call."""
         if time.monotonic() - self.began > _HOUR_S:
             self.began, self.hour = time.monotonic(), AN_HOUR
         self.call = A_CALL
 
     def take(self, size: int) -> int:
-        """Part of so much that may be let through; it counts."""
+        """Number of `size` bytes that may be written; they are charged."""
         with _lock:
             let = max(0, min(size, self.call, self.hour))
             self.call -= let
@@ -70,14 +70,14 @@ class _Share:
         return let
 
     def words(self) -> str:
-        """Line for the log after a call, empty while there is nothing new."""
+        """Line for the log after a call; empty if nothing is new."""
         self.of_call = 0
         if self.dropped < max(1, 2 * self.said):
             return ""
         self.said = self.dropped
         return (
-            f"client {self.client}: {self.dropped:,} characters of its output were left out; {A_CALL:,} of a "
-            f"call and {AN_HOUR:,} of an hour are kept"
+            f"client {self.client}: {self.dropped:,} characters of its output were left out; {A_CALL:,} per "
+            f"call and {AN_HOUR:,} per hour are kept"
         )
 
 
@@ -87,18 +87,18 @@ _shares: dict[int, _Share] = {}
 _mine = threading.local()  # .share: of this thread's client
 _everybodys: _Share | None = None  # of this process's client
 _at_work = 0  # calls in progress
-_streams: dict[str, "_Bounded"] = {}  # those in place of sys.stdout and sys.stderr meanwhile
+_streams: dict[str, "_Bounded"] = {}  # replacements of sys.stdout and sys.stderr
 
 
 def _is_alone() -> bool:
-    """Whether this process works for one client at a time, and nobody else."""
+    """Whether this process serves one client at a time, and nothing else."""
     return is_client_app() or (bool(sys.argv) and os.path.basename(sys.argv[0]) == _RAY_WORKER)
 
 
 @contextmanager
 def spoken_by(client: int) -> Iterator[None]:
-    """Bound this thread's output and log, on behalf of a client (partition id)."""
-    if getattr(_mine, "share", None) is not None:  # one engine calls another's guard
+    """Context that limits this thread's output and log on behalf of a client (partition id)."""
+    if getattr(_mine, "share", None) is not None:  # nested guards of two engines
         yield
         return
     with _lock:
@@ -120,26 +120,26 @@ def spoken_by(client: int) -> Iterator[None]:
 
 
 def _let_all_count(share: _Share | None) -> None:
-    """Count the output of unknown threads for a client."""
+    """Charge the output of unassigned threads to a client."""
     global _everybodys
     _everybodys = share
 
 
 def say_anew() -> None:
-    """Let a log that begins now have its own lines on omissions."""
+    """Restart the counts of dropped output for a new log."""
     with _lock:
         for share in _shares.values():
             share.dropped, share.said = share.of_call, 0
 
 
 def room_for(size: int) -> int:
-    """Part of so much output that the client at work here may still have; all of it where none is."""
+    """Number of `size` bytes that the current client may still write; all of them without a client."""
     share = getattr(_mine, "share", None) or _everybodys
     return size if share is None else share.take(size)
 
 
 def _enter() -> None:
-    """Put bounded streams in place, for the first of calls that go on."""
+    """Install limited streams at the first of concurrent calls."""
     global _at_work
     _at_work += 1
     if _at_work == 1:
@@ -150,7 +150,7 @@ def _enter() -> None:
 
 
 def _leave() -> None:
-    """Put back the former streams, after the last; a stream that somebody else has put there stays."""
+    """Restore the streams after the last call, unless others have replaced them."""
     global _at_work
     _at_work -= 1
     if _at_work == 0:
@@ -161,7 +161,7 @@ def _leave() -> None:
 
 
 class _Bounded:
-    """A stream, of text or bytes, that lets output through while there is room; else it is the stream."""
+    """Text or byte stream that drops output beyond the limit, and otherwise passes all to the stream."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -174,11 +174,11 @@ class _Bounded:
 
     @property
     def buffer(self) -> "_Bounded":
-        """The stream of bytes below, bounded as well."""
+        """Underlying byte stream, limited as well."""
         return _Bounded(self.stream.buffer)
 
     def write(self, text: Any) -> int:
-        """Write as much as there is room for; says that it was all."""
+        """Write up to the limit; reports all as written."""
         let = room_for(len(text))
         if let:
             said = text if let == len(text) else text[:let]
@@ -192,7 +192,7 @@ class _Bounded:
 
 
 def _escaped(said: Any) -> Any:
-    """Text, or bytes of such, in which only ends of lines and tabs are control characters."""
+    """Text, or encoded text, with control characters escaped except line ends and tabs."""
     if isinstance(said, str):
         return "".join(part if part in "\n\r\t" else printable(part) for part in _CONTROL.split(said))
     return _escaped(bytes(said).decode("utf-8", "replace")).encode("utf-8", "replace")

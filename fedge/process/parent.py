@@ -1,10 +1,9 @@
-"""Ending with the process that started this one: `flwr run` with `fedge run`, the simulation with `flwr run`.
+"""Processes that end with their starter: `flwr run` with `fedge run`, the simulation with `flwr run`.
 
-Killed without a word (SIGKILL, no memory), a process cannot end those that it has started, and a simulation
-would go on for all its rounds. Only a parent that has said so is followed: a user who starts a run may log
-out.
+A killed process (SIGKILL, out of memory) cannot end those it started, and a simulation would run to its last
+round. Only a parent that requests it is followed, because a user who starts a run may log out.
 
-This file is also carried out by itself, as a program (`ending_with_parent`), and imports nothing of Fedge.
+This file is also run by itself, as a program (`ending_with_parent`), and imports nothing of Fedge.
 """
 
 import ctypes
@@ -18,21 +17,21 @@ from collections.abc import Callable, MutableMapping, Sequence
 _VARIABLE = "FEDGE_PARENT"
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.5
-_KILLED = 128 + 9  # exit code, as shells have it for SIGKILL
-_NOT_FOUND = 127  # the same for a command that is not there
+_KILLED = 128 + 9  # the shells' exit code for SIGKILL
+_NOT_FOUND = 127  # the shells' exit code for a command not found
 
 
 def be_followed(environment: MutableMapping[str, str] | None = None) -> None:
-    """Let processes that are started with `environment` (this process's own by default) end with this one."""
+    """Make processes started with `environment` (None: this process's) end with this one."""
     variables = os.environ if environment is None else environment
     variables[_VARIABLE] = str(os.getpid())
 
 
 def follow_parent(end: Callable[[], None]) -> bool:
-    """End when the parent does, if it wants to be followed; tell whether that is so.
+    """Call `end` when the parent ends, if the parent requests it; returns whether it does.
 
     Args:
-        end: called from a thread once the parent is gone; must not rely on a main thread that listens.
+        end: called from a thread once the parent is gone; must not rely on a responsive main thread.
     """
     parent = _to_follow()
     if parent is None:
@@ -48,9 +47,9 @@ def follow_parent(end: Callable[[], None]) -> bool:
 
 
 def follow_at_once() -> bool:
-    """Be killed as soon as the parent is gone, if it wants to be followed; for processes without clean-up.
+    """Arrange to be killed with the parent, if it requests so; for processes without clean-up.
 
-    On Linux the kernel sees to it, which no busy interpreter holds up.
+    On Linux the kernel does this, even if the interpreter is busy. Returns whether the parent is followed.
     """
     parent = _to_follow()
     if parent is None:
@@ -61,7 +60,7 @@ def follow_at_once() -> bool:
 
 
 def end_with_parent(signum: int = signal.SIGTERM) -> bool:
-    """Let the kernel send this process a signal once its parent is gone; tell whether it can (Linux)."""
+    """Have the kernel send this process a signal when its parent ends; returns whether it can (Linux)."""
     if not sys.platform.startswith("linux"):
         return False
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
@@ -84,7 +83,7 @@ def ending_with_parent(words: Sequence[str], signum: int = signal.SIGTERM) -> li
 
 
 def _to_follow() -> int | None:
-    """The parent's process id if it wants to be followed."""
+    """Process id of the parent if it requests to be followed; else None."""
     parent = os.getppid()
     return parent if os.environ.get(_VARIABLE) == str(parent) else None
 

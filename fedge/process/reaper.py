@@ -1,10 +1,10 @@
 """Reaper: a small process that outlives a run, ends its processes and removes its leftovers.
 
-A run that is killed cannot clean up, and Ray's helpers take up to half a minute to notice that they are
-alone. The reaper holds the reading end of a pipe, which closes with the run's process however that ends; the
-processes to end are known by a mark in their environment, at any depth and under any parent.
+A killed run cannot clean up, and Ray's helper processes take up to half a minute to notice. The reaper holds
+the reading end of a pipe, which closes with the run's process however that ends. Processes to end are
+identified by a mark in their environment, at any depth and under any parent.
 
-This file is carried out by itself, as a program, and imports nothing of Fedge.
+This file runs as a program of its own, and imports nothing from Fedge.
 """
 
 import os
@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 MARK = "FEDGE_RUN"
-_BY_THEMSELVES_S = 5.0  # for marked processes to end, from the run's own end on
+_BY_THEMSELVES_S = 5.0  # for marked processes to end by themselves after the run
 _AFTER_KILL_S = 10.0
 _POLL_S = 0.2
 
@@ -30,8 +30,8 @@ class Reaper:
     """The reaper of this process."""
 
     def __init__(self) -> None:
-        """Start it; this process's children from now on carry its mark."""
-        # nobody's: of two runs' reapers, one in the other's processes, each ends its own
+        """Start the reaper; this process's children from now on carry its mark."""
+        # unmarked, so a nested run's reaper is not killed by the outer one
         unmarked = {name: value for name, value in os.environ.items() if name != MARK}
         mark = uuid.uuid4().hex
         words = [sys.executable, "-I", __file__, mark, str(_BY_THEMSELVES_S)]
@@ -47,9 +47,9 @@ class Reaper:
         return self._process.pid
 
     def remove_at_end(self, path: Path) -> None:
-        """Let it remove a file or folder, with all that is in it, when this process has ended."""
+        """Register a file or folder for removal, with its content, when this process has ended."""
         assert self._process.stdin is not None
-        with suppress(OSError):  # somebody has killed it
+        with suppress(OSError):  # the reaper was killed
             self._process.stdin.write(f"{path.absolute()}\n".encode())
             self._process.stdin.flush()
 
@@ -59,7 +59,7 @@ _starting = threading.Lock()
 
 
 def start_reaper() -> bool:
-    """Start the reaper of this process; tell whether it had none."""
+    """Start the reaper of this process; returns whether there was none before."""
     global _reaper
     with _starting:
         if _reaper is not None:
@@ -74,7 +74,7 @@ def has_reaper() -> bool:
 
 
 def remove_at_end(path: Path) -> None:
-    """Let the reaper, if this process has one, remove a file or folder when this process has ended."""
+    """Register a file or folder for removal when this process has ended, if there is a reaper."""
     if _reaper is not None:
         _reaper.remove_at_end(path)
 
@@ -83,9 +83,9 @@ def remove_at_end(path: Path) -> None:
 
 
 def main(mark: str, wait_s: str) -> None:
-    """Wait for the end of standard input, then end and remove leftovers after so many seconds."""
+    """Wait for the end of standard input; after `wait_s` seconds, kill processes and remove files."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # the end of a whole session is meant for the run
+        if hasattr(signal, name):  # signals to the whole session are meant for the run
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     paths = [Path(line) for line in sys.stdin.read().splitlines() if line]
     _wait_for_end(mark, float(wait_s))
@@ -108,12 +108,12 @@ def _wait_for_end(mark: str, seconds: float) -> None:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """The living processes that were started with `mark`."""
+    """Living processes that carry `mark`."""
     return [process for process in psutil.process_iter() if _mark_of(process) == mark]
 
 
 def _mark_of(process: psutil.Process) -> str | None:
-    """The mark of a process; None for others, and for those that have ended or are not ours."""
+    """Mark of a process; None without one, or if the process has ended or belongs to another account."""
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return None

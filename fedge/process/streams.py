@@ -1,4 +1,4 @@
-"""The standard streams of a process that must not care whether anybody reads them."""
+"""Standard streams of a process that must work with or without a reader."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from typing import TextIO
 
 
 def open_missing_streams() -> None:
-    """Open descriptors 0, 1 and 2 where they are closed: else a file gets theirs, and the output."""
+    """Open descriptors 0, 1 and 2 if closed; otherwise a file would get their number, and the output."""
     for descriptor in (0, 1, 2):
         if not _is_open(descriptor):
-            os.open(os.devnull, os.O_RDWR)  # gets the smallest free number: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the smallest free number, i.e. this one
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -25,19 +25,19 @@ def _is_open(descriptor: int) -> bool:
 
 
 def replace_unprintable() -> None:
-    """Print ? for a letter that a terminal's encoding lacks, as – or ≥ where it is not UTF-8: no error."""
-    with suppress(AttributeError, OSError, ValueError):  # not a text stream of Python's, or closed
+    """Print ? for characters missing from the terminal's encoding, e.g. – or ≥ without UTF-8."""
+    with suppress(AttributeError, OSError, ValueError):  # not a text stream, or closed
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def forget_unread() -> None:
-    """Drop output that standard output and error cannot take: the exit code stays the process's own."""
+    """Discard output that standard output and error cannot take, so the exit code is unaffected."""
     _forget_unread(sys.stdout)
     _forget_unread(sys.stderr)
 
 
 def _forget_unread(stream: TextIO) -> None:
-    """Flush a stream; where that fails, let its descriptor lead nowhere."""
+    """Flush a stream; if that fails, redirect its descriptor to /dev/null."""
     try:
         stream.flush()
     except (OSError, ValueError):

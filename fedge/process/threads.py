@@ -21,11 +21,11 @@ def _pool() -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has none of the threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked process has no threads of the pool
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -11,13 +11,13 @@ _PACKAGES = ("fedge", "flwr", "ray", "torch", "numpy", "scipy", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python, of the packages that results depend on, and of Fedge's own code."""
+    """Versions of Python, of the packages that results depend on, and of Fedge's code."""
     return dict(_at_first_sight())
 
 
 @cache
 def _at_first_sight() -> dict[str, str]:
-    """Versions at first request: later changes on disk are not in this process."""
+    """Versions at the first call; later changes on disk do not affect this process."""
     found = {"python": sys.version.split()[0]}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -26,9 +26,9 @@ def _at_first_sight() -> dict[str, str]:
 
 
 def _code_version() -> str:
-    """The first digits of a sha256 over Fedge's source: its version number stands for many edits."""
+    """First digits of a sha256 over Fedge's source, as one version number covers many edits."""
     digest = hashlib.sha256()
-    package = os.path.dirname(os.path.dirname(__file__))  # strings: `Path` takes longer than the sum does
+    package = os.path.dirname(os.path.dirname(__file__))  # strings: `Path` is slower than hashing
     files = (os.path.join(at, name) for at, _, names in os.walk(package) for name in names)
     for path in sorted(path for path in files if path.endswith(".py")):
         with open(path, "rb") as file:

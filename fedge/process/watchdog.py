@@ -1,9 +1,8 @@
-"""Ends a run in which nothing happens any more: no reply, no phase done, no round, for `guard.stall-timeout`.
+"""Watchdog that ends a run without progress (replies, finished steps, rounds) for `guard.stall-timeout`.
 
-Steps note their progress with `note_progress`. When none comes, the run is told at its next wait for
-replies (`refuse_stalled` raises there) and ends like any failed run. Time in which the process was stopped
-(Ctrl-Z) does not count. A run that does not even wait, because
-it hangs somewhere else, is ended from outside by the watching thread.
+Steps report their progress with `note_progress`. Without any, `refuse_stalled` raises at the run's next wait
+for replies, and the run ends like any failed run. Time in which the process was stopped (Ctrl-Z) does not
+count. A run that hangs elsewhere is ended by the watching thread.
 """
 
 import faulthandler
@@ -19,31 +18,31 @@ from fedge.process.awake import awake, keeping
 
 logger = logging.getLogger(__name__)
 
-LEAST_S = 600.0  # of the computed limit: phases without clients (loading data) take their time
-GRACE_S = 5.0  # from the limit on, for a run noticing by itself
+LEAST_S = 600.0  # of the computed limit: phases without clients, e.g. loading data, may take long
+GRACE_S = 5.0  # after the limit, for a run that ends by itself
 
 
 class StallError(RuntimeError):
-    """Nothing has happened for too long. One line for the user."""
+    """Run without progress for too long. One line for the user."""
 
 
 def stall_limit_s(guard: GuardConfig) -> float:
-    """The seconds of `guard.stall-timeout`; 0 stands for twice guard.client-timeout, at least 600."""
+    """Seconds of `guard.stall-timeout`; 0 means twice `guard.client-timeout`, at least 600."""
     return guard.stall_timeout or max(LEAST_S, 2 * guard.client_timeout)
 
 
 _last = awake()
-_stalled = ""  # the reason, once the run has
+_stalled = ""  # reason, once the run has stalled
 
 
 def note_progress() -> None:
-    """Say that the run goes on."""
+    """Record progress of the run."""
     global _last
     _last = awake()
 
 
 def refuse_stalled() -> None:
-    """Raise StallError when the watching thread has found that there was no progress for too long."""
+    """Raise StallError if the watchdog has found the run stalled."""
     if _stalled:
         raise StallError(_stalled)
 
@@ -51,7 +50,7 @@ def refuse_stalled() -> None:
 def _reason(limit_s: float) -> str:
     return (
         f"stalled: no reply and no finished step for {limit_s:g} s (guard.stall-timeout); "
-        f"run.log has what every thread was doing"
+        f"run.log has the stacks of all threads"
     )
 
 
@@ -59,15 +58,15 @@ def _reason(limit_s: float) -> str:
 def watching(
     limit_s: float, log: Path, give_up: Callable[[str], None], start_s: float = 0.0
 ) -> Iterator[None]:
-    """Watch the run that is carried out inside.
+    """Watch the run carried out in the body.
 
     Args:
-        limit_s: seconds without progress after which it has stalled.
-        log: gets all threads' stacks when it has. Its time stamp is set whenever there was progress, so
-            that other processes see it too.
-        give_up: called with the reason, from the watching thread, when the run does not end by itself
-            within a few seconds.
-        start_s: seconds that the first sign of progress may take in addition.
+        limit_s: seconds without progress after which the run has stalled.
+        log: file for all threads' stacks on a stall. Its modification time is updated after progress, for
+            other processes to see.
+        give_up: called with the reason, from the watching thread, if the run does not end by itself within a
+            few seconds.
+        start_s: additional seconds allowed before the first progress.
     """
     global _last, _stalled
     _last = awake() + start_s
@@ -84,7 +83,7 @@ def watching(
 
 
 def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: threading.Event) -> None:
-    """Do the watching thread's work."""
+    """Body of the watching thread."""
     global _stalled
     seen = _last
     while not over.wait(min(1.0, limit_s / 4)):
@@ -101,8 +100,8 @@ def _watch(limit_s: float, log: Path, give_up: Callable[[str], None], over: thre
 
 
 def _dump_stacks(log: Path) -> None:
-    """Append the stack of every thread of this process."""
+    """Append the stack of every thread of this process to the log."""
     with suppress(OSError), log.open("a", encoding="utf-8") as stream:
-        stream.write("the run has stalled; what every thread is doing:\n")
+        stream.write("the run has stalled; stacks of all threads:\n")
         stream.flush()
         faulthandler.dump_traceback(stream, all_threads=True)

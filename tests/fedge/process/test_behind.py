@@ -47,4 +47,4 @@ def test_an_exception_of_the_owner_counts_more(caplog):
 
     with pytest.raises(KeyError):
         work()
-    assert "what was done behind failed, too" in caplog.text
+    assert "the background job failed, too" in caplog.text

@@ -52,8 +52,8 @@ def test_of_a_call_64_kib_are_let_through(log):
     assert err.getvalue() == ""
     (line,) = log.read_text().splitlines()
     assert line.endswith(
-        "fedge.process.output: client 3: 11 characters of its output were left out; 65,536 of a call and "
-        "1,048,576 of an hour are kept"
+        "fedge.process.output: client 3: 11 characters of its output were left out; 65,536 per call and "
+        "1,048,576 per hour are kept"
     )
 
 
