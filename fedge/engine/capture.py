@@ -1,7 +1,7 @@
-"""The end of all captures of a run: workers are told by a message.
+"""End of a run's memray captures, which workers receive as a message.
 
-A capture is written when it is ended, and only then (memray aggregates in memory); Ray kills its workers
-without a word, so theirs would be empty.
+memray aggregates in memory and writes a capture only at its end. Ray kills its workers without warning, so
+their captures would be empty.
 """
 
 import os
@@ -17,9 +17,10 @@ _PATIENCE_S = 30.0
 
 
 def end_captures(grid: Grid) -> None:
-    """End the captures of all workers, then that of this process; without captures, do nothing.
+    """End the captures of all workers, then that of this process; does nothing without captures.
 
-    Which worker gets a message is Ray's choice: all clients are asked again until every worker has answered.
+    Ray chooses the worker for each message, so all clients are asked repeatedly until every worker has
+    answered.
     """
     if not capture.is_on():
         return
@@ -35,7 +36,7 @@ def end_captures(grid: Grid) -> None:
 def end_capture_here() -> int:
     """End the capture of this worker; returns its process id.
 
-    It takes a moment even when there is nothing to do, so that the next message goes to another worker.
+    It always takes a moment, so the next message goes to another worker.
     """
     capture.end()
     time.sleep(_PAUSE_S)

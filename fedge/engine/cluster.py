@@ -1,4 +1,4 @@
-"""A Ray cluster that a run is to attach to: whether it answers, and whether a client fits on its machines."""
+"""Checks of a Ray cluster that a run attaches to: does it answer, and does a client fit on its machines?"""
 
 import json
 import os
@@ -21,13 +21,13 @@ print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
 
 
 def address_of(init_args: Mapping[str, Any]) -> str:
-    """The address of the cluster that a federation, or RAY_ADDRESS, names."""
+    """Address of the cluster that a federation, or RAY_ADDRESS, names."""
     named = init_args.get("address")
     return str(named) if named not in (None, "auto") else os.environ.get("RAY_ADDRESS", "auto")
 
 
 def words_of_cluster(init_args: Mapping[str, Any]) -> str:
-    """The argument of a command that names the cluster of a run; empty where its Ray is its own.
+    """Command-line argument that names a run's cluster; empty for a Ray of its own.
 
     >>> words_of_cluster({"address": "10.0.0.1:6379"})
     ' --address 10.0.0.1:6379'
@@ -36,32 +36,32 @@ def words_of_cluster(init_args: Mapping[str, Any]) -> str:
 
 
 def refuse_missing_on_cluster(federation: Federation) -> None:
-    """Raise ConfigError when no machine of the cluster has a client's resources.
+    """Raise ConfigError if no machine of the cluster has a client's resources.
 
-    Flower by itself would wait for ever.
+    Flower itself would wait forever.
     """
     refuse_what_fits_nowhere(federation, machines(address_of(federation.init_args)))
 
 
 def refuse_what_fits_nowhere(federation: Federation, nodes: Sequence[Mapping[str, float]]) -> None:
-    """Raise ConfigError when none of these machines, as `machines` has them, fits a client."""
+    """Raise ConfigError if no machine, in the form of `machines`, has a client's resources."""
     wanted = {"CPU": federation.num_cpus, "GPU": federation.num_gpus}
     if not any(all(node.get(kind, 0) >= much for kind, much in wanted.items()) for node in nodes):
         has = "; ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
         raise ConfigError(
-            f"options.backend.client-resources must fit on a machine of the cluster, but are "
+            f"options.backend.client-resources must fit on one machine of the cluster, but are "
             f"{federation.num_cpus:g} CPUs and {federation.num_gpus:g} GPUs, and its machines have {has}; "
             f"change num-cpus or num-gpus"
         )
 
 
 def machines(address: str) -> Sequence[Mapping[str, float]]:
-    """The resources of every living machine of a cluster, as Ray names them: CPU, GPU, …
+    """Resources of every live machine of a cluster, by Ray's names: CPU, GPU, …
 
-    Another process asks: this one must not be attached.
+    Queried from another process, because this one must not attach.
 
     Raises:
-        ConfigError: it does not answer.
+        ConfigError: the cluster does not answer.
     """
     try:
         done = subprocess.run(
@@ -74,6 +74,6 @@ def machines(address: str) -> Sequence[Mapping[str, float]]:
     except subprocess.TimeoutExpired:
         why = [f"no answer in {_ASK_S:g} s"]
     raise ConfigError(
-        f"RAY_ADDRESS must name a Ray cluster that answers, but {address!r}: {why[0]}; start it, or leave "
-        f"the address out"
+        f"RAY_ADDRESS must be a running Ray cluster, but {address!r}: {why[0]}; start it, or remove "
+        f"the address"
     )

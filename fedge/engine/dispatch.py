@@ -1,8 +1,8 @@
-"""Flower's simulation engine looks for messages as soon as some were pushed, not every 0.1 s.
+"""Wake-up of Flower's simulation engine at each push, in place of polling every 0.1 s.
 
-Its ServerApp and the thread that hands messages to workers live in one process, but know nothing of each
-other. That thread pauses on the event that ends it: Fedge hands it one whose pause a push ends, too. The
-function is private to Flower; where a version has another, an exchange takes 0.05 s more, on average.
+Flower's ServerApp and the thread that hands messages to workers are in one process, but do not communicate.
+That thread sleeps on the event that ends it; Fedge passes one whose sleep a push ends, too. The function is
+private to Flower; where a version lacks it, an exchange takes 0.05 s longer on average.
 """
 
 import sys
@@ -16,7 +16,7 @@ _pushed = threading.Event()
 
 
 class _Pause:
-    """The event that ends Flower's thread; a push ends its pause."""
+    """The event that ends Flower's thread, with a sleep that a push ends."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -26,16 +26,16 @@ class _Pause:
         return self._stop.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Pause until something is pushed, at most `timeout` seconds; tell whether the thread is to end."""
+        """Sleep until a push, at most `timeout` seconds; returns whether the thread is to end."""
         _pushed.wait(timeout)
         _pushed.clear()
         return self._stop.is_set()
 
 
 def look_when_pushed() -> bool:
-    """Let Flower's engine look when something was pushed; tell whether that was possible.
+    """Wake Flower's engine at each push; returns whether this version permits it.
 
-    Called where the ClientApp is loaded, before the engine starts its threads; does nothing the second time.
+    Called where the ClientApp is loaded, before the engine starts its threads; further calls have no effect.
     """
     module = sys.modules.get(_ENGINE)
     takes = getattr(module, _TAKES, None)
@@ -51,5 +51,5 @@ def look_when_pushed() -> bool:
 
 
 def look_now() -> None:
-    """Say that something was pushed; without Flower's engine nobody listens."""
+    """Signal a push; no effect without Flower's engine."""
     _pushed.set()

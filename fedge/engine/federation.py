@@ -1,4 +1,4 @@
-"""Demands of a federation of pyproject.toml on the machine, and whether the machine meets them."""
+"""Demands of a federation of pyproject.toml on the machine, and checks of the machine against them."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from typing import Any
 
 from fedge.config.option import ConfigError, shown
 
-AUTO = "auto"  # in place of client-resources: as suits the machine (`fedge doctor`)
-TOLD = "FEDGE_FEDERATION"  # of the environment: `Federation.as_told`, where Flower does not pass it on
+AUTO = "auto"  # value of client-resources: choose for this machine (`fedge doctor`)
+TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.as_told`, where Flower does not pass it on
 _SIMULATION = "flwr-simulation"  # Flower's program for a simulation behind a SuperLink
 
 
@@ -23,13 +23,13 @@ class Federation:
     """A simulated federation.
 
     Attributes:
-        num_supernodes: clients; 0 where it is not known (a deployed federation).
-        num_cpus: CPUs per client, as Ray counts them.
+        num_supernodes: number of clients; 0 if unknown (a deployed federation).
+        num_cpus: CPUs per client, as counted by Ray.
         num_gpus: GPU share per client.
-        engine_cpus: CPUs that Ray is told to have; 0 where it counts for itself.
-        init_args: all that Ray is started with, keys with dashes.
-        is_default: nobody has chosen it, so that the number of clients may be another (`Config.clients`).
-        is_auto: clients' resources are still to be found out (``client-resources = "auto"``).
+        engine_cpus: number of CPUs configured for Ray; 0 for Ray's own count.
+        init_args: all start arguments of Ray, keys with dashes.
+        is_default: whether nobody chose it, so that the number of clients may differ (`Config.clients`).
+        is_auto: whether clients' resources are still to be determined (``client-resources = "auto"``).
     """
 
     num_supernodes: int = 0
@@ -45,14 +45,14 @@ class Federation:
         return {"num-supernodes": self.num_supernodes, "num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
 
     def as_told(self) -> str:
-        """Fields for a process of its simulation (`TOLD`), in JSON."""
+        """Fields for a process of its simulation (`TOLD`), as JSON."""
         resources = {"num-cpus": self.num_cpus, "num-gpus": self.num_gpus}
         backend = {"client-resources": resources, "init-args": dict(self.init_args)}
         return json.dumps({"num-supernodes": self.num_supernodes, "backend": backend})
 
 
 def from_backend(num_supernodes: int, backend: Any) -> Federation:
-    """The federation that Flower's backend configuration describes; Flower's default is 2 CPUs."""
+    """Federation of Flower's backend configuration; Flower's default is 2 CPUs."""
     tables = _dashed("", backend)
     asked = tables.get("client-resources") or {"num-cpus": 2}
     resources = _dashed("client-resources", {} if asked == AUTO else asked)
@@ -68,17 +68,16 @@ def from_backend(num_supernodes: int, backend: Any) -> Federation:
 
 
 def _amount(key: str, value: Any) -> float:
-    """A number of CPUs or GPUs of the backend's table, or raise ConfigError."""
+    """A number of CPUs or GPUs from the backend's table; ConfigError if invalid."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
         raise ConfigError(
-            f"options.backend.{key} must be a number of at least 0, but is {shown(value)}; "
-            f"set for example {key} = 1"
+            f"options.backend.{key} must be a number of at least 0, but is {shown(value)}; set e.g. {key} = 1"
         )
     return float(value)
 
 
 def _dashed(name: str, table: Any) -> dict[str, Any]:
-    """A table with dashes in its keys, which Flower writes either way."""
+    """A table with dashes in its keys; Flower also permits underscores."""
     if not isinstance(table, Mapping):
         raise ConfigError(
             f"options.backend{'.' * bool(name)}{name} must be a table, but is {shown(table)}; see the "
@@ -88,11 +87,11 @@ def _dashed(name: str, table: Any) -> dict[str, Any]:
 
 
 def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
-    """The federation that Flower's simulation process was started for.
+    """Federation for which Flower's simulation process was started.
 
-    Flower tells the ServerApp nothing about it. Up to 1.26 it starts the process with ``--num-supernodes``
-    and ``--backend-config``; behind a SuperLink the process gets both in a message, and Fedge's own SuperLink
-    says it (`TOLD`). In any other process the answer is a Federation with no known size.
+    Flower does not pass it to the ServerApp. Up to 1.26, the process is started with ``--num-supernodes`` and
+    ``--backend-config``; behind a SuperLink it receives both in a message, and Fedge's own SuperLink sets
+    `TOLD`. In any other process, the result is a Federation of unknown size.
     """
     words = list(sys.argv if argv is None else argv)
     options = {word: words[i + 1] for i, word in enumerate(words[:-1]) if word.startswith("--")}
@@ -108,9 +107,9 @@ def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
 
 
 def _federation_on_a_stack() -> Federation:
-    """The federation that Flower's main loop, a function of this process, was called with.
+    """Federation passed to Flower's main loop, a function on this process's stack.
 
-    Private names of Flower; without them the federation is not known.
+    Uses private names of Flower; without them, the federation is unknown.
     """
     for frame in sys._current_frames().values():
         below: FrameType | None = frame
@@ -124,25 +123,25 @@ def _federation_on_a_stack() -> Federation:
 
 
 def refuse_missing_resources(federation: Federation) -> None:
-    """Raise ConfigError when the machine lacks a client's resources, which Flower does not survive."""
+    """Raise ConfigError if the machine lacks a client's resources, on which Flower fails."""
     refuse_missing_gpu(federation)
     refuse_missing_cpus(federation)
 
 
 def refuse_missing_gpu(federation: Federation) -> None:
-    """Raise ConfigError when clients are to get a GPU share and the machine has no NVIDIA GPU.
+    """Raise ConfigError if clients need a GPU share and the machine has no NVIDIA GPU.
 
-    Flower by itself would wait for ever.
+    Flower itself would wait forever.
     """
     if federation.num_gpus > 0 and not has_gpu():
         raise ConfigError(
             f"options.backend.client-resources.num-gpus is {federation.num_gpus:g}, but this machine has "
-            f"no usable GPU; use a federation without it, for example: flwr run . local-simulation"
+            f"no usable GPU; use a federation without it, e.g. flwr run . local-simulation"
         )
 
 
 def refuse_hidden_gpu(device: str, federation: Federation) -> None:
-    """Raise ConfigError when clients are to use a GPU (`train.device`) that Ray hides from them."""
+    """Raise ConfigError if clients are to use a GPU (`train.device`) that Ray hides from them."""
     if device == "cuda" and federation.num_gpus == 0:
         raise ConfigError(
             'train.device is "cuda", but the federation gives clients no GPU; use one with options.backend.'
@@ -151,9 +150,9 @@ def refuse_hidden_gpu(device: str, federation: Federation) -> None:
 
 
 def refuse_missing_cpus(federation: Federation) -> None:
-    """Raise ConfigError when a client is to get more CPUs than the machine has.
+    """Raise ConfigError if a client needs more CPUs than the machine has.
 
-    Flower by itself would wait for ever.
+    Flower itself would wait forever.
     """
     there = federation.engine_cpus or os.cpu_count() or 1
     if not 0 < federation.num_cpus <= there:
@@ -164,7 +163,7 @@ def refuse_missing_cpus(federation: Federation) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether the NVIDIA driver lists a GPU; asks its own tool, so that torch need not be loaded."""
+    """Whether the NVIDIA driver lists a GPU; queried by nvidia-smi, so torch need not be loaded."""
     tool = shutil.which("nvidia-smi")
     if tool is None or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return False

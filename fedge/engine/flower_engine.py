@@ -1,4 +1,4 @@
-"""Flower as an engine: its Grid, and facts to find out about the engine behind it."""
+"""Flower as an engine: its Grid, and the state of the engine behind it."""
 
 import math
 import re
@@ -41,11 +41,11 @@ from fedge.process.logs import first_engine_error
 from fedge.states.records import arrays_in, forget_sent
 
 _POLL_S = 0.01
-_AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages: ask no more often
-_LARGE_BYTES = 32e6  # of what is sent at once: below, nobody feels it
-_DEPLOYED_POLL_S = 0.1  # each poll is a call of the SuperLink, and no exchange takes less than seconds
+_AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages: do not ask more often
+_LARGE_BYTES = 32e6  # bytes sent at once; smaller batches need no care
+_DEPLOYED_POLL_S = 0.1  # each poll is a call to the SuperLink, and every exchange takes seconds
 _GUARD = "fedge.client.guarded_app.ClientError: "
-_CORE = ("raylet", "gcs_server")  # as the system names them
+_CORE = ("raylet", "gcs_server")  # process names
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
 _CLIENT_APP_GONE = 8
 _OF_REPLY = 202
@@ -54,9 +54,9 @@ _OF_NODES = {
     4: "the SuperLink has lost the reply",
     _CLIENT_APP_GONE: "its ClientApp was killed, ran out of memory or crashed",
     _OF_REPLY: "its reply cannot be read",
-    LOST: "it lost the message, as one that was started again",
+    LOST: "it lost the message, e.g. by a restart",
 }
-_OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # as a SuperNode hands on an exception
+_OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # a SuperNode's text of an exception
 _OVER_TIME = re.compile(rf"^{re.escape(str(OverTimeError))}:<'([\d.e+]+)'>$")
 _T = TypeVar("_T")
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
@@ -70,19 +70,19 @@ def _in_place(code: int, words: str, message: Message, sent_as: str) -> Message:
 
 
 class FlowerEngine:
-    """Flower's Grid as `fedge.exchange.engine.Engine`; Ray behind it is asked where Flower does not tell."""
+    """Flower's Grid as `fedge.exchange.engine.Engine`; where Flower has no answer, Ray behind it is asked."""
 
     in_order = False  # clients of messages pushed at once start in any order
 
     def __init__(
         self, grid: Grid, stopped: threading.Event | None = None, nodes_come_back: bool = False
     ) -> None:
-        """Take Flower's grid.
+        """Engine over Flower's grid.
 
         Args:
-            grid: reaches the nodes.
-            stopped: the event that its engine sets when it stops, where it is known.
-            nodes_come_back: they are those of a deployment.
+            grid: connection to the nodes.
+            stopped: event that Flower's engine sets when it stops; None if unknown.
+            nodes_come_back: whether the nodes are those of a deployment.
         """
         self.nodes_come_back = nodes_come_back
         self._bound = BoundNodes()
@@ -100,48 +100,48 @@ class FlowerEngine:
 
     @property
     def grid(self) -> Grid:
-        """Flower's own."""
+        """Flower's own grid."""
         return self._grid
 
     @property
     def worker_ids(self) -> Sequence[int]:
-        """Workers are processes."""
+        """Empty: workers are processes, not threads."""
         return ()
 
     def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
-        """Do nothing: replies lie where Flower has them."""
+        """Do nothing: replies stay where Flower keeps them."""
 
     def num_workers(self) -> int:
-        """Clients that work at a time: Ray's workers, once they are there; of a deployment its nodes."""
+        """Clients at work at a time: Ray's workers, once started; in a deployment, its nodes."""
         return len(list(self.get_node_ids())) if self.nodes_come_back else num_workers()
 
     def push_due(self, message: Message, due: int) -> str:
-        """Send a message before all that are due later; returns its id."""
+        """Send a message before all those due later; returns its id."""
         return self._urgency.push_due(message, due)
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """The reply to one message, None if it does not come within `timeout_s` seconds."""
+        """Reply to one message; None if it does not arrive within `timeout_s` seconds."""
         return self._urgency.wait_for(message_id, timeout_s)
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
+        """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
         return self._urgency.there_of(message_ids, timeout_s)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are registered."""
+        """Ids of the registered nodes."""
         return self._asking(self._grid.get_node_ids)
 
     def partition_of_key(self, node_id: int) -> int | None:
-        """The partition that a node's key is of, as the SuperLink's folder says."""
+        """Partition of a node's key, from the SuperLink's folder; None without one."""
         return self._bound(node_id) if self.nodes_come_back else None
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages; returns their ids, also of those that Flower does not take: their nodes are gone."""
+        """Send messages; returns their ids, including those that Flower refuses because the node is gone."""
         messages = list(messages)
         ids: list[str] = []
         for message, sent_as in zip(messages, self._sent(messages), strict=True):
             if not sent_as:
-                gone = "the SuperLink does not know the node any more"
+                gone = "the SuperLink no longer knows the node"
                 key = message.metadata.message_id
                 self._unsent[key] = _in_place(_NODE_UNAVAILABLE, gone, message, key)
             ids.append(sent_as or message.metadata.message_id)
@@ -171,7 +171,7 @@ class FlowerEngine:
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are there."""
+        """Replies that have arrived."""
         wanted = set(message_ids)
         unsent = [self._unsent.pop(key) for key in wanted & self._unsent.keys()]
         wanted -= {reply.metadata.reply_to_message_id for reply in unsent}
@@ -181,53 +181,53 @@ class FlowerEngine:
             found = [*unsent, *(self._asking(self._grid.pull_messages, wanted) if wanted else ())]
         for reply in found:
             self._unusable.pop(reply.metadata.reply_to_message_id, None)
-            if not reply.has_error():  # of the others it is asked why
+            if not reply.has_error():  # errors need it in `failure_of`
                 self._given.pop(reply.metadata.reply_to_message_id, None)
         return found
 
     def _pulled(self, message_id: str) -> list[Message]:
-        """The reply to one message, if it is there: its content stops nobody else's.
+        """Reply to one message if it has arrived, pulled alone so that its content cannot affect others.
 
-        Together, all that have come are lost where Flower cannot make a message of one of them.
+        Pulled together, all replies would be lost if Flower failed to decode one of them.
         """
         try:
             replies = list(self._asking(self._grid.pull_messages, {message_id}))
         except (RunError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # decoding the bytes of a reply may raise anything
-            if isinstance(error, RpcError) and error.code() != StatusCode.UNKNOWN:  # the link is not there
+            if isinstance(error, RpcError) and error.code() != StatusCode.UNKNOWN:  # the link is down
                 raise
             return [self._unusable[message_id]] if message_id in self._unusable else []
-        for reply in replies:  # its content names its question
+        for reply in replies:  # the content could name another question
             reply.metadata.__dict__["_reply_to_message_id"] = message_id
         return replies[:1]
 
     @staticmethod
     def _asking(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:
-        """Call Flower, or raise RunError where somebody has stopped the run."""
+        """Call Flower; RunError if the run was stopped from outside."""
         try:
             return call(*arguments)
-        except BaseException as error:  # Flower's is one
+        except BaseException as error:  # Flower's is a BaseException
             if type(error).__name__ == "RunNotRunningException":
-                raise RunError("the run was stopped from outside, as flwr stop does") from None
+                raise RunError("the run was stopped from outside, e.g. by flwr stop") from None
             raise
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for one poll, at most so many seconds: Flower cannot be asked to tell."""
+        """Wait for one polling interval, at most `timeout_s` seconds; Flower has no notification."""
         time.sleep(min(_DEPLOYED_POLL_S if self.nodes_come_back else _POLL_S, timeout_s))
 
     def give_up_late(self, limit_s: float) -> None:
-        """Do nothing: worker processes end themselves after as many seconds (`fedge.client.guarded_app`)."""
+        """Do nothing: workers end themselves after `limit_s` seconds (`fedge.client.guarded_app`)."""
 
     def failure_of(self, reply: Message) -> Failure:
-        """Why a client failed; Flower hands on Ray's exceptions as text, after their class."""
+        """Reason of a client's failure; Flower passes Ray's exceptions as text, after their class."""
         self._failed_at = time.monotonic()
         sent, may_take_s = self._given.pop(reply.metadata.reply_to_message_id, (0.0, math.inf))
         reason = reason_of(reply)
         if self.nodes_come_back and reply.error.code == _NODE_UNAVAILABLE:
             return node_gone()
         if reply.error.code == _CLIENT_APP_GONE and self._failed_at - sent >= may_take_s:
-            over = no_reply_within(may_take_s)  # it ends itself, and its SuperNode misses it a while later
+            over = no_reply_within(may_take_s)  # the ClientApp ends itself, and its SuperNode notices later
             return node_failed(f"{_OF_NODES[_CLIENT_APP_GONE]}, or gave {over}")
         if self.nodes_come_back and reply.error.code in _OF_NODES:
             return node_failed(_OF_NODES[reply.error.code])
@@ -241,27 +241,25 @@ class FlowerEngine:
         return Failure(failure.kind, failure.detail.removeprefix(_GUARD))
 
     def refuse_stopped(self) -> None:
-        """Raise RunError when the engine has stopped: it says so, or Ray was up and is down again.
+        """Raise RunError if the engine has stopped, as reported by its event or by Ray's shutdown.
 
-        Flower keeps the ServerApp waiting for ever after its simulation engine has crashed (Ray did not
-        start, no worker fits into it) or was interrupted.
+        Flower's ServerApp waits forever if its simulation engine has crashed (Ray did not start, no worker
+        fits) or was interrupted.
         """
         ray = sys.modules.get("ray")
-        # another thread may be importing it right now
+        # another thread may be importing Ray
         is_up = ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized()
         if self._stopped.is_set() and not (is_up or self._ray_was_up):
-            words = first_engine_error() or "run.log or the lines above have its last words"
+            words = first_engine_error() or "see run.log or the lines above"
             raise RunError(f"the simulation engine did not start: {words}; fedge run needs no Ray")
         if self._stopped.is_set() or (self._ray_was_up and not is_up):
-            raise RunError(
-                "the simulation engine stopped while clients were at work; run.log has its last words"
-            )
+            raise RunError("the simulation engine stopped while clients were at work; see run.log")
         self._ray_was_up = is_up
         if is_up:
             self._refuse_dead_core()
 
     def _refuse_dead_core(self) -> None:
-        """Raise RunError when one of Ray's own processes is gone, for which Ray itself waits a minute."""
+        """Raise RunError if one of Ray's own processes is gone, which Ray itself notices after a minute."""
         if self._core is None:
             self._core = [p for p in psutil.Process().children() if p.name() in _CORE]
         for process in self._core:
@@ -271,16 +269,16 @@ class FlowerEngine:
             raise RunError(f"the simulation engine died: process {process.pid} of Ray was killed or crashed")
 
     def look_elsewhere(self) -> Elsewhere:
-        """Ask the workers of a cluster; those of a Ray of the run's own are below this process."""
+        """Measurements of a cluster's workers; empty for a Ray of the run's own, below this process."""
         ray = sys.modules.get("ray")
         is_cluster = ray is not None and ray.is_initialized() and not self._core
         return look_elsewhere() if is_cluster else Elsewhere()
 
     def spans_machines(self) -> bool:
-        """Whether Ray spreads its workers over machines: then any client may run on any of them."""
+        """Whether Ray has workers on several machines, any of which may run any client."""
         ray = sys.modules.get("ray")
         return ray is not None and ray.is_initialized() and sum(bool(n["Alive"]) for n in ray.nodes()) > 1
 
     def hand_out(self, data_folder: Path) -> str:
-        """Put the windows into Ray's object store where it spans machines: they see no file of each other."""
+        """Put the windows into Ray's object store if it spans machines, which do not share files."""
         return hand_out(data_folder) if self.spans_machines() else ""

@@ -1,9 +1,9 @@
-"""Flower's simulation process, seen from inside: has its engine stopped, was it interrupted.
+"""State of Flower's simulation process: whether its engine has stopped or was interrupted.
 
-Flower tells its ServerApp neither. Its engine (the main thread) may crash while the ServerApp (a thread)
-waits for replies for ever; and on Ctrl-C `flwr run` of Flower 1.25 kills this process after 0.25 s, so that
-the manifest's last entries have to be written by the signal handler. Private names of Flower are used where
-they are there; without them a run still ends, at its time limits.
+Flower reports neither to its ServerApp. The engine (main thread) may crash while the ServerApp (another
+thread) waits forever for replies. On Ctrl-C, `flwr run` of Flower 1.25 kills this process after 0.25 s, so
+the signal handler must write the manifest's last entries. Private names of Flower are used if present;
+without them, a run still ends at its time limits.
 """
 
 import signal
@@ -21,7 +21,7 @@ from fedge.process.reaper import start_reaper
 
 
 def stop_event() -> threading.Event | None:
-    """The event that Flower sets when its engine has stopped; it stands on its ServerApp's stack."""
+    """Event that Flower sets when its engine has stopped, found on its ServerApp's stack; None if absent."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get("stop_event")
@@ -32,9 +32,9 @@ def stop_event() -> threading.Event | None:
 
 
 def catch_interrupts() -> None:
-    """Handle SIGINT in Flower's simulation process; does nothing in any other, or outside its main thread.
+    """Handle SIGINT in Flower's simulation process; no effect in others or outside the main thread.
 
-    Called where the ClientApp is loaded, the one moment at which Flower's main thread runs code of ours.
+    Called where the ClientApp is loaded, the only moment at which Flower's main thread runs Fedge's code.
     """
     main_thread = threading.current_thread() is threading.main_thread()
     if not main_thread or federation_of_this_process().num_supernodes == 0:
@@ -52,10 +52,10 @@ def catch_interrupts() -> None:
 
 
 def leave_nothing_behind() -> None:
-    """See to it that Flower's simulation process ends with `flwr run`, and all that it has started with it.
+    """Ensure that Flower's simulation process and all its descendants end with `flwr run`.
 
-    Does nothing in any other process, and nothing the second time. Called where ServerApp and ClientApp are
-    loaded, whichever comes first: Ray starts after both, so that its processes can be told from others.
+    No effect in other processes or when repeated. Called where ServerApp and ClientApp are loaded, whichever
+    comes first: Ray starts after both, so its processes can be identified.
     """
     if federation_of_this_process().num_supernodes > 0 and start_reaper():
         borrow_output()

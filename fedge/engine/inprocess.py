@@ -1,9 +1,8 @@
-"""The in-process engine: Flower's Grid without SuperLink and Ray; clients run on threads of this process.
+"""In-process engine: Flower's Grid without SuperLink and Ray; clients run on threads of this process.
 
-PyTorch releases the interpreter lock in its kernels, so threads scale with cores, and nothing is serialised
-on the way. A client gets copies of the arrays that it looks at, and the server copies of its answers: as
-on any other engine neither can write to the other's. Results have the same bits as there (contract
-C3).
+PyTorch releases the interpreter lock in its kernels, so threads scale with cores, and nothing is serialised.
+Client and server get copies of each other's arrays, so neither can modify the other's, as on other engines.
+Results have the same bits as there (contract C3).
 """
 
 import threading
@@ -24,14 +23,17 @@ from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, limit_in, no_reply_within, raised, reason_of, words_of
 from fedge.flower import RUN_ID, identify_task
 
-_RAISED, _GIVEN_UP = 2, 200  # codes of error replies: Flower's for an exception in a ClientApp, and our own
-_LEAVE_S = 10.0  # for clients at work when the grid is left
+_RAISED, _GIVEN_UP = (
+    2,
+    200,
+)  # codes of error replies: Flower's for an exception in a ClientApp, and Fedge's own
+_LEAVE_S = 10.0  # for clients at work when the grid is closed
 
 
 class InProcessGrid(Grid):
-    """Delivers messages to one ClientApp, once per node, on `workers` threads.
+    """Grid that delivers messages to one ClientApp, once per node, on `workers` threads.
 
-    Use as a context manager; leaving it waits a few seconds for the clients that are at work.
+    As a context manager, it waits a few seconds on exit for clients at work.
     """
 
     in_order = True
@@ -45,7 +47,7 @@ class InProcessGrid(Grid):
         workers: int,
         partitions: Iterable[int] | None = None,
     ) -> None:
-        """Make nodes that hold the partitions 0, 1, … of `num_supernodes`, or only some of these."""
+        """Grid with nodes for the partitions 0, 1, … of `num_supernodes`, or only for `partitions`."""
         identify_task()
         self._client_app = client_app
         self._contexts = {
@@ -76,17 +78,17 @@ class InProcessGrid(Grid):
 
     @property
     def grid(self) -> Grid:
-        """This is one."""
+        """This grid."""
         return self
 
     @property
     def node_of(self) -> dict[int, int]:
-        """Partition id → node."""
+        """Partition id → node id."""
         return {int(c.node_config["partition-id"]): c.node_id for c in self._contexts.values()}
 
     @property
     def worker_ids(self) -> list[int]:
-        """The system's ids of the worker threads."""
+        """Native ids of the worker threads."""
         return self._workers.ids
 
     @staticmethod
@@ -95,25 +97,25 @@ class InProcessGrid(Grid):
         return None
 
     def put_aside_by(self, keep: Callable[[Message], Message]) -> None:
-        """Let replies lie where `keep` puts them until they are asked for."""
+        """Pass replies through `keep`, which may store their content elsewhere until they are pulled."""
         self._put_aside = keep
 
     def num_workers(self) -> int:
-        """Clients that work at a time."""
+        """Clients at work at a time."""
         return len(self._workers.ids)
 
     def get_node_ids(self) -> Iterable[int]:
-        """All nodes."""
+        """Ids of all nodes."""
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Queue messages in the order given; returns their ids."""
+        """Queue messages in the given order; returns their ids."""
         return [self.push_due(message, 0) for message in messages]
 
     def push_due(self, message: Message, due: int) -> str:
-        """Queue a message before all that are due later; returns its id."""
+        """Queue a message before all those due later; returns its id."""
         message_id = str(next(self._numbers))
-        message.metadata.__dict__["_message_id"] = message_id  # Flower's own grids set it so
+        message.metadata.__dict__["_message_id"] = message_id  # set like this by Flower's own grids
         with self._arrived:
             self._at_work += 1
         self._workers.submit(message, due)
@@ -127,36 +129,36 @@ class InProcessGrid(Grid):
             return self._put_aside(reply)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)
-        except BaseException as error:  # no error of a client ends a worker
+        except BaseException as error:  # a client's error must not end the worker
             return Message(Error(_RAISED, words_of(error)), reply_to=message)
 
     def give_up_late(self, limit_s: float) -> None:
-        """Answer for clients at work for longer than `limit_s` seconds; their results are dropped."""
+        """Give up clients at work for more than `limit_s` seconds; they get error replies."""
         for message in self._workers.give_up_late(limit_s):
             self._take(message, Message(Error(_GIVEN_UP, str(limit_s)), reply_to=message))
 
     def failure_of(self, reply: Message) -> Failure:
-        """Why a client failed."""
+        """Reason of a client's failure."""
         reason = reason_of(reply)
         limit_s = limit_in(reason) if reply.error.code == _GIVEN_UP else None
         return raised(reason) if limit_s is None else no_reply_within(limit_s)
 
     @staticmethod
     def refuse_stopped() -> None:
-        """Do nothing: this engine goes on as long as its process."""
+        """Do nothing: this engine lasts as long as its process."""
 
     @staticmethod
     def look_elsewhere() -> Elsewhere:
-        """Nothing is."""
+        """Empty: there are no other machines."""
         return Elsewhere()
 
     @staticmethod
     def spans_machines() -> bool:
-        """Clients are where the server is."""
+        """False: clients are in the server's process."""
         return False
 
     def hand_out(self, data_folder: Path) -> str:
-        """Clients see the folder."""
+        """Empty: clients read the folder."""
         return ""
 
     def _take(self, message: Message, reply: Message) -> None:
@@ -172,16 +174,16 @@ class InProcessGrid(Grid):
                 self._arrived.notify_all()
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are there; each is handed out once."""
+        """Replies that have arrived; each is returned once."""
         wanted = message_ids if isinstance(message_ids, set) else set(message_ids)
-        with self._arrived:  # usually few replies are there and many are wanted
+        with self._arrived:  # usually few have arrived and many are wanted
             there = [message_id for message_id in self._replies if message_id in wanted]
             return [self._replies.pop(message_id) for message_id in there]
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """The reply to one message, None if it does not come within `timeout_s` seconds.
+        """Reply to one message; None if it does not arrive within `timeout_s` seconds.
 
-        Other replies wake nobody: while the server works ahead, most of those that come are wanted later.
+        Other replies do not wake the waiting thread: while the server works ahead, most are needed later.
         """
         with self._arrived:
             self._wanted = message_id
@@ -190,7 +192,7 @@ class InProcessGrid(Grid):
             return self._replies.pop(message_id, None)
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
+        """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
         with self._arrived:
             self._wants_any = True
             self._arrived.wait_for(lambda: any(key in self._replies for key in message_ids), timeout_s)
@@ -209,7 +211,7 @@ class InProcessGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Push messages and return the replies that come within `timeout` seconds."""
+        """Push messages and return the replies that arrive within `timeout` seconds."""
         pending = set(self.push_messages(messages))
         deadline = time.monotonic() + (3600.0 if timeout is None else timeout)
         replies: list[Message] = []
@@ -221,12 +223,12 @@ class InProcessGrid(Grid):
         return replies
 
     def set_run(self, run_id: int) -> None:
-        """Do nothing: there is one run."""
+        """Do nothing: there is only one run."""
 
     @property
     def run(self):  # type: ignore[no-untyped-def]  # Flower does not export the type
-        """There is no run information."""
-        raise NotImplementedError("the in-process engine has no SuperLink that would know runs")
+        """NotImplementedError: the engine has no run information."""
+        raise NotImplementedError("the in-process engine has no SuperLink, and so no run information")
 
     def create_message(  # type: ignore[no-untyped-def]
         self,
@@ -236,5 +238,5 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ):
-        """A message."""
+        """A new message."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)

@@ -1,8 +1,8 @@
-"""Ray on this machine alone: every Ray that a run starts listens on loopback only, without dashboard.
+"""Ray restricted to this machine: every Ray that a run starts listens on loopback only, without dashboard.
 
-By itself Ray 2 listens on all interfaces, asks nobody for a password, and runs all code that it is sent. Who
-wants machines of others attaches a run to a cluster on purpose (``address`` in a federation's ``init-args``,
-or RAY_ADDRESS); that cluster's addresses are left as they are.
+By default, Ray 2 listens on all interfaces without a password, and runs any code sent to it. To use other
+machines, a run attaches explicitly to a cluster (``address`` in a federation's ``init-args``, or
+RAY_ADDRESS); that cluster's addresses are left as they are.
 """
 
 import ipaddress
@@ -23,21 +23,21 @@ from fedge.process.exits import leaving_if_stuck
 from fedge.process.reaper import has_reaper, remove_at_end
 
 LOOPBACK = "127.0.0.1"
-KEEP = "FEDGE_KEEP_RAY_LOGS"  # set to anything: Ray's session folder stays
+KEEP = "FEDGE_KEEP_RAY_LOGS"  # if set, Ray's session folder is kept
 START_S = 900.0  # longer than Ray waits for its own processes, or for a cluster
 _OWN = ("", "local")  # addresses for a Ray of the run's own
 _TABLE = "options.backend.init-args"
-_SIMULATION = "flwr-simulation"  # the program whose process starts Ray, where there is one
+_SIMULATION = "flwr-simulation"  # program whose process starts Ray in newer Flower versions
 _ENGINE = "flwr.server.superlink.fleet.vce.backend.raybackend"
 _WRAPPED = "_fedge_on_loopback"
 
 
 def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a run attaches to a Ray cluster that is there, on purpose.
+    """Whether a run attaches explicitly to an existing Ray cluster.
 
     Args:
-        init_args: for Ray, keys with dashes or underscores.
-        environment: of the process; this one's by default.
+        init_args: start arguments of Ray, keys with dashes or underscores.
+        environment: environment variables; None for this process's.
     """
     variables = os.environ if environment is None else environment
     address = init_args.get("address")
@@ -49,7 +49,7 @@ def attaches(init_args: Mapping[str, Any], environment: Mapping[str, str] | None
 def refuse_listening_elsewhere(
     init_args: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> None:
-    """Raise ConfigError when a federation asks for an own Ray that others can reach, or for a dashboard.
+    """Raise ConfigError if a federation's own Ray would be reachable by others, or have a dashboard.
 
     Args:
         init_args: as for `attaches`.
@@ -61,18 +61,18 @@ def refuse_listening_elsewhere(
     address = given.get("_node_ip_address")
     if address is not None and not is_loopback(address):
         raise ConfigError(
-            f"{_TABLE}._node-ip-address must be a loopback address, because Ray runs what anybody sends it, "
-            f'but is {shown(address)}; leave it out, or attach to a cluster with {_TABLE}.address="HOST:PORT"'
+            f"{_TABLE}._node-ip-address must be a loopback address, because Ray runs code from anyone, "
+            f'but is {shown(address)}; remove it, or attach to a cluster with {_TABLE}.address="HOST:PORT"'
         )
     if given.get("include_dashboard"):
         raise ConfigError(
-            f"{_TABLE}.include-dashboard must be false, because Ray's dashboard runs what anybody sends it, "
-            f"but is {shown(given['include_dashboard'])}; leave it out, or attach to a cluster that has one"
+            f"{_TABLE}.include-dashboard must be false, because Ray's dashboard runs code from anyone, "
+            f"but is {shown(given['include_dashboard'])}; remove it, or attach to a cluster with a dashboard"
         )
 
 
 def is_loopback(address: Any) -> bool:
-    """Whether an address is this machine's own and nobody else's."""
+    """Whether an address is a loopback address."""
     if address == "localhost":
         return True
     try:
@@ -86,33 +86,33 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
     """Start arguments of a Ray of the run's own: `init_args`, on loopback, without dashboard.
 
     Raises:
-        ConfigError: `init_args` say otherwise.
+        ConfigError: `init_args` contradict this.
     """
     refuse_listening_elsewhere(init_args)
     address = init_args.get("_node_ip_address") or LOOPBACK
-    # "local": by default, Ray would attach to any cluster on this machine
+    # "local", because by default Ray attaches to any cluster on this machine
     return {**init_args, "address": "local", "_node_ip_address": address, "include_dashboard": False}
 
 
 def session_folder() -> dict[str, str]:
-    """Where a Ray of the run's own has its logs and sockets: a private folder that goes with the run.
+    """Start arguments for a private folder of a Ray's logs and sockets, removed with the run.
 
-    Ray lets everybody into its own; the folder above keeps other accounts out. Nothing where nobody would
-    remove it, or the user wants to keep it (`KEEP`): then Ray's own choice.
+    Ray's own folder is open to all accounts; this one's parent is not. Empty, for Ray's default, if there is
+    no reaper to remove the folder or the user wants to keep it (`KEEP`).
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
     folder = _make_private(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", f"f{os.getpid()}")
     remove_at_end(folder)
-    return {"_temp_dir": str(folder / "s")}  # short: the paths of sockets in it have a limit
+    return {"_temp_dir": str(folder / "s")}  # short, because socket paths have a limited length
 
 
 def _make_private(parent: Path, name: str) -> Path:
-    """Make a folder for this account alone, under another name where somebody has taken its own."""
+    """Create a folder for this account only, under another name if its own is taken."""
     if not parent.is_dir():
         with suppress(FileExistsError):
             parent.mkdir(parents=True)
-            parent.chmod(0o1777)  # as /tmp itself: Rays of all accounts have folders in it
+            parent.chmod(0o1777)  # like /tmp: shared by the Rays of all accounts
     folder = parent / name
     try:
         folder.mkdir(mode=0o700)
@@ -123,7 +123,7 @@ def _make_private(parent: Path, name: str) -> Path:
 
 
 def init_args_told() -> dict[str, Any]:
-    """Start arguments of Ray where Flower passes on less than a federation says."""
+    """Start arguments of Ray, where Flower passes on fewer than the federation has."""
     if TOLD not in os.environ:
         return {}
     told = federation_of_this_process().init_args
@@ -131,22 +131,20 @@ def init_args_told() -> dict[str, Any]:
 
 
 def load_ray_engine() -> None:
-    """Load Flower's Ray engine in a process that is to be one.
+    """Load Flower's Ray engine in a simulation process.
 
-    Newer Flowers load it after the apps, when nothing could be said any more about how Ray is started.
+    Newer Flower versions load it after the apps, too late to change how Ray is started.
     """
     if Path(sys.argv[0] if sys.argv else "").name == _SIMULATION:
-        with suppress(
-            ImportError
-        ):  # it is elsewhere in another Flower, or there is no Ray: Flower will say so
+        with suppress(ImportError):  # moved in another Flower, or no Ray: Flower will report it
             import_module(_ENGINE)
 
 
 def keep_ray_on_loopback() -> bool:
-    """Let every start of Ray in this process from now on use `own_arguments`; tell whether that is so.
+    """Make every later start of Ray in this process use `own_arguments`; returns whether that holds.
 
-    Flower starts Ray with a federation's arguments and nothing else, so this is the one place that holds for
-    every federation, however it is started. False where Ray is not loaded, or is up: it is somebody's.
+    Flower starts Ray with a federation's arguments only, so this one place covers every federation, however
+    started. False if Ray is not loaded, or already running and thus started by others.
     """
     load_ray_engine()
     ray = sys.modules.get("ray")
@@ -162,7 +160,7 @@ def keep_ray_on_loopback() -> bool:
     def init(*args: Any, **kwargs: Any) -> Any:
         kwargs = {**init_args_told(), **kwargs}
         with leaving_if_stuck(START_S):
-            if args or attaches(kwargs):  # its first argument is an address
+            if args or attaches(kwargs):  # the first argument is an address
                 return start(*args, **kwargs)
             return start(**{**session_folder(), **own_arguments(kwargs)})
 

@@ -1,6 +1,6 @@
-"""Memory, clocks and kernels of other machines of a Ray cluster, asked of their workers between rounds.
+"""Memory, clocks and kernels of a Ray cluster's other machines, queried from idle workers between rounds.
 
-Workers of a Ray of the run's own are below this process and share its clock; nobody asks them.
+Workers of a Ray of the run's own are descendants of this process and share its clock; they are not queried.
 """
 
 import sys
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def look_elsewhere() -> Elsewhere:
-    """Ask all idle workers; those that do not answer in two seconds are left out."""
+    """Query all idle workers; those without an answer within two seconds are left out."""
     workers = free_workers()
     answers = _answers(workers, _measured)
     kernels = Counter(said[2] for said in answers if said)
@@ -51,12 +51,12 @@ def _measured(_: Any) -> tuple[str, list[tuple[int, ProcessMemory]], tuple[str, 
 
 
 def _reading(_: Any) -> float:
-    """In a worker: seconds of its machine's clock."""
+    """In a worker: its machine's clock in seconds."""
     return time.perf_counter()
 
 
 def _clock(worker: Any, name: str) -> MachineClock:
-    """Clock of a worker's machine against the server's."""
+    """Clock of a worker's machine relative to the server's."""
     clock = MachineClock(name=name)
     for _ in range(_READINGS):
         asked = time.perf_counter()
@@ -67,7 +67,7 @@ def _clock(worker: Any, name: str) -> MachineClock:
 
 
 def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | None]:
-    """Answer of each worker to a call, None where it gives none."""
+    """Each worker's answer to a call; None without one."""
     ray = sys.modules["ray"]
     asked = [worker.__ray_call__.remote(call) for worker in workers]
     there = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_S)[0] if asked else []
@@ -75,7 +75,7 @@ def _answers(workers: Sequence[Any], call: Callable[[Any], _T]) -> list[_T | Non
 
 
 def _answer(there: Any) -> Any:
-    """Answer of a worker; None if it died over it."""
+    """A worker's answer; None if it died meanwhile."""
     ray = sys.modules["ray"]
     try:
         return ray.get(there)

@@ -1,7 +1,7 @@
-"""Windows of all clients in Ray's object store: sent once to each machine, mapped by all workers there.
+"""Windows of all clients in Ray's object store: sent once to each machine, and mapped by its workers.
 
-For a cluster whose machines do not see the server's files. Nothing of it is on a disk, and it goes with the
-run, whose process holds it. A message carries the name of the object, as Ray writes it.
+For clusters whose machines do not share the server's files. Nothing is written to disk, and the object lasts
+as long as the run's process, which holds it. A message carries the object's name, as encoded by Ray.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import Any
 
 from fedge.data.prepared import AllWindows, all_windows
 
-_held: dict[str, Any] = {}  # handed out by this process: an object goes with its last reference
+_held: dict[str, Any] = {}  # an object is freed with its last reference
 
 
 def hand_out(folder: Path) -> str:
@@ -29,12 +29,14 @@ def hand_out(folder: Path) -> str:
 
 @lru_cache(maxsize=1)
 def take(text: str) -> AllWindows:
-    """The windows that `hand_out` has put into the store, mapped read-only on this machine.
+    """Windows stored by `hand_out`, mapped read-only on this machine.
 
     Raises:
-        RuntimeError: this process is no worker of Ray's, or the server is gone.
+        RuntimeError: this process is not a Ray worker, or the server is gone.
     """
     ray = sys.modules.get("ray")
-    if ray is None or not ray.is_initialized():  # a name is unpickled below: only where Ray does so anyway
-        raise RuntimeError("windows are in Ray's object store, but this process is none of Ray's workers")
+    if (
+        ray is None or not ray.is_initialized()
+    ):  # the key is unpickled below: only in processes where Ray unpickles anyway
+        raise RuntimeError("windows are in Ray's object store, but this process is not a Ray worker")
     return AllWindows(*ray.get(ray.cloudpickle.loads(base64.b64decode(text))))

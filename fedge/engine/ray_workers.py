@@ -1,8 +1,8 @@
-"""Fedge's changes to Flower's Ray workers: a dead one is started again, and none keeps a history.
+"""Fedge's changes to Flower's Ray workers: dead ones are restarted, and no call history is kept.
 
-Flower 1.25 puts a dead worker back among the free ones, where it fails every message that it gets. Ray can
-start it again by itself, but Flower does not ask for that; the only way to ask is a private attribute of
-Ray's, so its absence in another version is said aloud.
+Flower 1.25 returns a dead worker to the free ones, where it fails every message. Ray can restart it, but
+Flower does not request that, and the only way to request it is a private attribute of Ray. Its absence in
+another version is reported.
 """
 
 import logging
@@ -24,38 +24,38 @@ _STARTS = {  # Ray's defaults: half a minute and one
 
 
 def keep_no_task_history() -> None:
-    """Tell a Ray that starts later not to keep a record of every call for its dashboard, which nobody opens.
+    """Disable the record of every call that a later Ray would keep for its dashboard, which is off.
 
-    It keeps 100,000 of them, some kilobytes each: its memory would grow through the whole of a long run.
-    Users who want the record set the variable.
+    Ray keeps 100,000 records of some kilobytes each, so its memory would grow throughout a long run. Users
+    who want the record can set the variable.
     """
     os.environ.setdefault(_TASK_HISTORY, "0")
 
 
 def notice_lost_connections() -> None:
-    """Let a Ray that starts later ask a worker that is silent for 30 s whether its connection still holds.
+    """Make a later Ray check connections to workers that have been silent for 30 s.
 
-    A reply that is lost while a machine is cut off is missed only then, and by default Ray waits five minutes
-    (ray-project/ray, pull request 44612). For another time, set the variables.
+    A reply lost while a machine is cut off is noticed only by this check, and Ray's default is five minutes
+    (ray-project/ray, pull request 44612). Set the variables for other times.
     """
     for name, milliseconds in _PINGS_MS.items():
         os.environ.setdefault(name, str(milliseconds))
 
 
 def allow_slow_starts() -> None:
-    """Let a Ray that starts later wait ten minutes for its agents and workers, slow on a busy machine.
+    """Make a later Ray wait ten minutes for its agents and workers, which start slowly on a busy machine.
 
-    By itself it ends when an agent takes more than half a minute, as on a laptop that does much else. A run
-    waits no longer than guard.start-timeout. For other times, set the variables.
+    By default, Ray ends if an agent takes more than half a minute, e.g. on a busy laptop. A run waits no
+    longer than guard.start-timeout. Set the variables for other times.
     """
     for name, time in _STARTS.items():
         os.environ.setdefault(name, str(time))
 
 
 def restart_dead_workers() -> bool:
-    """Let Ray start a worker again whenever one dies; tell whether that was possible.
+    """Make Ray restart workers that die; returns whether this version permits it.
 
-    False without a word where Flower's Ray engine is not loaded: then there are no such workers.
+    False without a warning if Flower's Ray engine is not loaded, because there are no such workers then.
     """
     module = sys.modules.get(_ACTORS)
     if module is None:
@@ -63,7 +63,7 @@ def restart_dead_workers() -> bool:
     options = getattr(getattr(module, "ClientAppActor", None), "_default_options", None)
     if not isinstance(options, dict):
         logger.warning(
-            "this version of Flower or Ray hides the options of its workers; one that dies is not replaced"
+            "this version of Flower or Ray hides the options of its workers; dead ones are not replaced"
         )
         return False
     options["max_restarts"] = -1

@@ -1,8 +1,8 @@
-"""Replies whose content does not come: a node has said that it answers, and then sends nothing of it.
+"""Replies without content: a node has announced a reply, but sends no part of it.
 
-Flower 1.25 pulls a reply object by object, asks for each that is not there yet again and again, for two hours
-at most, and looks after nobody else meanwhile. Here it gives a reply up of which nothing has come for a
-while. The content of others waits that long, and no longer.
+Flower 1.25 pulls a reply object by object and retries each missing one for up to two hours, serving no other
+node meanwhile. Here a reply is given up after a limited time without any of its parts; other replies are
+delayed by no more than that.
 """
 
 import time
@@ -22,11 +22,11 @@ _WRAPPED = "_fedge_gives_up"
 
 
 class _StalledError(Exception):
-    """No part of a reply has come for long."""
+    """No part of a reply for too long."""
 
 
 def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
-    """Let Flower's grid in this process give up replies of which nothing comes; tell whether that is so.
+    """Make Flower's grid in this process give up stalled replies; returns whether this version permits it.
 
     Args:
         limit_s: seconds without any part of a reply.
@@ -44,7 +44,7 @@ def give_up_stalled_replies(limit_s: float = STALLED_S) -> bool:
 
 
 def _flowers() -> tuple[ModuleType, ModuleType] | None:
-    """Flower's grid and its object puller; None in a Flower that has them elsewhere."""
+    """Modules of Flower's grid and object puller; None if this version has them elsewhere."""
     for names in _PLACES:
         try:
             grid, objects = map(import_module, names)
@@ -56,7 +56,7 @@ def _flowers() -> tuple[ModuleType, ModuleType] | None:
 
 
 def _bounded(pull: Callable[..., Any], unavailable: type[Exception], limit_s: float) -> Callable[..., Any]:
-    """Flower's `pull_objects`, which ends when nothing has come for so many seconds."""
+    """Flower's `pull_objects`, ended after `limit_s` seconds without any part."""
 
     @wraps(pull)
     def bounded(object_ids: list[str], pull_object_fn: Callable[[str], bytes], **more: Any) -> Any:
@@ -76,6 +76,6 @@ def _bounded(pull: Callable[..., Any], unavailable: type[Exception], limit_s: fl
         try:
             return pull(object_ids, pull_one, **more)
         except _StalledError:
-            raise unavailable(f"nothing of it came for {limit_s:g} s") from None
+            raise unavailable(f"no part of it arrived for {limit_s:g} s") from None
 
     return bounded

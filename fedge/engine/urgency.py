@@ -1,7 +1,7 @@
-"""Messages of a server that works ahead of a virtual clock, on an engine that works on them in any order.
+"""Messages by urgency, for a server ahead of a virtual clock on an engine without priorities.
 
-Flower knows no urgency: messages are worked on as they come. So only as many messages are given to it
-as keep its workers at work, those first that are due first, and the others wait here.
+Flower processes messages in order of arrival. So it gets only as many as keep its workers busy, the earliest
+due first; the others wait here.
 """
 
 import heapq
@@ -12,56 +12,56 @@ from typing import Protocol
 
 from flwr.app import Message
 
-_AHEAD = 2  # messages given out per worker: one at work, and one waiting
+_AHEAD = 2  # messages sent per worker: one in work, one waiting
 
 
 class Polled(Protocol):
-    """An engine whose replies are asked for again and again."""
+    """Engine polled for replies."""
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; returns their ids."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Those replies to messages that are there; each is handed out once."""
+        """Replies that have arrived; each is returned once."""
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for one poll, at most so many seconds."""
+        """Wait for one polling interval, at most `timeout_s` seconds."""
 
     def refuse_stopped(self) -> None:
-        """Raise RunError when the engine has stopped."""
+        """Raise RunError if the engine has stopped."""
 
 
 class Urgency:
-    """Hands out messages by urgency, and keeps replies until they are asked for."""
+    """Queue that sends messages by urgency, and keeps replies until they are requested."""
 
     def __init__(self, engine: Polled, workers: Callable[[], int]) -> None:
-        """Hand out nothing yet.
+        """Empty queue.
 
         Args:
-            engine: to which messages are given.
-            workers: how many clients it lets work at a time, as far as is known by then.
+            engine: engine to send messages to.
+            workers: function that gives the number of clients at work at a time, as currently known.
         """
         self._engine = engine
         self._workers = workers
         self._numbers = count(1)
-        self._waiting: list[tuple[int, int, Message]] = []  # due, number, message to send: a heap
-        self._given: dict[str, str] = {}  # the engine's id of a message → ours
+        self._waiting: list[tuple[int, int, Message]] = []  # heap of (due, number, message)
+        self._given: dict[str, str] = {}  # the engine's message id → this queue's
         self._replies: dict[str, Message] = {}
 
     def push_due(self, message: Message, due: int) -> str:
-        """Send a message before all that are due later; returns its id."""
+        """Send a message before all those due later; returns its id."""
         number = next(self._numbers)
         heapq.heappush(self._waiting, (due, number, message))
         self._give()
         return str(number)
 
     def wait_for(self, message_id: str, timeout_s: float) -> Message | None:
-        """The reply to one message, None if it does not come within `timeout_s` seconds."""
+        """Reply to one message; None if it does not arrive within `timeout_s` seconds."""
         self.there_of((message_id,), timeout_s)
         return self._replies.pop(message_id, None)
 
     def there_of(self, message_ids: Collection[str], timeout_s: float) -> list[str]:
-        """Messages whose replies are there; waits until one is, at most `timeout_s` seconds."""
+        """Ids of messages with a reply; waits for the first, at most `timeout_s` seconds."""
         until = time.monotonic() + timeout_s
         while not (found := [key for key in message_ids if key in self._replies]):
             self._collect()
@@ -75,7 +75,7 @@ class Urgency:
         return found
 
     def _give(self) -> None:
-        """Give out the most urgent messages while workers are free."""
+        """Send the most urgent messages while workers are free."""
         free = _AHEAD * max(1, self._workers()) - len(self._given)
         chosen = [heapq.heappop(self._waiting) for _ in range(min(max(0, free), len(self._waiting)))]
         if chosen:
@@ -83,6 +83,6 @@ class Urgency:
             self._given.update(zip(ids, (str(number) for _, number, _ in chosen), strict=True))
 
     def _collect(self) -> None:
-        """Keep the replies that are there."""
+        """Pull the replies that have arrived."""
         for reply in self._engine.pull_messages(set(self._given)) if self._given else ():
             self._replies[self._given.pop(reply.metadata.reply_to_message_id)] = reply

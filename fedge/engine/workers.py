@@ -1,8 +1,7 @@
-"""Daemon threads that carry out jobs, the most urgent first, and can do without one that never comes back.
+"""Daemon threads that carry out jobs, the most urgent first, and that replace threads which hang.
 
-Python cannot end a thread. A thread whose job takes too long is left to itself and another takes its place;
-its later results are dropped. Being daemons, such threads do not keep the process alive (those of
-`concurrent.futures` do).
+Python cannot end a thread. A thread whose job takes too long is abandoned and replaced; its later result is
+dropped. As daemons, such threads do not keep the process alive, unlike those of `concurrent.futures`.
 """
 
 import threading
@@ -21,7 +20,7 @@ _LAST = 2**63  # due time of a closed queue's jobs
 
 
 class Workers(Generic[_Job, _Result]):
-    """`count` threads that work on jobs in the order in which they are due, then in that of `submit`."""
+    """`count` threads that carry out jobs by due time, then in the order of `submit`."""
 
     def __init__(
         self, count: int, work: Callable[[_Job], _Result], done: Callable[[_Job, _Result], None]
@@ -29,9 +28,9 @@ class Workers(Generic[_Job, _Result]):
         """Start the threads.
 
         Args:
-            count: jobs at a time.
-            work: carries out a job; must not raise.
-            done: takes its result, once for every job that was not given up; called in the thread.
+            count: number of jobs at a time.
+            work: function that carries out a job; must not raise.
+            done: called in the thread with each job and its result, once per job that was not given up.
         """
         self._work = work
         self._done = done
@@ -51,11 +50,11 @@ class Workers(Generic[_Job, _Result]):
 
     @property
     def ids(self) -> list[int]:
-        """The system's ids of the threads, as `threading.get_native_id` gives them."""
+        """Native ids of the threads, as of `threading.get_native_id`."""
         return [thread.native_id for thread in self._threads if thread.native_id is not None]
 
     def submit(self, job: _Job, due: int = 0) -> None:
-        """Queue a job; those with a smaller `due` come first, whenever they were queued."""
+        """Queue a job; jobs with a smaller `due` come first, whenever queued."""
         self._jobs.put((due, next(self._numbers), job))
 
     def _serve(self) -> None:
@@ -70,10 +69,10 @@ class Workers(Generic[_Job, _Result]):
             if given_up:
                 return
             self._done(job, result)
-            del job, result  # a waiting thread keeps nothing alive
+            del job, result  # a waiting thread must not hold references
 
     def give_up_late(self, limit_s: float) -> list[_Job]:
-        """The jobs that were worked on for longer than `limit_s` seconds; nobody does any more."""
+        """Abandon and return the jobs in work for more than `limit_s` seconds."""
         late_since = awake() - limit_s
         with self._lock:
             late = {thread: job for thread, (job, began) in self._at_work.items() if began < late_since}
@@ -85,7 +84,7 @@ class Workers(Generic[_Job, _Result]):
         return list(late.values())
 
     def close(self, wait_s: float) -> bool:
-        """Drop the queue, wait at most `wait_s` seconds for those at work; tell whether all came back."""
+        """Drop the queue, and wait up to `wait_s` seconds for jobs in work; returns whether all ended."""
         try:
             while True:
                 self._jobs.get_nowait()

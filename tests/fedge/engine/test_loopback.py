@@ -58,7 +58,7 @@ def test_a_federation_that_would_listen_elsewhere_is_one_line(key, address):
     message = str(caught.value)
     assert "\n" not in message
     assert message.startswith("options.backend.init-args._node-ip-address must be a loopback address")
-    assert f"but is {address!r}; leave it out, or attach to a cluster with " in message.replace('"', "'")
+    assert f"but is {address!r}; remove it, or attach to a cluster with " in message.replace('"', "'")
     refuse_listening_elsewhere({key: "127.0.0.1"}, {})
     refuse_listening_elsewhere({key: address, "address": "auto"}, {})
     refuse_listening_elsewhere({key: address}, {"RAY_ADDRESS": "10.0.0.1:6379"})

@@ -27,7 +27,7 @@ def test_nothing_of_it_comes():
         raise ObjectUnavailableError(name)
 
     bounded = _bounded(pull_objects, ObjectUnavailableError, 0.05)
-    with pytest.raises(ObjectUnavailableError, match="nothing of it came for"):
+    with pytest.raises(ObjectUnavailableError, match="no part of it arrived for"):
         bounded(["a", "b"], pull, initial_backoff=0.02, backoff_cap=0.02)
 
 

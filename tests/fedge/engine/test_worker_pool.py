@@ -186,7 +186,7 @@ def test_without_any_worker_a_job_fails_in_the_end(monkeypatch):
     monkeypatch.setattr(worker_pool, "_PATIENCE_S", 0.05)
     pool = Pool([Actor(Unavailable("gone"))])
     ask(pool, 0)
-    assert str(ask(pool, 1)) == "('no worker is there any more', None)"
+    assert str(ask(pool, 1)) == "('no worker is left', None)"
 
 
 def test_another_flower_is_said_and_none_is_not(monkeypatch, caplog):
