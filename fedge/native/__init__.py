@@ -1,8 +1,8 @@
-"""The native step: training and evaluation of common networks in C++, faster than PyTorch's (docs/native.md).
+"""Native step: training and evaluation of common networks in C++, faster than in PyTorch (docs/native.md).
 
-`trace` finds an `nn.Module`'s operations, with `operations`; `program` writes them down, `plan` compares it
-with PyTorch, `training` carries it out through `library`. The C++ lies in ``src``, and `build` compiles it.
-Operations unknown to the native step are reported in words, and PyTorch computes them.
+`trace` records an `nn.Module`'s operations, with the handlers of `operations`; `program` encodes them, `plan`
+compares the result with PyTorch, and `training` runs it through `library`. The C++ is in ``src``, compiled by
+`build`. Unsupported operations are reported in words, and PyTorch computes them.
 
 Imports only from below: `flower`, `process`, `seeding` and rooms below them; it needs neither.
 """

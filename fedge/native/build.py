@@ -2,9 +2,9 @@
 
     python -m fedge.native.build
 
-in a checkout whose sources have changed; installing Fedge does it too (hatch_build.py at the top). Needs a
-C++17 compiler with GCC's vector extensions, g++ or clang++, or the one named in CXX. Uses nothing but the
-standard library, since it runs where nothing of Fedge is installed yet.
+in a checkout whose sources have changed; installing Fedge does so too (hatch_build.py). Needs a C++17
+compiler with GCC's vector extensions, g++ or clang++, or the one named in CXX. Uses nothing but the standard
+library, since it runs where nothing of Fedge is installed yet.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ SOURCES = Path(__file__).parent / "src"
 LIBRARY = Path(__file__).parent / "_step.so"
 FLAGS = (
     "-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math",
-    "-ffp-contract=off",  # a product and a sum are rounded once only where the source says so
+    "-ffp-contract=off",  # no fused multiply-add unless written in the source
     "-Wall", "-Wextra", "-Wno-psabi",
 )  # fmt: skip
 KERNELS = {
@@ -42,16 +42,16 @@ KERNELS = {
 
 AMX = (
     "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mavx512bf16", "-mamx-tile", "-mamx-bf16",
-    "-Wno-uninitialized", "-Wno-maybe-uninitialized",  # said of the compiler's own header
+    "-Wno-uninitialized", "-Wno-maybe-uninitialized",  # caused by the compiler's own header
 )  # fmt: skip
 
 
 class BuildError(RuntimeError):
-    """The library could not be built; one line says why."""
+    """Failure to build the library. One line."""
 
 
 def sources_digest() -> str:
-    """Digest of the sources and flags of a usable library: 16 characters."""
+    """Digest of the sources and flags of a usable library: 16 hexadecimal digits."""
     digest = hashlib.sha256(repr((FLAGS, KERNELS, AMX)).encode())
     for path in sorted(SOURCES.iterdir()):
         if path.suffix in (".h", ".cpp"):
@@ -60,7 +60,7 @@ def sources_digest() -> str:
 
 
 def is_built(library: Path = LIBRARY) -> bool:
-    """Whether a library was built of the sources that lie here, and is unchanged."""
+    """Whether a library was built from the present sources, and is unchanged."""
     if not library.is_file() or not digest_file(library).is_file():
         return False
     content = library.read_bytes()
@@ -68,17 +68,17 @@ def is_built(library: Path = LIBRARY) -> bool:
 
 
 def digest_file(library: Path) -> Path:
-    """Where the SHA-256 of a library stands, in the form that `sha256sum -c` reads."""
+    """Path of a library's SHA-256 file, in the format of `sha256sum -c`."""
     return library.with_name(f"{library.name}.sha256")
 
 
 def digest_of(content: bytes) -> str:
-    """The SHA-256 of a library's bytes, in hex."""
+    """SHA-256 of a library's bytes, in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def written_digest(library: Path) -> str:
-    """The SHA-256 that stands beside a library; empty where none does."""
+    """SHA-256 in the file beside a library; empty without one."""
     try:
         return digest_file(library).read_text(encoding="ascii")[:64]
     except (OSError, ValueError):
@@ -86,10 +86,10 @@ def written_digest(library: Path) -> str:
 
 
 def compiler() -> list[str]:
-    """The words that call the C++ compiler.
+    """Command of the C++ compiler.
 
     Raises:
-        BuildError: there is none.
+        BuildError: there is no compiler.
     """
     named = shlex.split(os.environ.get("CXX", ""))
     for words in [named] if named else [["g++"], ["clang++"], ["c++"]]:
@@ -101,7 +101,7 @@ def compiler() -> list[str]:
 
 
 def machine() -> str:
-    """The processor's family: x86_64, aarch64, or another that has no kernels of its own."""
+    """Processor family: x86_64, aarch64, or another without kernels of its own."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
@@ -113,14 +113,14 @@ def build(
     family: str = "",
     main: Path | None = None,
 ) -> Path:
-    """Compile and link the library, and put it in its place as a whole.
+    """Compile and link the library, and replace the old one atomically.
 
     Args:
-        library: where it is to lie.
-        words: that call the compiler; () for the one that is found.
-        flags: further ones, as sanitizers; they come last.
-        family: of processors; "" for this one.
-        main: a source with a main function, to make a program instead.
+        library: path of the result.
+        words: compiler command; () for the one found.
+        flags: further flags, e.g. sanitizers, which come last.
+        family: processor family; "" for this machine's.
+        main: source with a main function, to build a program instead.
 
     Raises:
         BuildError: there is no compiler, or it fails.
@@ -156,7 +156,7 @@ def build(
 
 
 def _put(made: Path, place: Path) -> None:
-    """Put a file in its place as a whole, writable by its owner alone."""
+    """Replace a file atomically by one that only its owner can write."""
     partial = place.with_name(f"{place.name}.{os.getpid()}")
     shutil.copy(made, partial)
     partial.chmod(partial.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
@@ -164,7 +164,7 @@ def _put(made: Path, place: Path) -> None:
 
 
 def _compile(call: Sequence[str], compiled: Path, source: Path, options: Sequence[str]) -> None:
-    """Compile one source; AMX's without its instructions, which leaves it empty, where they are not known."""
+    """Compile one source; AMX's without its instructions, and hence empty, where the compiler lacks them."""
     words = [*call, *FLAGS, *options, "-c", str(source), "-o", str(compiled)]
     try:
         _call(words)
@@ -186,13 +186,11 @@ def _call(words: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Build the library here; the exit code says whether it worked."""
+    """Build the library in this installation; the exit code is 1 on failure."""
     try:
         print(build())
     except BuildError as error:
-        print(
-            f"fedge: the native step cannot be built: {error}; training goes on in PyTorch", file=sys.stderr
-        )
+        print(f"fedge: the native step cannot be built: {error}; training uses PyTorch", file=sys.stderr)
         return 1
     return 0
 

@@ -1,8 +1,8 @@
-"""The native step's library: whether it is there, which kernels this processor can run, how it is called.
+"""The native step's library: is it built, which kernels can this processor run, and how is it called?
 
-The library is built when Fedge is installed where a C++ compiler is (`fedge.native.build`). One that was
-built from other sources than those that lie here is not used. `FEDGE_KERNEL` in the environment names a
-kernel other than the best one, to compute another machine's bits.
+It is built when Fedge is installed, if there is a C++ compiler (`fedge.native.build`). A library built from
+other sources than the installed ones is not used. The environment variable `FEDGE_KERNEL` names a kernel
+other than the best, e.g. to reproduce another machine's bits.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ import numpy as np
 from fedge.native.build import LIBRARY, SOURCES, digest_of, sources_digest, written_digest
 
 KERNEL = "FEDGE_KERNEL"
-PYTORCH = "torch"  # its value for PyTorch in all steps
-BF16 = "_bf16"  # at the end of the name of a kernel with rounded factors
+PYTORCH = "torch"  # value that selects PyTorch for all steps
+BF16 = "_bf16"  # suffix of kernels with rounded factors
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _ROOM = 256
 
 
 class UnavailableError(RuntimeError):
-    """The native step cannot be used here. One part of a line: why, and the next step."""
+    """Reason for which the native step is unavailable, and the next step. Part of a line."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """The functions of src/interface.cpp, and the kernels that they can be called with, best first.
+    """Functions of src/interface.cpp, and the kernels available to them, best first.
 
-    Each has one that rounds the factors of convolutions to bf16, and is called NAME_bf16.
+    Each kernel has a variant NAME_bf16, which rounds the factors of convolutions to bf16.
     """
 
     calls: Any
     kernels: tuple[str, ...]
 
     def number(self, kernel: str) -> int:
-        """The number of a kernel.
+        """Number of a kernel.
 
         Raises:
-            UnavailableError: this processor or this build does not have it.
+            UnavailableError: this processor or this build lacks it.
         """
         name = kernel.removesuffix(BF16)
         if name not in self.kernels:
-            raise UnavailableError(f"it has no kernel {kernel!r} here; take one of {', '.join(self.kernels)}")
+            raise UnavailableError(f"it has no kernel {kernel!r} here; use one of {', '.join(self.kernels)}")
         return self.kernels.index(name) + (len(self.kernels) if kernel != name else 0)
 
 
 def open_library() -> Library:
-    """The library.
+    """The installed library.
 
     Raises:
-        UnavailableError: it was not built, or from other sources.
+        UnavailableError: it was not built, or was built from other sources.
     """
     return opened(LIBRARY)
 
 
 @functools.cache
 def opened(path: Path) -> Library:
-    """A library that lies elsewhere, as one built with sanitizers; see `open_library`."""
+    """A library at another path, e.g. one built with sanitizers; see `open_library`."""
     if not path.is_file():
         raise UnavailableError("it is not built; install a C++ compiler and run python -m fedge.native.build")
     _refuse_what_was_not_built(path)
@@ -79,14 +79,14 @@ def opened(path: Path) -> Library:
             f"its library cannot be loaded ({error}); run python -m fedge.native.build"
         ) from error
     if SOURCES.is_dir() and calls.fedge_sources().decode() != sources_digest():
-        raise UnavailableError("it is of other sources than those here; run python -m fedge.native.build")
+        raise UnavailableError("it was built from other sources; run python -m fedge.native.build")
     return Library(calls, tuple(name for name in _kernels(calls) if not name.endswith(BF16)))
 
 
 def _refuse_what_was_not_built(path: Path) -> None:
-    """Raise UnavailableError for a file that others can change, or that has changed since it was compiled.
+    """Raise UnavailableError for a file that others can change, or that has changed since it was built.
 
-    Loading runs it: a file that is cut ends Python by a signal, and another account's may do anything.
+    Loading executes it: a truncated file ends Python by a signal, and another account's may do anything.
     """
     try:
         about, content = path.stat(), path.read_bytes()
@@ -95,17 +95,17 @@ def _refuse_what_was_not_built(path: Path) -> None:
             f"its library cannot be read ({error.strerror}); run python -m fedge.native.build"
         ) from error
     if about.st_uid not in (0, os.geteuid(), os.stat(__file__).st_uid):
-        raise UnavailableError("its library is another account's; run python -m fedge.native.build")
+        raise UnavailableError("its library belongs to another account; run python -m fedge.native.build")
     if about.st_mode & stat.S_IWOTH or (about.st_mode & stat.S_IWGRP and not _is_of_one(about)):
         raise UnavailableError(f"other accounts can write to its library; run chmod go-w {path}")
     if not written_digest(path):
-        raise UnavailableError("no digest lies beside its library; run python -m fedge.native.build")
+        raise UnavailableError("its library has no digest file; run python -m fedge.native.build")
     if digest_of(content) != written_digest(path):
-        raise UnavailableError("its library is not what was built; run python -m fedge.native.build")
+        raise UnavailableError("its library has changed since it was built; run python -m fedge.native.build")
 
 
 def _is_of_one(about: os.stat_result) -> bool:
-    """Whether a file's group is its owner's own, as many systems give each account one: umask 002."""
+    """Whether a file's group is its owner's private group, as with umask 002 on many systems."""
     try:
         return grp.getgrgid(about.st_gid).gr_name == pwd.getpwuid(about.st_uid).pw_name
     except KeyError:
@@ -131,7 +131,7 @@ def _declare(calls: ctypes.CDLL) -> None:
 
 
 def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
-    """Yield the names of the kernels, best first; those that round factors come last."""
+    """Names of the kernels, best first, followed by the variants that round factors."""
     number = 0
     while (name := calls.fedge_kernel(number)) is not None:
         yield name.decode()
@@ -139,10 +139,10 @@ def _kernels(calls: ctypes.CDLL) -> Iterator[str]:
 
 
 def best_kernel() -> str:
-    """The name of the kernel to be used here: the one that `FEDGE_KERNEL` names, or the best.
+    """Name of the kernel to use: that of `FEDGE_KERNEL`, or the best.
 
     Raises:
-        UnavailableError: there is none, or PyTorch's are named.
+        UnavailableError: there is none, or `FEDGE_KERNEL` is "torch".
     """
     named = os.environ.get(KERNEL, "")
     if named == PYTORCH:
@@ -152,14 +152,14 @@ def best_kernel() -> str:
         return library.kernels[0]
     if named not in library.kernels:
         raise UnavailableError(
-            f"{KERNEL} names a kernel that it does not have: it has no kernel {named!r} here; take one of "
+            f"{KERNEL} names an unknown kernel: it has no kernel {named!r} here; use one of "
             f"{', '.join(library.kernels)}"
         )
     return named
 
 
 def usable_kernels() -> tuple[str, ...]:
-    """Kernels that this process may use, best first: the one that `FEDGE_KERNEL` names, or all, or none."""
+    """Kernels that this process may use, best first: that of `FEDGE_KERNEL`, or all; empty if unavailable."""
     try:
         return _usable(os.environ.get(KERNEL, ""), LIBRARY.stat().st_mtime_ns)
     except OSError:
@@ -168,7 +168,7 @@ def usable_kernels() -> tuple[str, ...]:
 
 @functools.cache
 def _usable(named: str, _: int) -> tuple[str, ...]:
-    """See `usable_kernels`; of one library, since thousands of clients are asked and one may be unusable."""
+    """See `usable_kernels`; cached per library, because thousands of clients ask."""
     try:
         best = best_kernel()
     except UnavailableError:
@@ -177,10 +177,10 @@ def _usable(named: str, _: int) -> tuple[str, ...]:
 
 
 def peak_gflops(library: Library, trials: int = 20) -> float:
-    """Peak of this thread's core in float32, GFLOP/s, by the widest vectors that it has.
+    """Peak float32 speed of one core with its widest vectors, GFLOP/s.
 
-    Multiplications and additions in registers, in CPU time of the thread; the best of some trials of a few
-    milliseconds each, since others use the core at the same time.
+    Multiplications and additions in registers, timed by the thread's CPU time; the best of some trials of a
+    few milliseconds each, because other processes share the core.
     """
     best = 0.0
     for _ in range(trials):
@@ -194,16 +194,16 @@ class Session:
     """One network in the library, with memory for a batch; used by one thread at a time."""
 
     def __init__(self, words: np.ndarray, batch: int, kernel: str, library: Library | None = None) -> None:
-        """Open it.
+        """Open a session.
 
         Args:
-            words: the network, from `fedge.native.program.encoded`.
-            batch: most windows at a time.
-            kernel: name of one.
-            library: to use; None for the one of this installation.
+            words: encoded network (n,) int64, from `fedge.native.program.encoded`.
+            batch: largest number of windows at a time.
+            kernel: name of a kernel.
+            library: library to use; None for the installed one.
 
         Raises:
-            ValueError: the words are no network.
+            ValueError: `words` are not a valid network.
         """
         self._library = library or open_library()
         self._calls = self._library.calls
@@ -224,7 +224,7 @@ class Session:
     def begin(
         self, weights: np.ndarray, buffers: np.ndarray, correction: np.ndarray | None, settings: np.ndarray
     ) -> None:
-        """Take in float32 weights, buffers and SCAFFOLD's correction, and the six float64 settings."""
+        """Set float32 weights, buffers and SCAFFOLD's correction, and the six float64 settings."""
         self._done(
             self._calls.fedge_begin(
                 self._session, _address(weights), _address(buffers),
@@ -235,7 +235,7 @@ class Session:
     def train(
         self, x: np.ndarray, y: np.ndarray, order: np.ndarray, masks: np.ndarray | None, batches: int
     ) -> np.ndarray:
-        """Take one step per batch of `order` (int64); return the mean loss of each, float64."""
+        """Take one step per batch of `order` (int64); returns each batch's mean loss, (batches,) float64."""
         losses = np.empty(batches, np.float64)
         self._done(
             self._calls.fedge_train(
@@ -261,10 +261,10 @@ class Session:
 
     def _done(self, code: int) -> None:
         if code:
-            raise MemoryError("native step: there is no memory left")
+            raise MemoryError("native step: out of memory")
 
 
 def _address(array: np.ndarray) -> int:
-    """Where a contiguous array begins."""
+    """Address of a contiguous array's first byte."""
     assert array.flags.c_contiguous
     return int(array.ctypes.data)

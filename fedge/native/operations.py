@@ -1,12 +1,12 @@
-"""The operations that the native step knows, and how each is taken down (`fedge.native.trace`).
+"""Operations of the native step, and how each is recorded (`fedge.native.trace`).
 
-A handler is called with the arguments of the operation and its result. Names are those of PyTorch's
-functions and methods, without the underscore of those that work in place; `relu_max_pool2` is Fedge's own
+A handler is called with the arguments of an operation and its result. Names are those of PyTorch's functions
+and methods, without the underscore of in-place ones; `relu_max_pool2` is Fedge's own
 (`fedge.training.layout`).
 
-Shape letters: N windows, C channels, T samples, H × W pixels. Series are (N, C, T), or (N, C, 1, T) as
-`fedge.training.layout` has them; images are (N, C, H, W), features (N, F). An image of one line is a series
-wherever taps over lines have nothing to do.
+Shape letters: N windows, C channels, T samples, H × W pixels. Series are (N, C, T), or (N, C, 1, T) as in
+`fedge.training.layout`; images are (N, C, H, W), features (N, F). An image of one line is a series unless
+taps reach across lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DROP = {"input": None, "p": 0.5, "training": True, "inplace": False}
 
 
 def _over_time(value: Any, what: str, across: int) -> int:
-    """Argument of one or two axes along time; across the other axis it must be `across`."""
+    """Argument along time, given for one or two axes; across the other axis it must be `across`."""
     if isinstance(value, (tuple, list)):
         if len(value) == 2 and value[0] != across:
             raise UnknownError(f"{what} {value}")
@@ -49,9 +49,9 @@ def _over_time(value: Any, what: str, across: int) -> int:
 
 
 def _series(recorder: OperationRecorder, tensor: Any) -> int:
-    """The value of a tensor that has channels and time, or pixels."""
+    """Value number of a tensor with channels and time, or pixels."""
     number = recorder.number(tensor)
-    require(tensor.dim() > 2, "it is not given a series")
+    require(tensor.dim() > 2, "its input is not a series")
     return number
 
 
@@ -77,7 +77,7 @@ def _conv(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _image_conv(recorder: OperationRecorder, a: dict[str, Any], value: int, taps: Taps, out: Tensor) -> None:
-    """Take down a convolution of an image; one of single pixels is one of a series."""
+    """Record a convolution of an image; a 1 × 1 convolution is recorded as one of a series."""
     require(a["groups"] == 1, "groups")
     names = recorder.name(a["weight"]), recorder.name(a["bias"])
     output = recorder.new_value(out)
@@ -89,7 +89,7 @@ def _image_conv(recorder: OperationRecorder, a: dict[str, Any], value: int, taps
 
 
 def _linear(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down a linear layer on features, or on the channels of each step, a convolution of one tap."""
+    """Record a linear layer on features, or on the channels of each step as a convolution of one tap."""
     a = bound(_LINEAR, args, kwargs)
     value = recorder.number_of_any(a["input"])
     axes = recorder.axes(a["input"])
@@ -120,7 +120,7 @@ def _norm(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _same_size(kind: str) -> Handler:
-    """Take down an operation number by number."""
+    """Handler of an elementwise operation."""
 
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
@@ -137,14 +137,14 @@ def _same_size(kind: str) -> Handler:
 
 
 def _drawn_in(tensor: Tensor, axes: tuple[str, ...]) -> str:
-    """The axes in which PyTorch draws a tensor's dropout: those in which its numbers lie in memory."""
+    """Axes in the order in which PyTorch draws a tensor's dropout, which is that of memory."""
     strides = tensor.stride()
     order = sorted(range(len(axes)), key=lambda axis: -strides[axis])
     return "".join(axes[axis] for axis in order)
 
 
 def _drop(whole_channels: bool) -> Handler:
-    """Take down dropout, of numbers or of whole channels."""
+    """Handler of dropout, of single numbers or of whole channels."""
 
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
@@ -199,7 +199,7 @@ def _mean_pool(
 
 
 def _pool(recorder: OperationRecorder, kind: str, a: dict[str, Any], out: Tensor) -> None:
-    """Take down pooling over time, or over an image."""
+    """Record pooling over time, or over an image."""
     value = _series(recorder, a["input"])
     require(a.get("divisor_override") is None, "pooling with a divisor of its own")
     if a["input"].dim() == 4:
@@ -221,7 +221,7 @@ def _pool(recorder: OperationRecorder, kind: str, a: dict[str, Any], out: Tensor
 def _image_pool(
     recorder: OperationRecorder, kind: str, value: int, image: Tensor, taps: Taps, out: Tensor
 ) -> None:
-    """Take down pooling over lines and steps."""
+    """Record pooling over lines and steps."""
     taken = math.prod(taps.size)
     require(taken < 255, "a pool of 255 pixels or more")
     numbers = (1.0 / taken,) if kind == "mean_pool" else ()
@@ -245,7 +245,7 @@ def _adaptive_max(
 
 
 def _adaptive(recorder: OperationRecorder, kind: str, value: int, given: Tensor, out: Tensor) -> None:
-    """Take down pooling to a number of steps, or of pixels each way, that divides those that there are."""
+    """Record pooling to a number of steps, or of pixels each way, that divides the input's."""
     steps, left = recorder.values[value][1], out.shape[-1]
     if kind == "mean_pool" and out.shape[2:].numel() == 1:
         recorder.nodes.append(Node("mean_all", (value,), recorder.new_value(out), numbers=(1.0 / steps,)))
@@ -263,7 +263,7 @@ def _adaptive(recorder: OperationRecorder, kind: str, value: int, given: Tensor,
 
 
 def _adaptive_taps(given: Tensor, out: Tensor) -> Taps:
-    """Taps that lie side by side, as many as make an image of another one."""
+    """Adjacent taps that reduce one image size to another."""
     (height, width), (down, along) = given.shape[2:], out.shape[2:]
     require(
         height % down == 0 and width % along == 0,
@@ -274,7 +274,7 @@ def _adaptive_taps(given: Tensor, out: Tensor) -> Taps:
 
 
 def _reduce(mean: bool) -> Handler:
-    """Take down a mean or sum over all time, or all pixels."""
+    """Handler of a mean or sum over all time, or all pixels."""
 
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
@@ -297,21 +297,21 @@ def _reduce(mean: bool) -> Handler:
         require(out.numel() == out.shape[0] * out.shape[1], f"a sum over axes {sorted(axes)}")
         scale = 1.0 / recorder.values[value][1] if mean else 1.0
         if out.dim() > 2 and out.shape[2:].numel() != 1:
-            raise UnknownError("a sum over axes")
+            raise UnknownError("a sum over some axes")
         recorder.nodes.append(Node("mean_all", (value,), _pooled(recorder, value, out), numbers=(scale,)))
 
     return handler
 
 
 def _pooled(recorder: OperationRecorder, value: int, out: Tensor) -> int:
-    """A new value of one step."""
+    """Number of a new value with one step."""
     number = recorder.same_value(out, value)
     recorder.values[number] = (recorder.values[value][0], 1)
     return number
 
 
 def _divide(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down the division of a sum over time by a number: a mean."""
+    """Record the division of a sum over time by a number: a mean."""
     require(len(args) == 2 and not kwargs and isinstance(args[1], (int, float)), "a quotient of tensors")
     require(math.isfinite(args[1]) and args[1] != 0, "a quotient")
     value = recorder.number(args[0])
@@ -323,7 +323,7 @@ def _divide(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _add(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down a residual sum, or the counting of a BatchNorm."""
+    """Record a residual sum, or a BatchNorm's counter."""
     if len(args) == 2 and id(args[0]) in recorder.names and args[1] == 1:
         recorder.counters.append(recorder.names[id(args[0])])
         return
@@ -339,7 +339,7 @@ def _add(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _shape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down another shape of the same numbers: series, with an axis of one, or features."""
+    """Record a reshape without reordering: series, with an axis of one, or features."""
     tensor = args[0] if args else kwargs["input"]
     if moved_shape(recorder, tensor, out):
         return None
@@ -358,7 +358,7 @@ def _shape(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _same(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Record an operation that changes no number: a copy, another order in memory."""
+    """Record an operation that changes no number: a copy, or another memory order."""
     require(out.dtype == args[0].dtype and out.shape == args[0].shape, "another type of number")
     recorder.alias(out, args[0])
 

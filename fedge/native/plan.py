@@ -1,7 +1,7 @@
-"""Plan of the native step for one model and one shape of window: made once, compared with PyTorch.
+"""Plan of the native step for one model and window shape, made once and compared with PyTorch.
 
-A plan is used only if it agrees with PyTorch on a made-up batch, in loss, gradients and statistics: what a
-trace cannot see, as a gradient that a model stops or a layer that rounds, is found there.
+A plan is used only if loss, gradients and statistics agree with PyTorch on a generated batch. This detects
+what a trace cannot, e.g. a stopped gradient or a rounding layer.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _TOLERANCE = 0.02  # of a gradient's norm: an activation may fall on the other s
 
 @dataclass(frozen=True)
 class Plan:
-    """How a model is trained and evaluated natively.
+    """Native training and evaluation of a model.
 
     Attributes:
         kernel: name of the kernel.
-        weights: parameters that the native step holds; those that are trained come first.
+        weights: parameters in the native step, trainable ones first.
         buffers: running means and variances.
         counters: entries that grow by one with every step.
-        training, evaluation: the programs.
-        drops: dropouts, in the order in which PyTorch draws.
+        training, evaluation: encoded programs.
+        drops: dropouts, in the order in which PyTorch draws them.
         inputs: shape of a window.
         classes: number of logits.
-        smallest_batch: windows that a training batch must have: 2 where a BatchNorm would see one number.
-        unrounded: layers whose factors are never rounded, in words: "images", "recurrent layers" or none.
-        tokens: how many there are, where windows are tokens; else 0.
+        smallest_batch: least windows of a training batch: 2 where a norm would otherwise see a single number.
+        unrounded: layers whose factors are never rounded, in words: "images", "recurrent layers" or empty.
+        tokens: number of distinct tokens where windows are tokens; else 0.
     """
 
     kernel: str
@@ -60,7 +60,7 @@ class Plan:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of a window's masks."""
+        """Bytes of a window's dropout masks."""
         return sum(drop.mask_bytes for drop in self.drops)
 
 
@@ -72,27 +72,27 @@ _plans: weakref.WeakKeyDictionary[nn.Module, dict[tuple[tuple[int, ...], str, bo
 def plan_of(
     model: nn.Module, input_shape: tuple[int, ...], tokens: bool = False, kernel: str = ""
 ) -> Plan | str:
-    """The plan for a model and windows of a shape, or why PyTorch is to be used, in words.
+    """Plan for a model and window shape, or the reason to use PyTorch, in words.
 
     Args:
-        model: on the CPU; it stays as it is.
+        model: model on the CPU; unchanged.
         input_shape: (C, T) or (C, H, W); (C,) of features, (T,) of tokens.
-        tokens: whether windows are tokens, int64.
-        kernel: to use, of which the library must know; the best one by default.
+        tokens: whether windows are int64 tokens.
+        kernel: name of an available kernel; "" for the best one.
     """
     try:
         if kernel:
             open_library().number(kernel)
         kernel = kernel or best_kernel()
     except UnavailableError as error:
-        return f"the native step cannot be used: {error}"
+        return f"the native step is unavailable: {error}"
     known = _plans.setdefault(model, {})
     key = (tuple(input_shape), kernel, tokens)
     if key not in known:
         try:
             known[key] = make_plan(model, key[0], kernel, tokens=tokens)
         except UnknownError as unknown:
-            known[key] = f"the native step does not know {unknown}"
+            known[key] = f"the native step does not support {unknown}"
     return known[key]
 
 
@@ -103,10 +103,10 @@ def make_plan(
     library: Library | None = None,
     tokens: bool = False,
 ) -> Plan:
-    """The plan for a model, compared with PyTorch.
+    """Plan for a model, verified against PyTorch; arguments as of `plan_of`.
 
     Raises:
-        UnknownError: the model has operations that the native step does not know.
+        UnknownError: the model has operations that the native step does not support.
     """
     _refuse_other_numbers(model)
     learning = trace(model, input_shape, True, HANDLERS, tokens)
@@ -130,13 +130,13 @@ def make_plan(
 
 
 def _unrounded(network: Network) -> str:
-    """Layers whose factors are not rounded to bf16."""
+    """Layers whose factors are not rounded to bf16, in words."""
     kinds = {node.kind for node in network.nodes}
     return "images" if "image_conv" in kinds else "recurrent layers" if kinds & set(RECURRENT) else ""
 
 
 def _tokens(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Rows of the embedding of a network's input, the smallest where there are several."""
+    """Rows of the embedding of a network's input; the fewest where there are several embeddings."""
     rows = [shapes[node.weight][0] for node in network.nodes if node.kind == "embed"]
     if not rows or any(0 in node.inputs for node in network.nodes if node.kind != "embed"):
         raise UnknownError("tokens that are not embedded")
@@ -144,7 +144,7 @@ def _tokens(network: Network, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def _refuse_other_numbers(model: nn.Module) -> None:
-    """Raise UnknownError for parameters that are not float32 on the CPU, or lie in memory otherwise."""
+    """Raise UnknownError for parameters that are not contiguous float32 on the CPU."""
     for name, entry in model.named_parameters():
         if entry.dtype != torch.float32 or entry.device.type != "cpu" or not entry.is_contiguous():
             raise UnknownError(f"parameter {name} ({entry.dtype} on {entry.device})")
@@ -159,7 +159,7 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
     if any(node.kind == "fixed_norm" for node in learning.nodes) or any(
         node.kind == "norm" for node in serving.nodes
     ):
-        raise UnknownError("a BatchNorm whose mode is set by hand")
+        raise UnknownError("a BatchNorm with a fixed mode")
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
         raise UnknownError(f"buffer {names[0]} (it has two uses)")
@@ -167,7 +167,7 @@ def _buffers(model: nn.Module, learning: Network, serving: Network) -> Entries:
 
 
 def _smallest_batch(network: Network) -> int:
-    """How many windows a batch must have, so that no norm of channels or groups sees a single number."""
+    """Least number of windows of a batch, so that no norm sees a single number."""
     for node in network.nodes:
         channels, steps = network.values[node.inputs[0]]
         if node.kind == "norm" and steps == 1:
@@ -181,7 +181,7 @@ def _smallest_batch(network: Network) -> int:
 
 
 class _KeepAll(TorchFunctionMode):
-    """Dropout that keeps all numbers, scaled as it scales those that it keeps."""
+    """Dropout that keeps all numbers, scaled as usual."""
 
     def __torch_function__(
         self, func: object, types: object, args: tuple = (), kwargs: dict | None = None
@@ -197,7 +197,7 @@ class _KeepAll(TorchFunctionMode):
 
 
 def _kept_between(func: object, args: tuple) -> object:
-    """Recurrent layers called one by one: what is dropped between them is kept, and scaled as it would be."""
+    """Recurrent layers called one by one, with a dropout between them that keeps all, scaled as usual."""
     x, start, weights, biased, layers, rate, training, both, batch_first = args
     of_one, states = len(weights) // layers, 2 if both else 1
     for layer in range(layers):
@@ -214,7 +214,7 @@ def _compare(plan: Plan, model: nn.Module, library: Library | None) -> None:
     """Raise UnknownError unless one step and one evaluation agree with PyTorch's."""
     was_training = model.training
     try:
-        with torch.inference_mode(False), torch.enable_grad():  # an evaluation may come before any training
+        with torch.inference_mode(False), torch.enable_grad():  # also if the first call is an evaluation
             generator = torch.Generator().manual_seed(0)
             numbers = _made_up(model, generator)
             x = _made_up_windows(plan, generator)
@@ -257,7 +257,7 @@ def _made_up_windows(plan: Plan, generator: torch.Generator) -> Tensor:
 
 
 def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """Entries with which no layer is dead, and no two numbers are alike."""
+    """Random entries with which no layer is dead, and no two numbers are equal."""
     numbers = {}
     for name, entry in [*model.named_parameters(), *model.named_buffers()]:
         if not entry.is_floating_point():
@@ -272,7 +272,7 @@ def _made_up(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
 def _stepped_by_pytorch(
     model: nn.Module, numbers: Mapping[str, Tensor], x: Tensor
 ) -> tuple[int, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The number of classes, gradients of the mean loss, and statistics after one training step."""
+    """Number of classes, gradients of the mean loss, and statistics after one training step in PyTorch."""
     model.train()
     own = {name: entry.clone() for name, entry in numbers.items()}
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
@@ -307,7 +307,7 @@ def _length(flat: np.ndarray, start: np.ndarray | None = None) -> float:
 
 
 def flat_array(entries: Entries, numbers: Mapping[str, Tensor]) -> np.ndarray:
-    """Entries one after another, float32; zeros for those that are not among `numbers`."""
+    """Entries concatenated, float32 (n,); zeros for those missing from `numbers`."""
     flat = np.zeros(entries.floats, np.float32)
     for name, first in entries.offsets.items():
         if name not in numbers:

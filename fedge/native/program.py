@@ -1,7 +1,6 @@
-"""A network as the native step takes it: operations joined where that saves work, written as whole numbers.
+"""A network in the native step's encoding: operations fused where that saves work, as whole numbers.
 
-The order of the numbers is that of `Program::read` in src/program.cpp; their meaning stands in
-src/program.h.
+The order of the numbers is that of `Program::read` in src/program.cpp; src/program.h defines their meaning.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _TAKE_RELU = (
     "fixed_norm",
     "image_conv",
     "group_norm",
-)  # layers joined with a following ReLU
-_TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # joined with a preceding ReLU
+)  # layers fused with a following ReLU
+_TAKE_RELU_FIRST = ("max_pool", "image_max_pool")  # fused with a preceding ReLU
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Drop:
     """One dropout of a program, in the order in which PyTorch draws.
 
     Attributes:
-        channels, steps: of the value.
-        rate: share that is dropped.
-        whole_channels: draw once per channel.
-        flat: it stands as features, channel by channel.
-        order: axes in which PyTorch draws: "NCT", "NTC" or "TNC".
+        channels, steps: size of the value.
+        rate: share of dropped numbers.
+        whole_channels: whether to draw once per channel.
+        flat: whether the value is flattened to features, channel by channel.
+        order: axes in the order of PyTorch's draws: "NCT", "NTC" or "TNC".
     """
 
     channels: int
@@ -55,19 +54,19 @@ class Drop:
 
     @property
     def mask_bytes(self) -> int:
-        """Bytes of its mask of one window."""
+        """Bytes of one window's mask."""
         return self.channels * (1 if self.whole_channels else self.steps)
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Parameters and buffers of a network, and where each begins in one long array of floats.
+    """Parameters or buffers of a network, and the offset of each in one flat float array.
 
     Attributes:
-        shapes: name → shape; those that are trained come first.
-        trainable: number of floats that are trained.
-        offsets: name → where it begins.
-        floats: in all.
+        shapes: name → shape, trainable ones first.
+        trainable: number of trainable floats.
+        offsets: name → offset.
+        floats: total number of floats.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -77,7 +76,7 @@ class Entries:
 
 
 def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> Entries:
-    """Where each of some entries begins, name → shape."""
+    """Layout of entries, given as name → shape."""
     offsets, at = {}, 0
     sizes = {name: int(np.prod(shape, dtype=np.int64)) for name, shape in {**trained, **others}.items()}
     for name, size in sizes.items():
@@ -87,7 +86,7 @@ def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tupl
 
 
 def joined(network: Network) -> list[Node]:
-    """The operations, ReLU being a part of the layer before it or of the maximum after it."""
+    """Operations with each ReLU fused into the preceding layer or the following maximum, where possible."""
     nodes = list(network.nodes)
     uses = Counter(value for node in nodes for value in node.inputs)
     uses[network.logits] += 1
@@ -109,7 +108,7 @@ def joined(network: Network) -> list[Node]:
 
 
 def drops_of(network: Network) -> list[Drop]:
-    """The dropouts of a network."""
+    """Dropouts of a network."""
     return [
         Drop(*network.values[node.output], node.numbers[0], node.flag, bool(node.numbers[1]), node.order)
         for node in network.nodes
@@ -118,16 +117,16 @@ def drops_of(network: Network) -> list[Drop]:
 
 
 def encoded(network: Network, weights: Entries, buffers: Entries, training: bool) -> np.ndarray:
-    """A network as int64 numbers.
+    """A network encoded as numbers, (n,) int64.
 
     Args:
         network: its operations.
         weights: its parameters.
-        buffers: its running means and variances; the variance of a layer follows its mean.
+        buffers: its running means and variances; a layer's variance follows its mean.
         training: whether it is to be trained.
 
     Raises:
-        UnknownError: a parameter has two uses.
+        UnknownError: a parameter is used twice.
     """
     nodes = joined(network)
     names = _parameters(nodes, network)
@@ -155,7 +154,7 @@ def _parameters(nodes: Sequence[Node], network: Network) -> dict[str, int]:
             (node.weight, matrix), (node.bias, bias), (node.state[0], _CONV), (node.state[1], _VECTOR),
         ):  # fmt: skip
             if name in kinds:
-                raise UnknownError(f"parameter {name} (it has two uses)")
+                raise UnknownError(f"parameter {name} (it is used twice)")
             if name:
                 kinds[name] = kind
     return kinds
@@ -164,7 +163,7 @@ def _parameters(nodes: Sequence[Node], network: Network) -> dict[str, int]:
 def _sizes(
     kind: int, shape: tuple[int, ...], name: str, nodes: Sequence[Node], network: Network
 ) -> Sequence[int]:
-    """The three sizes of a parameter, as `Parameter` of src/program.h has them."""
+    """The three sizes of a parameter, as of `Parameter` in src/program.h."""
     if kind == _CONV:
         return shape[0], shape[1], math.prod(shape[2:])
     (node,) = (node for node in nodes if name in (node.weight, node.bias, *node.state))
@@ -177,7 +176,7 @@ def _sizes(
 
 
 def _operation(node: Node, numbers: Mapping[str, int], buffers: Entries) -> list[int]:
-    """One operation."""
+    """Encoding of one operation."""
     second = node.inputs[1] if len(node.inputs) > 1 else -1
     scales = [*node.numbers, 0.0, 0.0][:2]
     if node.kind == "drop":

@@ -1,7 +1,7 @@
-"""Operations on sequences, and on axes in another order: how each is taken down (`fedge.native.operations`).
+"""Handlers of operations on sequences, and on axes in another order (`fedge.native.operations`).
 
-Recurrent layers, LayerNorm, GroupNorm and embeddings; steps and channels picked from a value, channels of two
-values side by side, axes that change places. Shape letters: N windows, C channels, T steps.
+Recurrent layers, LayerNorm, GroupNorm and embeddings; selected steps and channels, concatenated channels,
+permuted axes. Shape letters: N windows, C channels, T steps.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def bound(names: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Arguments by name, with defaults.
 
     Raises:
-        UnknownError: there are others.
+        UnknownError: there are unknown arguments.
     """
     if len(args) > len(names) or not kwargs.keys() <= names.keys():
-        raise UnknownError("it has arguments that are not known")
+        raise UnknownError("it has unknown arguments")
     return {**names, **dict(zip(names, args, strict=False)), **kwargs}
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise UnknownError with what is not known, unless all holds."""
+    """Raise UnknownError with the unsupported feature `what`, unless `holds`."""
     if not holds:
         raise UnknownError(what)
 
@@ -48,13 +48,13 @@ def require(holds: bool, what: str) -> None:
 
 
 def _recurrent(kind: str) -> Handler:
-    """Take down GRU or LSTM: a node for each direction of each layer."""
+    """Handler of GRU or LSTM: a node for each direction of each layer."""
 
     def handler(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         require(len(args) == 9 and not kwargs and isinstance(args[2], (list, tuple)), "packed sequences")
         given, start, weights, biased, layers, rate, training, both, batch_first = args
         for state in start if isinstance(start, (list, tuple)) else (start,):
-            require(recorder.is_zeros(state), "a state to begin with that is not zero")
+            require(recorder.is_zeros(state), "an initial state other than zero")
         axes = _STEPS if batch_first else _STEPS_FIRST
         value = recorder.number_of_any(given)
         require(recorder.axes(given) == axes, f"axes {', '.join(recorder.axes(given))}")
@@ -85,7 +85,7 @@ def _recurrent(kind: str) -> Handler:
 def _direction(
     recorder: OperationRecorder, kind: str, value: int, hidden: int, names: list[str], backwards: bool
 ) -> int:
-    """One direction of one layer; names: weights, then biases, each of the input, then of the state."""
+    """Value of one direction of one layer; names: weights of input and state, then their biases."""
     weight, of_state, bias, state_bias = [*names, "", ""][:4]
     made = recorder.add_value(hidden, recorder.values[value][1])
     recorder.nodes.append(
@@ -103,7 +103,7 @@ def _dropped_between(recorder: OperationRecorder, value: int, rate: float) -> in
 
 
 def _joined(recorder: OperationRecorder, first: int, second: int) -> int:
-    """Channels of two values side by side."""
+    """Concatenated channels of two values."""
     (one, steps), (other, _) = recorder.values[first], recorder.values[second]
     made = recorder.add_value(one + other, steps)
     recorder.nodes.append(Node("join", (first, second), made))
@@ -111,7 +111,7 @@ def _joined(recorder: OperationRecorder, first: int, second: int) -> int:
 
 
 def _zeros(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Note that a tensor holds zeros."""
+    """Record a tensor of zeros."""
     recorder.bind_zeros(out)
 
 
@@ -143,7 +143,7 @@ def _group_norm(
 def _instance_norm(
     recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
 ) -> None:
-    """Take down an instance norm: each channel is a group."""
+    """Record an instance norm as a GroupNorm with one channel per group."""
     a = bound(_INSTANCE_NORM, args, kwargs)
     require(a["running_mean"] is None and bool(a["use_input_stats"]), "running statistics of a window")
     _grouped(recorder, a, a["input"].shape[1], out)
@@ -164,7 +164,7 @@ def _embedding(
 ) -> None:
     a = bound(_EMBEDDING, args, kwargs)
     value = recorder.number_of_any(a["input"])
-    require(recorder.axes(a["input"]) == ("N", "T"), "an embedding of what are no tokens")
+    require(recorder.axes(a["input"]) == ("N", "T"), "an embedding of other values than tokens")
     require(a["max_norm"] is None and not a["scale_grad_by_freq"], "rows that are scaled")
     require(not a["sparse"], "sparse gradients")
     weight = recorder.name(a["weight"])
@@ -178,7 +178,7 @@ def _embedding(
 
 
 def _picked(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down steps and channels picked by numbers and ranges."""
+    """Record the selection of steps and channels by numbers and ranges."""
     tensor, index = args
     states = recorder.states(tensor)
     if states is not None:
@@ -203,7 +203,7 @@ def _picked(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _ranges(index: Any, tensor: Tensor) -> list[tuple[int, int, bool]]:
-    """Of each axis the first that is taken, how many, and whether the axis is kept."""
+    """For each axis: first index, number of indices, and whether the axis is kept."""
     given = list(index) if isinstance(index, tuple) else [index]
     if any(one is Ellipsis for one in given):
         (at,) = (i for i, one in enumerate(given) if one is Ellipsis)
@@ -222,7 +222,7 @@ def _ranges(index: Any, tensor: Tensor) -> list[tuple[int, int, bool]]:
 
 
 def _state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tensor) -> None:
-    """Take down what a recurrent layer hands on after its last step."""
+    """Record a recurrent layer's state after its last step."""
     if state is None:
         raise UnknownError("the cell's last state")
     value, step = state
@@ -232,7 +232,7 @@ def _state(recorder: OperationRecorder, state: tuple[int, int] | None, out: Tens
 
 
 def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-    """Take down values side by side, channel by channel."""
+    """Record values concatenated by channels."""
     a = bound({"tensors": None, "dim": 0}, args, kwargs)
     tensors = a["tensors"]
     axes = {recorder.axes(tensor) for tensor in tensors if recorder.number_of_any(tensor) >= 0}
@@ -248,7 +248,7 @@ def _cat(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _moved(two: bool) -> Handler:
-    """Take down axes that change places, two of them or all: the same value under other names."""
+    """Handler of permuted axes, two of them or all: the same value with other axis names."""
 
     def handler(
         recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
@@ -271,7 +271,7 @@ def _moved(two: bool) -> Handler:
 
 
 def moved_shape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
-    """Whether a new shape was one of a state, or of steps by channels, and has been taken down."""
+    """Record a reshape of a state, or of steps by channels; returns whether `out` was one."""
     states = recorder.states(tensor)
     if states is not None:
         require(
@@ -294,7 +294,7 @@ def moved_shape(recorder: OperationRecorder, tensor: Any, out: Tensor) -> bool:
 
 
 def time_axis(recorder: OperationRecorder, tensor: Tensor, over: Any) -> int | None:
-    """Axis of steps of values (N, T, F) or (T, N, F), where all steps are taken together; else None."""
+    """Axis of steps in values (N, T, F) or (T, N, F), if `over` is exactly that axis; else None."""
     axes = recorder.axes(tensor) if recorder.number_of_any(tensor) >= 0 else ()
     given = over if isinstance(over, (tuple, list)) else (over,)
     if axes in (_STEPS, _STEPS_FIRST) and len(given) == 1 and isinstance(given[0], int):
@@ -305,7 +305,7 @@ def time_axis(recorder: OperationRecorder, tensor: Tensor, over: Any) -> int | N
 
 
 def _greatest(recorder: OperationRecorder, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-    """Take down the maximum over all steps."""
+    """Record the maximum over all steps."""
     a = bound({"input": None, "dim": None, "keepdim": False}, args, kwargs)
     tensor = a["input"]
     value = recorder.number_of_any(tensor)

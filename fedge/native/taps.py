@@ -1,4 +1,4 @@
-"""Taps of convolutions and pools over images: their size, stride and padding over lines and over steps."""
+"""Taps of convolutions and pools over images: size, stride and padding, vertically and horizontally."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from fedge.native.sequences import require
 
 @dataclass(frozen=True)
 class Taps:
-    """Size, stride and padding of taps over lines and over steps."""
+    """Size, stride and padding of taps, each over lines and over steps."""
 
     size: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int]
 
     def over_lines(self, image: Tensor) -> dict[str, Any]:
-        """The fields of a node, for an image (N, C, H, W)."""
+        """Fields of a node, for an image (N, C, H, W)."""
         return {
             "size": self.size[1], "stride": self.stride[1], "padding": self.padding[1],
             "lines": (image.shape[2], self.size[0], self.stride[0], self.padding[0]),
         }  # fmt: skip
 
     def need_lines(self, image: Tensor) -> bool:
-        """Whether they reach over more than the one line of a series, (N, C, 1, T)."""
+        """Whether taps reach beyond the one line of a series, (N, C, 1, T)."""
         alone = (self.size[0], self.stride[0], self.padding[0]) == (1, 1, 0)
         return image.shape[2] > 1 or not alone
 
 
 def pair_of(value: Any, what: str) -> tuple[int, int]:
-    """Argument over lines and over steps; one number is both.
+    """Argument over lines and over steps; a single number stands for both.
 
     Raises:
-        UnknownError: it is neither one whole number nor two.
+        UnknownError: `value` is neither one nor two whole numbers.
     """
     pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     require(len(pair) in (1, 2) and all(isinstance(number, int) for number in pair), f"{what} {value}")
@@ -46,7 +46,7 @@ def taps_of(a: dict[str, Any], size: tuple[int, int]) -> Taps:
     """Taps of a convolution or a pool over an image.
 
     Raises:
-        UnknownError: they are dilated, or lie in the padding alone.
+        UnknownError: taps are dilated, or may lie entirely in the padding.
     """
     require(pair_of(a.get("dilation", 1), "dilation") == (1, 1), "dilation")
     stride = size if a["stride"] in (None, []) else pair_of(a["stride"], "stride")

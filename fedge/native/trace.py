@@ -1,13 +1,13 @@
-"""Operations of a network: found by calling it, and watching.
+"""Operations of a network, recorded while it is called.
 
-A model is called as in training or evaluation, with copies of its buffers, under a `TorchFunctionMode` that
-sees every operation of any caller: a layer, its subclass, a line of `forward`. Dropout draws nothing
-meanwhile, and the model stays as it is. Operations that depend on numbers, and those not listed in
-`fedge.native.operations`, are refused with their layer. (PyTorch's meta device would compute
-nothing, but takes seconds to load.)
+A model is called in training or evaluation mode, with copies of its buffers, under a `TorchFunctionMode`,
+which sees every operation of any caller: a layer, its subclass, a line of `forward`. Dropout draws nothing
+meanwhile, and the model is unchanged. Operations that depend on values, and those missing from
+`fedge.native.operations`, are refused with their layer. (PyTorch's meta device would compute nothing, but
+takes seconds to load.)
 
-It is called with two sizes of batch, and must do the same with both: a network that counts the windows of its
-batch would otherwise be taken for one that knows them.
+The model is called with two batch sizes, and both traces must be equal, which detects networks that depend on
+the number of windows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 _BATCHES = (2, 3)
-_FACTS = frozenset(  # questions to a tensor, independent of its values
+_FACTS = frozenset(  # properties of a tensor, independent of its values
     {
         "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "stride", "len", "names", "dtype",
         "device", "layout", "requires_grad", "is_contiguous", "is_floating_point", "is_complex", "is_cuda",
@@ -33,12 +33,12 @@ _FACTS = frozenset(  # questions to a tensor, independent of its values
 )  # fmt: skip
 _DRAWING = ("dropout", "dropout1d", "dropout2d")
 RECURRENT = ("gru", "lstm")
-DROPPED = 5  # number of a recurrent layer's argument for dropout between its layers
+DROPPED = 5  # index of a recurrent layer's argument for dropout between its layers
 _USUAL = {2: ("N", "C"), 3: ("N", "C", "T"), 4: ("N", "C", "H", "W")}  # axes of a tensor, by rank
 
 
 class UnknownError(Exception):
-    """The native step does not know an operation of a network. One part of a line: layer and operation."""
+    """Unsupported operation of a network. Part of a line: layer and operation."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Node:
     weight: str = ""  # names of entries of the state dict
     bias: str = ""
     buffers: tuple[str, ...] = ()  # running mean and variance
-    size: int = 0  # taps over time, as the next two
+    size: int = 0  # taps over time, like the next two
     stride: int = 1
     padding: int = 0  # steps of zeros in front
-    lines: tuple[int, ...] = ()  # of an image: how many; size, stride and padding of taps over them
+    lines: tuple[int, ...] = ()  # of an image: their number; size, stride and padding of taps over them
     flag: bool = False
     numbers: tuple[float, ...] = ()
     state: tuple[str, str] = ("", "")  # weight and bias of a recurrent layer's state
@@ -66,7 +66,7 @@ class Network:
     """Operations of a model on a window.
 
     Attributes:
-        values: (channels, steps) of each; the steps of an image are those of all its lines.
+        values: (channels, steps) of each value; an image's steps are those of all its lines.
         nodes: operations, in the order of the calls.
         logits: number of the value that the model returns.
         counters: entries of the state dict that grow by one with every call.
@@ -80,15 +80,15 @@ class Network:
 
 @dataclass
 class OperationRecorder:
-    """Takes a network down while it is called.
+    """Recorder of a network's operations during a call.
+
+    Axes of tensors are named N windows, C channels, T steps, H × W pixels; a flattened one is "CT" or "TC".
+    Most tensors are (N, C), (N, C, T) or (N, C, H, W); the axes of others are recorded.
 
     Attributes:
         batch: windows of the input.
         names: id of a parameter or buffer → its name.
         values, nodes, counters: as in `Network`.
-
-    A tensor's axes have names: N windows, C channels, T steps, H × W pixels; a flattened one has "CT" or
-    "TC". Most are (N, C), (N, C, T) or (N, C, H, W); others are noted.
     """
 
     batch: int
@@ -103,67 +103,67 @@ class OperationRecorder:
     _states: dict[int, list[tuple[int, int] | None]] = field(default_factory=dict)
 
     def number(self, tensor: Any) -> int:
-        """The value that a tensor is, its axes in their usual order.
+        """Value number of a tensor with its axes in the usual order, e.g. (N, C, T).
 
         Raises:
-            UnknownError: it is none that came of the input by known operations.
+            UnknownError: the tensor does not derive from the input by supported operations.
         """
         number = self.number_of_any(tensor)
         if id(tensor) in self._axes:
-            raise UnknownError(f"it is given axes {', '.join(self._axes[id(tensor)])}")
+            raise UnknownError(f"its input has axes {', '.join(self._axes[id(tensor)])}")
         return number
 
     def number_of_any(self, tensor: Any) -> int:
-        """The value that a tensor is, in any order of axes; see `number`."""
+        """Value number of a tensor with any order of axes; see `number`."""
         if not isinstance(tensor, Tensor) or id(tensor) not in self._numbers:
-            raise UnknownError("it uses a number or tensor that does not come of its input")
+            raise UnknownError("it uses a number or tensor that does not derive from its input")
         return self._numbers[id(tensor)]
 
     def axes(self, tensor: Tensor) -> tuple[str, ...]:
-        """Names of a value's axes, as ("N", "C", "T") for (N, C, T)."""
+        """Names of a tensor's axes, e.g. ("N", "C", "T") for (N, C, T)."""
         if id(tensor) in self._axes:
             return self._axes[id(tensor)]
         return ("N", "CT") if self.is_flat(tensor) else _USUAL[tensor.dim()]
 
     def bind(self, tensor: Tensor, value: int, axes: tuple[str, ...]) -> None:
-        """Note that a tensor is a value, with axes of these names, as ("N", "F") for (N, F)."""
+        """Record a tensor as a value, with named axes, e.g. ("N", "C") for (N, C)."""
         self._kept.append(tensor)
         self._numbers[id(tensor)] = value
         if axes != _USUAL.get(tensor.dim()) and axes != ("N", "CT"):
             self._axes[id(tensor)] = axes
 
     def bind_zeros(self, tensor: Tensor) -> None:
-        """Note that a tensor holds zeros, float32 (N, …)."""
+        """Record a tensor of zeros, float32 (N, …)."""
         self._kept.append(tensor)
         self._zeros.add(id(tensor))
 
     def is_zeros(self, tensor: Any) -> bool:
-        """Whether a tensor holds zeros, whatever the windows."""
+        """Whether a tensor is known to hold zeros, whatever the windows."""
         return id(tensor) in self._zeros
 
     def bind_states(self, tensor: Tensor, states: list[tuple[int, int] | None]) -> None:
-        """Note that a tensor (states, N, C) holds a step of a value each; None of one that is not known."""
+        """Record a tensor (states, N, C) whose rows are each a step of a value; None for unknown ones."""
         self._kept.append(tensor)
         self._states[id(tensor)] = states
 
     def states(self, tensor: Any) -> list[tuple[int, int] | None] | None:
-        """States of a tensor, as `bind_states` was told; None where it holds none."""
+        """States of a tensor, from `bind_states`; None if it holds none."""
         return self._states.get(id(tensor))
 
     def name(self, tensor: Any) -> str:
-        """The name of a parameter or buffer; "" of None.
+        """Name of a parameter or buffer; "" for None.
 
         Raises:
-            UnknownError: it is neither.
+            UnknownError: the tensor is neither.
         """
         if tensor is None:
             return ""
         if id(tensor) not in self.names:
-            raise UnknownError("it uses weights that are computed, or no parameters")
+            raise UnknownError("it uses computed weights, or tensors that are not parameters")
         return self.names[id(tensor)]
 
     def alias(self, tensor: Tensor, same_as: Tensor) -> None:
-        """Note that a tensor is another one in another shape."""
+        """Record a tensor as another one in another shape, (N, …)."""
         self._kept.append(tensor)
         if id(same_as) in self.names:
             self.names[id(tensor)] = self.names[id(same_as)]
@@ -177,7 +177,7 @@ class OperationRecorder:
                 self._axes[id(tensor)] = self._axes[id(same_as)]
 
     def new_value(self, tensor: Tensor) -> int:
-        """The number of a new value, which a tensor (N, C), (N, C, T) or (N, C, H, W) holds."""
+        """Number of a new value, held by a tensor (N, C), (N, C, T) or (N, C, H, W)."""
         shape = tuple(tensor.shape)
         if len(shape) not in (2, 3, 4) or shape[0] != self.batch:
             raise UnknownError(f"it makes a tensor of shape {shape}")
@@ -186,25 +186,25 @@ class OperationRecorder:
         return len(self.values) - 1
 
     def add_value(self, channels: int, steps: int) -> int:
-        """The number of a new value that no tensor holds yet."""
+        """Number of a new value that no tensor holds yet."""
         self.values.append((channels, steps))
         return len(self.values) - 1
 
     def same_value(self, tensor: Tensor, like: int) -> int:
-        """The number of a new value of the size of another one; the tensor is of any shape."""
+        """Number of a new value with the size of another; the tensor may have any shape."""
         self._kept.append(tensor)
         self._numbers[id(tensor)] = self.add_value(*self.values[like])
         return len(self.values) - 1
 
     def same_axes(self, tensor: Tensor, like: Tensor) -> int:
-        """Number of a new value of the shape of another tensor, whose axes are named alike."""
+        """Number of a new value with the shape and axes of another tensor."""
         axes = self.axes(like)
         number = self.same_value(tensor, self.number_of_any(like))
         self.bind(tensor, number, axes)
         return number
 
     def is_flat(self, tensor: Tensor) -> bool:
-        """Whether a value stands as features (N, C·T) or (N, C·H·W), channel by channel."""
+        """Whether a value is flattened to features (N, C·T) or (N, C·H·W), channel by channel."""
         is_usual = id(tensor) not in self._axes
         return is_usual and tensor.dim() == 2 and self.values[self.number_of_any(tensor)][1] > 1
 
@@ -213,7 +213,7 @@ Handler = Callable[[OperationRecorder, tuple[Any, ...], dict[str, Any], Tensor],
 
 
 class _Watch(TorchFunctionMode):
-    """Hands every operation to its handler."""
+    """Mode that passes every operation to its handler."""
 
     def __init__(self, recorder: OperationRecorder, handlers: dict[str, Handler]) -> None:
         super().__init__()
@@ -249,14 +249,14 @@ def trace(
     """Operations of a model on windows of a shape.
 
     Args:
-        model: any; its mode is put back.
+        model: any model; its mode is restored.
         input_shape: (C, T) or (C, H, W); (T,) of tokens, (C,) of features.
-        training: whether it is to be called as in training.
-        handlers: name of an operation of PyTorch → its handler.
-        tokens: windows are tokens, int64.
+        training: whether to call it in training mode.
+        handlers: name of a PyTorch operation → its handler.
+        tokens: whether windows are int64 tokens.
 
     Raises:
-        UnknownError: it does something else.
+        UnknownError: the model has unsupported operations.
     """
     if len(input_shape) not in ((1,) if tokens else (1, 2, 3)):
         raise UnknownError(f"inputs of shape {input_shape}")
@@ -267,14 +267,14 @@ def trace(
     finally:
         model.train(was_training)
     if first != second:
-        raise UnknownError("what it does depends on the number of windows in a batch")
+        raise UnknownError("a network that depends on the number of windows in a batch")
     return first
 
 
 def _trace_batch(
     model: nn.Module, input_shape: tuple[int, ...], batch: int, handlers: dict[str, Handler], tokens: bool
 ) -> Network:
-    """Call the model with one size of batch."""
+    """Operations of the model for one batch size."""
     entries = {name: entry.detach() for name, entry in model.named_parameters()}
     entries |= {name: entry.clone() for name, entry in model.named_buffers()}
     recorder = OperationRecorder(batch, {id(entry): name for name, entry in entries.items()})
@@ -299,20 +299,20 @@ def _trace_batch(
 
 
 def _place(where: list[str], model: nn.Module, what: str) -> str:
-    """The layer in which a call ended, and its operation there."""
+    """The layer in which a call ended, and its operation, in words."""
     name = where[-1] if where else ""
     kind = type(model.get_submodule(name)).__name__
     return f"layer {name} ({kind}: {what})" if name else f"the network itself ({kind}: {what})"
 
 
 def _leave(where: list[str]) -> None:
-    """Note that a layer has been called."""
+    """Record the end of a layer's call."""
     where.pop()
 
 
 @contextlib.contextmanager
 def _layers_of(model: nn.Module) -> Iterator[list[str]]:
-    """Give the names of the layers that are being called, the innermost last."""
+    """Context with the names of the layers being called, innermost last."""
     where: list[str] = []
     hooks = []
     for name, layer in model.named_modules():

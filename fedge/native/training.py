@@ -1,8 +1,7 @@
-"""Training and evaluation of one model by the native step: what a plan does with windows
-(`fedge.native.plan`).
+"""Training and evaluation of one model by the native step, from a plan (`fedge.native.plan`).
 
-The step is that of `fedge.training.sgd`, term by term; windows come in the order that is drawn there, and
-masks of dropout are drawn as PyTorch draws them, so that both kernels see the same ones.
+The step is that of `fedge.training.sgd`, term by term. Windows come in the order drawn there, and dropout
+masks are drawn as in PyTorch, so both kernels see the same ones.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from fedge.native.plan import Plan, flat_array
 from fedge.native.program import Drop, Entries
 
 _MASK_BYTES = 16 * 2**20  # of masks drawn at a time
-_EVALUATED = 64  # windows of a batch without gradients; results do not depend on it
+_EVALUATED = 64  # windows per batch without gradients; results do not depend on this
 
 
 @dataclass(frozen=True)
 class Descent:
-    """The terms of a step, as `fedge.training.settings.LocalTraining` has them."""
+    """Terms of a step, as in `fedge.training.settings.LocalTraining`."""
 
     lr: float
     momentum: float
@@ -44,7 +43,7 @@ class Descent:
 
 
 class Epochs:
-    """Trains a model epoch by epoch; made by `training`."""
+    """Trainer of a model, epoch by epoch; created by `training`."""
 
     def __init__(
         self, plan: Plan, session: Session, x: np.ndarray, y: np.ndarray, batch_size: int,
@@ -58,7 +57,7 @@ class Epochs:
         self.steps = 0
 
     def epoch(self, order: np.ndarray) -> np.ndarray:
-        """Take one step per batch of `order` (int64, N); return the mean loss of each, float64.
+        """Take one step per batch of `order` (N,) int64; returns the mean loss of each batch, float64.
 
         Raises:
             ValueError: the last batch is too small for a BatchNorm.
@@ -80,7 +79,7 @@ class Epochs:
         return np.concatenate(losses)
 
     def _masks(self, windows: int) -> np.ndarray:
-        """Draw which numbers of some windows are kept, batch by batch, layer by layer: uint8 rows."""
+        """Dropout masks of some windows, drawn by batch and layer: one uint8 row per window."""
         rows = []
         for first in range(0, windows, self._batch_size):
             count = min(self._batch_size, windows - first)
@@ -91,7 +90,7 @@ class Epochs:
 
 
 def _kept(drop: Drop, windows: int, draws: torch.Generator | None) -> np.ndarray:
-    """Draw one dropout's mask as PyTorch does, and return it with channels side by side."""
+    """One dropout's mask, drawn as in PyTorch, with channels side by side."""
     steps = 1 if drop.whole_channels else drop.steps
     sizes = {"N": windows, "C": drop.channels, "T": steps}
     drawn = torch.empty([sizes[axis] for axis in drop.order]).bernoulli_(1 - drop.rate, generator=draws)
@@ -109,19 +108,19 @@ def training(
     correction: Mapping[str, Tensor] | None,
     draws: torch.Generator | None,
 ) -> Iterator[Epochs]:
-    """Give the trainer of a model; at the end the model has the new weights and statistics.
+    """Context with the trainer of a model, which has the new weights and statistics on exit.
 
     Args:
-        plan: of the model.
-        model: on the CPU.
+        plan: the model's plan.
+        model: model on the CPU.
         x: float32 (N, C, T), or int64 (N, T) of tokens.
         y: int64 (N).
-        descent: the terms of a step.
-        correction: SCAFFOLD's c − c_i, float32, by name; None for none.
-        draws: source of dropout's draws.
+        descent: terms of a step.
+        correction: SCAFFOLD's c − c_i, float32, by name; None without SCAFFOLD.
+        draws: generator of dropout's draws.
 
     Raises:
-        IndexError: a label is no class, or a token has no row.
+        IndexError: a label is not a class, or a token has no embedding row.
     """
     _refuse_labels(plan, y)
     _refuse_tokens(plan, x)
@@ -143,10 +142,10 @@ def training(
 
 
 def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The cross entropy (float64) and the most likely class (int64) of each window.
+    """Cross entropy (float64) and most likely class (int64) of each window.
 
     Raises:
-        IndexError: a label is no class.
+        IndexError: a label is not a class, or a token has no embedding row.
     """
     _refuse_labels(plan, y)
     _refuse_tokens(plan, x)
@@ -158,35 +157,35 @@ def evaluated(plan: Plan, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tenso
 
 
 def _entries(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, without gradients, on the model's memory."""
+    """Parameters and buffers by name, without gradients, sharing the model's memory."""
     return {name: entry.detach() for name, entry in [*model.named_parameters(), *model.named_buffers()]}
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:
-    """A tensor as an array without gaps: its own memory, if that has none."""
+    """A tensor as a contiguous array, sharing memory if possible."""
     return tensor.contiguous().numpy()
 
 
 def windows_of(x: Tensor) -> np.ndarray:
-    """Windows as the library takes them: float32, in which tokens below 2²⁴ are exact."""
+    """Windows for the library: float32, which represents tokens below 2²⁴ exactly."""
     return _numbers(x.float())
 
 
 def _refuse_tokens(plan: Plan, x: Tensor) -> None:
-    """Raise IndexError for a token that has no row of an embedding, as PyTorch does."""
+    """Raise IndexError for a token without an embedding row, as PyTorch does."""
     if plan.tokens and (int(x.min()) < 0 or int(x.max()) >= plan.tokens):
         raise IndexError("index out of range in self")
 
 
 def _refuse_labels(plan: Plan, y: Tensor) -> None:
-    """Raise IndexError for a label that is no class, as PyTorch does."""
+    """Raise IndexError for a label that is not a class, as PyTorch does."""
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= plan.classes:
         raise IndexError(f"Target {low if low < 0 else high} is out of bounds.")
 
 
 def _put_back(entries: Entries, flat: np.ndarray, tensors: Mapping[str, Tensor]) -> None:
-    """Write a long array back into the tensors that it came from."""
+    """Copy a flat array back into the tensors of its entries."""
     numbers = torch.from_numpy(flat)
     for name, first in entries.offsets.items():
         tensors[name].copy_(numbers[first : first + tensors[name].numel()].view(tensors[name].shape))

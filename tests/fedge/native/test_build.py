@@ -43,7 +43,7 @@ def test_the_command_goes_on_without_it(tmp_path):
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("fedge: the native step cannot be built: there is no C++ compiler")
-    assert "training goes on in PyTorch" in done.stderr
+    assert "training uses PyTorch" in done.stderr
 
 
 @needs_compiler

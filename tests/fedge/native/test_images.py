@@ -227,7 +227,7 @@ class Same(nn.Module):
         (nn.Conv2d(2, 4, 1, padding=1), "padding"),
         (nn.AvgPool2d(2, divisor_override=3), "a divisor of its own"),
         (nn.MaxPool2d(2, ceil_mode=True), "a ceiling"),
-        (Same(lambda x: x.transpose(2, 3)), "it is given axes N, C, W, H"),
+        (Same(lambda x: x.transpose(2, 3)), "its input has axes N, C, W, H"),
         (Same(lambda x: x.reshape(len(x), 2, 4, 12)), "shape"),
     ],
 )

@@ -308,7 +308,10 @@ class Same(nn.Module):
 
 
 UNKNOWN = {
-    "a state to begin with": (lambda net, x: net.gru(x, torch.ones(1, len(x), 4))[0][:, -1], "ones"),
+    "an initial state other than zero": (
+        lambda net, x: net.gru(x, torch.ones(1, len(x), 4))[0][:, -1],
+        "ones",
+    ),
     "a projection": (lambda net, x: net.lstm(x.transpose(0, 1))[0][-1], "a projection of its state"),
     "another order": (lambda net, x: net.gru(x.transpose(1, 2)[:, :, :3])[0][:, -1], "axes N, C, T"),
     "a part in steps": (lambda net, x: net.gru(x)[0][:, ::2].mean(1), "a part in steps"),
