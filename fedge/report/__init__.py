@@ -1,9 +1,9 @@
-"""Pages: the report of a run, the comparison of several, the list of all.
+"""Pages: the report of a run, the comparison of several runs, and the list of all.
 
-Everything here reads run folders and nothing else, so a page can be made again at any time. `run_page` is the
-report and `sections` its parts, `compare` and `comparison` are several runs, `listing` is the list, `html`
-parts of all pages; `at_end` is called at the end of a run, `commands` by the command line
-calls.
+Everything here is computed from run folders alone, so a page can be written again at any time. `run_page` is
+the report and `sections` its parts, `compare` and `comparison` compare several runs, `listing` is the list,
+and `html` has parts common to all pages; `at_end` is called at the end of a run, `commands` by the command
+line.
 
 Imports only from below: `console`, `engine` and rooms below them.
 """

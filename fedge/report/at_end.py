@@ -1,4 +1,4 @@
-"""Hook at the end of a run: the report must never be the reason why a run fails."""
+"""Hook that writes the report at the end of a run; its failure never fails the run."""
 
 import logging
 from pathlib import Path
@@ -7,13 +7,13 @@ logger = logging.getLogger(__name__)
 
 
 def report_at_end(folder: Path) -> Path | None:
-    """Write the run's report; None, and a warning in the log, if that cannot be done."""
+    """Write the run's report; None, with a warning in the log, if it cannot be written."""
     try:
-        from fedge.report.run_page import write_report  # Matplotlib: not before the run has ended
+        from fedge.report.run_page import write_report  # loads Matplotlib, only after the run
 
         return write_report(folder)
     except Exception as error:
         logger.warning(
-            "no report.html: %s: %s; `fedge report %s` tries again", type(error).__name__, error, folder
+            "no report.html: %s: %s; retry with `fedge report %s`", type(error).__name__, error, folder
         )
         return None

@@ -1,4 +1,4 @@
-"""The page of `fedge clock`: versions, staleness, devices at work and their shares, over virtual time."""
+"""Page of `fedge clock`: versions, staleness and utilisation of devices over virtual time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ COLUMNS = (
 
 
 def cells(row: VersionRow) -> tuple[object, ...]:
-    """Numbers of a moment, in the order of `COLUMNS`."""
+    """Numbers of one moment, in the order of `COLUMNS`."""
     moved = row.up + row.down + row.cloud_up + row.cloud_down
     return (
         row.virtual_s, row.version, row.updates, row.partial, row.jobs, row.mean_staleness, row.at_work,
@@ -34,7 +34,7 @@ def cells(row: VersionRow) -> tuple[object, ...]:
 
 
 def write_clock_page(rows: Sequence[VersionRow], lead: Sequence[str], path: Path) -> None:
-    """Write the page of a run in which nobody trained, of at least one row.
+    """Write the page of a run without training, from at least one row.
 
     Raises:
         OSError: the file cannot be written.
@@ -44,7 +44,7 @@ def write_clock_page(rows: Sequence[VersionRow], lead: Sequence[str], path: Path
 
 
 def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
-    """The page; to be called and rendered within `figure_style`."""
+    """The page; to be created and rendered within `figure_style`."""
     last = rows[-1]
     has_cloud = last.cloud_up > 0
     stale = "–" if last.mean_staleness is None else f"{last.mean_staleness:.2f}"
@@ -80,7 +80,7 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
 def _curves(
     rows: Sequence[VersionRow], title: str, label: str, lines: Sequence[tuple[str, Sequence[float | None]]]
 ) -> Panel:
-    """Numbers over virtual time; None is not drawn."""
+    """Panel of lines over virtual time; None values are not drawn."""
     figure, axes = new_figure()
     when = [row.virtual_s for row in rows]
     for index, (name, values) in enumerate(lines):

@@ -1,6 +1,6 @@
 """The subcommands `fedge report`, `fedge compare`, `fedge export-run` and `fedge runs`.
 
-Matplotlib and Polars are loaded when a command runs, not when the command line is read.
+Matplotlib and Polars are loaded when a command runs, not when the command line is parsed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _RUNS = Path("runs")
 
 
 def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], int]) -> None:
-    """Add the subcommands to the parser's; `compare_command` carries out ``compare``."""
+    """Add the subcommands; `compare_command` carries out ``compare``."""
     report = commands.add_parser("report", help="write a run's report.html, also of a running or failed run")
     report.add_argument("run", nargs="?", default="latest", help="run folder, or its name (default: latest)")
     report.add_argument("-o", "--output", type=Path, help="output file (default: report.html in the folder)")
@@ -76,16 +76,16 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def file_error(error: OSError, path: Path) -> ConfigError:
-    """Error line for a run's file that cannot be read, or a page `path` that cannot be written."""
+    """Error for a run's file that cannot be read, or a page `path` that cannot be written."""
     if error.strerror is None:
         return ConfigError(str(error))
     return ConfigError(
-        f"{error.filename or path}: {error.strerror}; if nothing may be written there, -o takes another file"
+        f"the page must be writable, but {error.filename or path}: {error.strerror}; choose a file with -o"
     )
 
 
 def compare_runs(options: argparse.Namespace) -> int:
-    """Carry out ``fedge compare`` of runs, and of sweeps in place of all of theirs."""
+    """Carry out ``fedge compare`` of runs, and of sweeps as lists of their runs."""
     from fedge.report.listing import runs_in
 
     folders = [run for name in options.runs for run in runs_in(find_run(name, options.runs_dir))]
@@ -117,14 +117,14 @@ def compare_runs(options: argparse.Namespace) -> int:
 
 
 def refuse_target(target: float | None, score: "Score") -> None:
-    """Raise ConfigError for a target that a score cannot reach, or has from the beginning."""
+    """Raise ConfigError for a target outside the range of a score, or at its worst value."""
     if target is None:
         return
     worst, best = sorted((score.lowest, score.highest), key=score.merit)
     if not (math.isfinite(target) and score.merit(worst) < score.merit(target) <= score.merit(best)):
         raise ConfigError(
             f"--target must be {score.said} better than {worst:g} and at best {best:g}, but is {target:g}; "
-            f"leave it out for one by the reference"
+            f"omit it for the default"
         )
 
 
@@ -140,12 +140,10 @@ def _runs(options: argparse.Namespace) -> int:
     """Carry out ``fedge runs``."""
     from fedge.report.listing import lines, list_runs
 
-    is_begun = (
-        options.runs_dir != _RUNS or _RUNS.exists()
-    )  # nobody names the default where there is no run yet
+    is_begun = options.runs_dir != _RUNS or _RUNS.exists()  # the default folder may not exist yet
     found = list_runs(options.runs_dir) if is_begun else []
     if not found:
-        print(f"no run yet in {options.runs_dir}; begin one with `fedge run`", file=sys.stderr)
+        print(f"no run yet in {options.runs_dir}; start one with `fedge run`", file=sys.stderr)
         return 0
     print(*lines(found), sep="\n")
     return 0

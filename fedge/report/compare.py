@@ -1,4 +1,4 @@
-"""Runs compared from Python: `fedge.compare`. The command `fedge compare` does the same."""
+"""Comparison of runs from Python: `fedge.compare`, equivalent to the command `fedge compare`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +17,10 @@ _COUNTS = ("n", "n_pairs")
 
 
 class FinalNumbers(pl.DataFrame):
-    """Final numbers as `compare` returns them: a Polars frame, shown by Jupyter as a table by metric."""
+    """Final numbers returned by `compare`: a Polars frame, shown by Jupyter as a table by metric."""
 
     def _repr_html_(self, *, _from_series: bool = False) -> str:
-        """A row per metric, a column per group: mean ± std, below it the difference's interval."""
+        """HTML table, a row per metric and a column per group: mean ± std; difference and its interval."""
         rows: dict[str, dict[str, str]] = {}
         for row in self.iter_rows(named=True):
             if row["mean"] is not None:
@@ -34,7 +34,7 @@ class FinalNumbers(pl.DataFrame):
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
-    """A number with its spread over seeds and, if known, its difference to the reference."""
+    """A number with its spread over seeds and, if known, its difference from the reference."""
     text = f"{row['mean']:.4g}" + ("" if row["std"] is None else f" ± {row['std']:.2g}")
     if row["difference"] is None:
         return text
@@ -45,7 +45,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
 
 
 def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None) -> FinalNumbers:
-    """The final numbers of several runs; runs with only different seeds are one group.
+    """Final numbers of several runs; runs that differ only in seed form a group.
 
     Args:
         runs: as `load_run` or `simulate` returned them, or their folders; the first one's group is the
@@ -67,7 +67,7 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
     ...     given = {"model": "linear", "data": "digits", "clients": 6, "terminal": io.StringIO()}
     ...     steps = [fedge.simulate(config | {"train.lr": lr}, **given) for lr in (0.001, 0.1)]
     >>> found = compare(steps).filter(metric="mean test accuracy")
-    >>> found["group"].to_list(), found["difference"].is_null().to_list()  # groups of these are A and B
+    >>> found["group"].to_list(), found["difference"].is_null().to_list()  # groups A and B
     (['A', 'B'], [True, False])
     """
     loaded = [run if isinstance(run, RunData) else load_run(run) for run in runs]

@@ -1,4 +1,4 @@
-"""The list of all runs in a folder: one line per run, newest first."""
+"""List of all runs in a folder: one line per run, newest first."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,14 +17,14 @@ _SWEEP = "sweep.toml"  # a sweep's copy of its file in its folder
 
 @dataclass(frozen=True)
 class Listed:
-    """One run in the list; all text.
+    """One run in the list; all fields are text.
 
     Attributes:
-        rounds: "30/30": done and planned.
-        said: score by which its models are compared.
-        score: mean over clients of the served models' test score in the newest round.
-        worst: that of the client with the worst.
-        unseen: mean over unseen clients, on users unseen in training.
+        rounds: done and planned, e.g. "30/30".
+        said: name of the score by which its models are compared.
+        score: mean test score of the served models over clients in the newest round.
+        worst: test score of the worst client.
+        unseen: mean over unseen clients.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Listed:
 
 
 def list_runs(runs_dir: Path) -> list[Listed]:
-    """Every run of a folder, newest first; a folder without a readable manifest is listed as such.
+    """Every run of a folder, newest first; a folder with an unreadable manifest is listed as unreadable.
 
     Raises:
         RunFolderError: there is no such folder.
@@ -53,7 +53,7 @@ def list_runs(runs_dir: Path) -> list[Listed]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is that of a sweep: it has runs in it and is none."""
+    """Whether a folder is a sweep's, rather than a run's."""
     return not (folder / MANIFEST).is_file() and (folder / _SWEEP).is_file()
 
 
@@ -61,23 +61,23 @@ def runs_in(folder: Path) -> list[Path]:
     """The runs that a folder stands for: itself, or those of a sweep, by name.
 
     Raises:
-        ConfigError: the sweep has no run that began.
+        ConfigError: no run of the sweep has begun.
     """
     if not is_sweep(folder):
         return [folder]
     found = sorted(_begun(folder))
     if not found:
-        raise ConfigError(f"a sweep must have a run that began, but {folder} has none; start it again")
+        raise ConfigError(f"the sweep must have a run that has begun, but {folder} has none; start it again")
     return found
 
 
 def _begun(folder: Path) -> list[Path]:
-    """Folders of a sweep's runs that began; the link to the newest is none of its own."""
+    """Folders of a sweep's runs that have begun, without the link to the newest."""
     return [path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.is_symlink()]
 
 
 def _listed_sweep(folder: Path) -> Listed:
-    """The line of a sweep: how many of its runs have ended how, the newest start."""
+    """Line of a sweep: number of its runs by status, and the newest start."""
     runs = [listed(run) for run in _begun(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
@@ -87,7 +87,7 @@ def _listed_sweep(folder: Path) -> Listed:
 
 
 def listed(folder: Path) -> Listed:
-    """The line of one run."""
+    """Line of one run."""
     try:
         manifest = read_manifest(folder)
     except RunFolderError:
@@ -110,7 +110,7 @@ def listed(folder: Path) -> Listed:
 
 
 def _last_row(path: Path) -> dict[str, str]:
-    """The last whole row of a table; empty if there is none."""
+    """The last complete row of a table; empty without one."""
     if not path.is_file():
         return {}
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -118,7 +118,7 @@ def _last_row(path: Path) -> dict[str, str]:
 
 
 def _score(cell: str | None) -> str:
-    """A score with four digits."""
+    """A score with four decimals."""
     try:
         return f"{float(cell or ''):.4f}"
     except ValueError:
@@ -126,7 +126,7 @@ def _score(cell: str | None) -> str:
 
 
 def lines(runs: Sequence[Listed]) -> Iterator[str]:
-    """Yield the list as aligned text, with a header; where scores differ, each stands beside its number."""
+    """The list as aligned text, with a header; scores are named if they differ."""
     names = {run.said for run in runs if run.said != _NOTHING}
     head = "score" if len(names) > 1 else next(iter(names), "score")
     rows = [("run", "status", head, "worst", "unseen", "rounds", "seed", "started (UTC)")]
@@ -137,7 +137,7 @@ def lines(runs: Sequence[Listed]) -> Iterator[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as lines with aligned columns."""
+    """Rows as lines with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,4 +1,4 @@
-"""The report of one run, ``report.html``. Reads the run folder only, in any state."""
+"""Report of one run, ``report.html``, from its run folder alone, in any state."""
 
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -37,7 +37,7 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
 
     Raises:
         RunFolderError: there is no run in `folder`.
-        OSError: the folder cannot be written.
+        OSError: the file cannot be written.
     """
     run = load_run(folder)
     path = path or run.folder / FILE_NAME
@@ -47,7 +47,7 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
 
 
 def run_page(run: RunData) -> Page:
-    """The page of a run; to be called and rendered within `figure_style`."""
+    """Page of a run; to be created and rendered within `figure_style`."""
     makers: list[Callable[[RunData], PageSection]] = list(_ALWAYS)
     if not run.rounds.is_empty():
         makers = [*_NEED_ROUNDS, *makers]
@@ -71,7 +71,7 @@ def run_page(run: RunData) -> Page:
 
 
 def lead(run: RunData) -> list[str]:
-    """Lead of the page: run, machine and date."""
+    """Lead of the page: run, data and dates."""
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
     who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
@@ -88,14 +88,14 @@ def lead(run: RunData) -> list[str]:
 
 
 def _kernel(run: RunData) -> str:
-    """Kernel of the steps on a CPU, as a sentence; nothing in folders of earlier versions."""
+    """Sentence on the kernel of CPU steps; empty for folders of earlier versions."""
     name = run.manifest.get("kernel", {}).get("name")
     words = {None: "", "torch": " Steps by PyTorch."}
     return words.get(name, f" Steps by the {name} kernel.")
 
 
 def method(run: RunData) -> str:
-    """The parts of the method that are on."""
+    """The enabled parts of the method, in words."""
     config = run.config
     sizes = run.manifest.get("clients_per_leaf", [])
     rule = str(config.get("asynchrony.rule", "off"))
@@ -116,14 +116,14 @@ def _time(iso: object) -> str:
 
 
 def _ended(run: RunData) -> str:
-    """When the run ended, or when it last wrote something."""
+    """When the run ended, or when it last wrote a file."""
     if run.manifest.get("ended"):
         return f", ended {_time(run.manifest['ended'])}"
     return f", last wrote at {run.last_written:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def notices(run: RunData) -> list[Notice]:
-    """Notices to be read before any number, most important first."""
+    """Notices to read before any number, most important first."""
     found = []
     manifest = run.manifest
     if run.status == "failed":
@@ -146,7 +146,7 @@ def notices(run: RunData) -> list[Notice]:
 
 
 def tiles(run: RunData) -> list[Tile]:
-    """The result in a few numbers."""
+    """The main results in a few numbers."""
     final, seconds = run.rounds.row(-1, named=True), total(run.rounds, "seconds")
     said, test, further = run.score.said, f"test_{run.score.name}", run.scores[1:2]
     found = [
@@ -177,7 +177,7 @@ def tiles(run: RunData) -> list[Tile]:
 
 
 def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
-    """Virtual time and energy of global rounds that devices take; none on the virtual clock."""
+    """Virtual time and energy of rounds with devices; empty on the virtual clock."""
     seconds = virtual_seconds(run)
     if seconds is None or not run.versions.is_empty():
         return []
@@ -187,17 +187,17 @@ def _virtual_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
 
 
 def _capital(said: str) -> str:
-    """Words with a capital, to begin a tile."""
+    """Text with its first letter capitalised, for a tile."""
     return said[:1].upper() + said[1:]
 
 
 def _spread(std: float | None) -> str:
-    """Line under the mean."""
+    """Line below the mean."""
     return f"mean of clients, std {text_of(std)}"
 
 
 def _unseen_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
-    """The score on users unseen in training, if there are unseen clients."""
+    """Score on unseen users, if there are unseen clients."""
     unseen = f"unseen_{run.score.name}"
     if final[f"{unseen}_mean"] is None:
         return []
@@ -206,7 +206,7 @@ def _unseen_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
 
 
 def _truth(run: RunData, final: dict[str, Any]) -> str:
-    """Line under the number of clusters."""
+    """Line below the number of clusters."""
     if run.truth is None:
         return "in the last round"
     groups = [own for first, own in run.eras if first <= final["global_round"]][-1]
@@ -214,7 +214,7 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
 
 
 def _worst_tile(run: RunData) -> Tile:
-    """The worst client by name; unseen clients have a tile of their own."""
+    """The worst known client; unseen clients have a tile of their own."""
     known = last_clients(run).filter(pl.col("unseen_client").fill_null(0) == 0)
     scored = worst_first(run, known)
     if scored.is_empty():
@@ -228,7 +228,7 @@ def _worst_tile(run: RunData) -> Tile:
 
 
 def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
-    """Clusters and gate; on the virtual clock, which has no gates, clusters where there are some."""
+    """Clusters and gate; on the virtual clock, which has no gates, only clusters if there are any."""
     clusters = Tile("Clusters", text_of(final["num_clusters"]), _truth(run, final))
     if run.versions.is_empty():
         return [clusters, _gate_tile(run)]
@@ -236,7 +236,7 @@ def _grouping_tiles(run: RunData, final: dict[str, Any]) -> list[Tile]:
 
 
 def _gate_tile(run: RunData) -> Tile:
-    """How many offers were taken."""
+    """Number of accepted offers."""
     taken, kept = (int(run.rounds[c].sum()) for c in ("gate_accepted", "gate_rejected"))
     if taken + kept == 0:
         return Tile("Gate", "off" if not run.config.get("gate.enabled", True) else "no offer")

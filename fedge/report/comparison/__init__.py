@@ -1,6 +1,6 @@
 """Several runs side by side: groups that differ only in seed, means and intervals, targets, yardsticks.
 
-A part of the room `fedge.report`, with the same imports allowed.
+Part of the room `fedge.report`, with the same permitted imports.
 """
 
 import lazy_loader as lazy

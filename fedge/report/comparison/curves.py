@@ -24,12 +24,12 @@ _AXES: dict[str, tuple[str, Position]] = {
     "seconds": ("seconds so far", lambda run: run.rounds["seconds"].cum_sum()),
     "bytes": ("MB so far, all tiers", lambda run: bytes_so_far(run.rounds) / 1e6),
 }
-_VIRTUAL = "virtual seconds"  # of groups with them, on the virtual clock or not
-_ENERGY = "energy"  # of groups whose devices have a known power
+_VIRTUAL = "virtual seconds"  # for groups with virtual time, on the virtual clock or not
+_ENERGY = "energy"  # for groups with devices of known power
 
 
 def _known(costs: Callable[[RunData], pl.Series | None]) -> Position:
-    """Costs of groups that have them."""
+    """Reader of costs, for groups known to have them."""
 
     def position(run: RunData) -> pl.Series:
         found = costs(run)
@@ -50,11 +50,11 @@ _HOW_TO_READ = (
     "values."
 )
 _UNITS = {"seconds": "s", "bytes": "MB", _VIRTUAL: "virtual s", _ENERGY: "J"}
-_TALL = 26  # characters beside a figure
+_TALL = 26  # characters beside a figure's y axis
 
 
 def curves_section(groups: Sequence[Group]) -> PageSection:
-    """The score over rounds and over what they cost, and the worst client over rounds."""
+    """The score over rounds and over costs, and the worst client over rounds."""
     said, test, groups = groups[0].score.said, f"test_{groups[0].score.name}", scored_alike(groups)
     unseen = f"unseen_{groups[0].score.name}_mean"
     mean = (f"{test}_mean", f"mean test {said}")
@@ -79,14 +79,14 @@ def curves_section(groups: Sequence[Group]) -> PageSection:
 def curve_panel(
     groups: Sequence[Group], column: str, label: str, over: str, compared: Sequence[Group] = ()
 ) -> Panel:
-    """One metric of groups over rounds, or over what they cost.
+    """One metric of groups over rounds, or over costs.
 
     Args:
-        groups: that are drawn.
-        column: of global_rounds.csv.
-        label: of the metric.
+        groups: groups to draw.
+        column: column of global_rounds.csv.
+        label: name of the metric.
         over: "rounds", "seconds", "bytes", "virtual seconds", "energy".
-        compared: all groups, whose places give colours; by default those drawn.
+        compared: all groups, whose positions determine colours; empty for those drawn.
     """
     axis_label, position = _COSTS[over][1:] if over in _COSTS else _AXES[over]
     figure, axes = new_figure()
@@ -115,7 +115,7 @@ def curve_panel(
 
 
 def _series(index: int, label: str, means: pl.DataFrame, over: str) -> Series:
-    """A group's entry in the key: its mean and standard deviation in every round."""
+    """A group's legend entry: mean and standard deviation in every round."""
     points = []
     for number, x, y, std, _ in means.rows():
         y = math.nan if y is None else y
@@ -134,7 +134,7 @@ def _draw_mean(axes: Axes, index: int, label: str, means: pl.DataFrame) -> None:
 
 
 def _means(group: Group, column: str, position: Position) -> pl.DataFrame:
-    """Round, mean position x, mean and std of y, number of seeds: rounds that every run has."""
+    """Round, mean position x, mean and std of y, and number of seeds, for rounds that every run has."""
     frames = [
         run.rounds.select(
             pl.col("global_round").alias("round"), position(run).cast(pl.Float64).alias("x"),

@@ -1,4 +1,4 @@
-"""The final numbers of groups of runs: mean ± std over seeds, and paired differences to the first group."""
+"""Final numbers of groups of runs: mean ± std over seeds, and paired differences from the first group."""
 
 import csv
 import math
@@ -27,11 +27,11 @@ class Final:
     """One metric of one group.
 
     Attributes:
-        over_seeds: None when no run of the group reached its last round.
-        difference: to the reference group, over common seeds; None for the reference itself.
-        is_best: no other group's mean is better; never where there is one group, or no better.
-        is_always: every comparison has this metric.
-        headline: its place in a summary, from 1; 0: a summary has no room for it.
+        over_seeds: None if no run of the group reached its last round.
+        difference: difference from the reference group, over common seeds; None for the reference itself.
+        is_best: whether no other group's mean is better; False for a single group, or equal means.
+        is_always: whether every comparison has this metric.
+        headline: its position in a summary, from 1; 0 if not included.
     """
 
     metric: str
@@ -49,9 +49,9 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
     """Every metric of every group; the first group is the reference.
 
     Args:
-        groups: to compare, by the scores of the first one's task.
-        target: score to which rounds, bytes and seconds are counted; by default 95 % of the reference's
-            final one, of seen and of unseen users.
+        groups: groups to compare, by the scores of the first one's task.
+        target: target score for rounds, bytes and seconds; None for 95 % of the reference's final score, on
+            seen and on unseen users.
     """
     found = []
     first = groups[0].runs[0]
@@ -64,9 +64,9 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
 
 
 def choice(rows: Sequence[Final], score: Score) -> str | None:
-    """Say which group the validation score of served models is for; None where it is for none.
+    """Sentence on the group with the best validation score of served models; None without a best one.
 
-    Nothing is chosen by test scores: those of the group that was chosen remain a measure of it.
+    Selection uses no test scores, so those of the selected group remain an unbiased measure.
     """
     name = by_validation(score)
     best = [row for row in rows if row.metric == name and row.is_best]
@@ -102,7 +102,7 @@ def _rows(
 
 
 def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
-    """The best mean; None where there is nothing to choose from."""
+    """Best mean; None if all are equal, or fewer than two."""
     means = [found.mean for found in estimates if found is not None and math.isfinite(found.mean)]
     if not better or len(means) < 2 or len(set(means)) == 1:
         return None
@@ -110,7 +110,7 @@ def _best(estimates: Sequence[Estimate | None], better: int) -> float | None:
 
 
 def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metric]:
-    """The costs until the target is reached, on seen and on unseen users."""
+    """Costs until the target is reached, on seen and on unseen users."""
     metrics: dict[str, Metric] = {}
     name = groups[0].score.name
     for users, column in (("seen users", f"test_{name}_mean"), ("unseen users", f"unseen_{name}_mean")):
@@ -122,7 +122,7 @@ def _to_target(groups: Sequence[Group], target: float | None) -> dict[str, Metri
 
 
 def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
-    """Measures of runs relative to others among those compared."""
+    """Measures of runs relative to yardsticks among the compared runs."""
     by = Yardsticks(groups)
     metrics: dict[str, Metric] = {}
     for who, unseen_clients in (("clients", False), ("unseen clients", True)):
@@ -130,9 +130,12 @@ def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
             by.worse_off("local only", unseen_clients)
         )
         metrics[f"share of {who} worse off than global"] = share(by.worse_off("global", unseen_clients))
-    recovered = "recovered share of the gap to the oracle"  # outside 0 to 1 where groups do worse, or better
+    recovered = "recovered share of the gap to the oracle"  # may lie outside 0 to 1
     name = groups[0].score.name
-    shared, seen = f"shared_{name}_mean", f"test_{name}_mean"  # of seen users, where leaves fine-tune
+    shared, seen = (
+        f"shared_{name}_mean",
+        f"test_{name}_mean",
+    )  # on seen users; shared models where leaves fine-tune
     metrics[f"{recovered}, seen users"] = Metric(by.recovered(shared, seen), 1)
     metrics[f"{recovered}, unseen users"] = Metric(by.recovered(f"unseen_{name}_mean"), 1)
     return metrics
@@ -157,7 +160,7 @@ def interval_text(found: Estimate | None) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Final]) -> None:
-    """Write the final numbers with all their digits; unknown ones are left empty."""
+    """Write the final numbers with all digits; unknown ones are left empty."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(CSV_COLUMNS)
@@ -165,16 +168,16 @@ def write_csv(path: Path, rows: Sequence[Final]) -> None:
 
 
 def csv_cells(row: Final) -> list[object]:
-    """The cells of `CSV_COLUMNS`."""
+    """Cells in the order of `CSV_COLUMNS`."""
     return [*_estimate_cells(row), *_difference_cells(row)]
 
 
 def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -> Iterator[str]:
-    """Yield the final numbers of some metrics as aligned text, with a header; costs of devices where known.
+    """Final numbers of some metrics as aligned text with a header, and costs of devices where known.
 
     Args:
-        rows: of all metrics.
-        metrics: those that are wanted; None: those that every comparison has.
+        rows: final numbers of all metrics.
+        metrics: names of the metrics; None for those that every comparison has.
     """
     header = ("metric", "group", "n", "mean ± std", f"minus {rows[0].reference}", "95 % interval")
     body = [
@@ -187,13 +190,13 @@ def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -
 
 
 def _estimate_cells(row: Final) -> list[object]:
-    """The cells of the mean."""
+    """Cells of the mean."""
     e = row.over_seeds
     numbers: list[object] = [0, *[None] * 4] if e is None else [e.n, e.mean, e.std, e.low, e.high]
     return [row.metric, row.group, " ".join(map(str, row.seeds)), *numbers]
 
 
 def _difference_cells(row: Final) -> list[object]:
-    """The cells of the difference."""
+    """Cells of the difference."""
     d = row.difference
     return [None] * 5 if d is None else [row.reference, d.n, d.mean, d.low, d.high]

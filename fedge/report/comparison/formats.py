@@ -1,4 +1,4 @@
-"""The final numbers as tables for papers and pages: Markdown, and LaTeX with booktabs."""
+"""Final numbers as tables for papers and pages: Markdown, and LaTeX with booktabs."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _MARKDOWN = re.compile(r"([\\|*_`<\[])")
 
 
 def headlines(rows: Sequence[Final]) -> list[str]:
-    """The metrics of a summary that any group has a number of."""
+    """Metrics of a summary for which any group has a number."""
     known = {row.metric: row.headline for row in rows if row.over_seeds}
     times = [metric for metric in known if metric.startswith(VIRTUAL)]
     places = {metric: place for metric, place in known.items() if place}
@@ -23,7 +23,7 @@ def headlines(rows: Sequence[Final]) -> list[str]:
 
 
 def value_text(row: Final) -> str:
-    """Text such as "0.9123 (0.9011 to 0.9235)": the mean, and its interval, if any."""
+    """Mean and interval, if any, e.g. "0.9123 (0.9011 to 0.9235)"."""
     found = row.over_seeds
     if found is None:
         return NOTHING
@@ -32,7 +32,7 @@ def value_text(row: Final) -> str:
 
 
 def as_markdown(rows: Sequence[Final]) -> str:
-    """The summary as a Markdown table, a group per line, the best in bold."""
+    """Summary as a Markdown table, one group per line, the best in bold."""
     metrics = headlines(rows)
     lines = ["| " + " | ".join(("group", "n", *metrics)) + " |", "|---|---:|" + "---|" * len(metrics)]
     for group, n, cells in _groups(rows, metrics):
@@ -42,7 +42,7 @@ def as_markdown(rows: Sequence[Final]) -> str:
 
 
 def as_latex(rows: Sequence[Final]) -> str:
-    """The summary as a LaTeX table (package booktabs), the best in bold."""
+    """Summary as a LaTeX table (package booktabs), the best in bold."""
     metrics = headlines(rows)
     lines = [
         "% mean over seeds (95 % t-interval); \\usepackage{booktabs}",
@@ -60,7 +60,7 @@ def as_latex(rows: Sequence[Final]) -> str:
 
 
 def _groups(rows: Sequence[Final], metrics: Sequence[str]) -> Iterator[tuple[str, int, list[Final]]]:
-    """Yield each group with its number of finished seeds and its rows of some metrics."""
+    """Each group with its number of finished seeds and its rows of some metrics."""
     found = {(row.group, row.metric): row for row in rows}
     for group in dict.fromkeys(row.group for row in rows):
         cells = [found[group, metric] for metric in metrics]
@@ -68,7 +68,7 @@ def _groups(rows: Sequence[Final], metrics: Sequence[str]) -> Iterator[tuple[str
 
 
 def _latex(text: str) -> str:
-    """Text as LaTeX prints it."""
+    """Text escaped for LaTeX."""
     return "".join(_LATEX.get(letter, letter) for letter in text)
 
 

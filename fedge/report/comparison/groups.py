@@ -1,4 +1,4 @@
-"""Runs → groups that differ only in seed, and the options in which groups differ."""
+"""Groups of runs that differ only in seed, and the options in which groups differ."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Group:
     """Runs that are repetitions of each other.
 
     Attributes:
-        label: the common part of their names, or A, B, …
-        runs: in order of seeds; every seed once.
-        settings: shared by all, by name: options, data, clients per leaf.
+        label: common part of their names, or A, B, …
+        runs: in order of seeds, one per seed.
+        settings: settings common to all, by name: options, data, clients per leaf.
     """
 
     label: str
@@ -30,22 +30,22 @@ class Group:
 
     @property
     def score(self) -> Score:
-        """The score by which its runs are compared: the first of their task."""
+        """Score by which its runs are compared: the first of their task."""
         return self.runs[0].score
 
     @property
     def finished(self) -> dict[int, RunData]:
-        """The runs that reached their last round, by seed: only they are compared at the end."""
+        """Runs that reached their last round, by seed; only these have final numbers."""
         return {seed_of(run): run for run in self.runs if reached_end(run)}
 
 
 def seed_of(run: RunData) -> int:
-    """The seed that a run used."""
+    """Seed of a run; −1 if unknown."""
     return int(run.manifest.get("seed", -1))
 
 
 def reached_end(run: RunData) -> bool:
-    """Whether a run has all of its rounds, or came to the limit of its virtual clock before."""
+    """Whether a run has all of its rounds, or reached the limit of its virtual clock."""
     if run.rounds.is_empty():
         return False
     is_at_limit = run.manifest.get("stopped", {}).get("by") == "asynchrony"  # asynchrony.end-…
@@ -53,7 +53,7 @@ def reached_end(run: RunData) -> bool:
 
 
 def is_on_clock(group: Group) -> bool:
-    """Whether a group's runs have virtual time."""
+    """Whether all runs of a group have virtual time."""
     return all(virtual_seconds(run) is not None for run in group.runs)
 
 
@@ -63,15 +63,15 @@ def has_energy(group: Group) -> bool:
 
 
 def scored_alike(groups: Sequence[Group]) -> list[Group]:
-    """The groups with the first one's score; those of a sweep over tasks may have others."""
+    """Groups with the first one's score; groups of a sweep over tasks may have others."""
     return [group for group in groups if group.score.name == groups[0].score.name]
 
 
 def settings_of(run: RunData) -> dict[str, Any]:
-    """Settings of a run, apart from its seed."""
+    """Settings of a run other than its seed."""
     settings = {k: v for k, v in run.config.items() if k not in (*PLACE_KEYS, "seed")}
     fingerprint = run.manifest.get("data", {}).get("fingerprint")
-    if fingerprint:  # the same windows may lie at two places, and other windows at the same
+    if fingerprint:  # a path does not identify windows; their fingerprint does
         settings.pop("data.path", None)
         settings["data (sha256)"] = fingerprint[:16]
     settings["clients per leaf"] = " ".join(map(str, run.manifest.get("clients_per_leaf", [])))
@@ -79,15 +79,15 @@ def settings_of(run: RunData) -> dict[str, Any]:
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
-    """The groups in the order of their first runs, and runs left out, a line each.
+    """Groups in the order of their first runs, and runs left out, one line each.
 
     Raises:
-        ConfigError: the runs are not scored alike.
+        ConfigError: the runs have different scores.
     """
     scored = {run.score.name: run for run in reversed(runs)}
     if len(scored) > 1:
         found = " and ".join(f"{run.name} has {run.score.said}" for run in reversed(scored.values()))
-        raise ConfigError(f"runs that are compared must have one score, but {found}; compare those of a task")
+        raise ConfigError(f"compared runs must have the same score, but {found}; compare runs of one task")
     groups: dict[str, list[RunData]] = {}
     left_out = []
     for run in runs:
@@ -105,7 +105,7 @@ def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
 
 
 def _labels(groups: Sequence[Sequence[RunData]]) -> list[str]:
-    """A short name per group: its runs' common name without the seed, if that tells them apart."""
+    """Short names of groups: their runs' common name without the seed, if unique; else letters."""
     stems = [{_SEED_TAIL.sub("", run.name) for run in members} for members in groups]
     names = [stem.pop() if len(stem) == 1 else "" for stem in stems]
     if all(names) and len(set(names)) == len(names) and not any(re.match(r"\d{8}-", name) for name in names):
@@ -120,7 +120,7 @@ def _letters(index: int) -> str:
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Every setting in which groups differ: name → value per group (None where it has none)."""
+    """Settings in which groups differ: name → value per group (None if it has none)."""
     names = list(dict.fromkeys(name for group in groups for name in group.settings))
     table = {name: [group.settings.get(name) for group in groups] for name in names}
     return {name: values for name, values in table.items() if len(set(map(repr, values))) > 1}

@@ -1,6 +1,6 @@
-"""Measures that compare runs at their end: reader, better direction, bound.
+"""Metrics that compare runs at their end: reader, direction, bounds.
 
-They are named by the scores of the runs' task, the first of which decides.
+They are named by the scores of the runs' task, the first of which is the main one.
 """
 
 import math
@@ -25,11 +25,11 @@ class Metric:
     """One number of a run; None where a run has none.
 
     Attributes:
-        read: gives it.
+        read: function that reads it from a run.
         better: 1 if more is better, -1 if less is, 0 if neither.
         low, high: bounds of values, and so of their mean.
-        always: whether it has a row also where no run has one.
-        headline: its place in a summary, from 1; 0: a summary has no room for it.
+        always: whether it has a row even if no run has a value.
+        headline: its position in a summary, from 1; 0 if not included.
     """
 
     read: Read
@@ -45,22 +45,22 @@ class Metric:
 
 
 def of_score(score: Score, read: Read) -> Metric:
-    """A metric in the range of a score of the task, in its direction."""
+    """Metric with the range and direction of a task's score."""
     return Metric(read, 1 if score.higher_is_better else -1, score.lowest, score.highest)
 
 
 def evenness(read: Read) -> Metric:
-    """A metric between 0 and 1 of which more is better."""
+    """Metric between 0 and 1; more is better."""
     return Metric(read, 1, 0.0, 1.0)
 
 
 def cost(read: Read) -> Metric:
-    """A metric of at least 0 of which less is better."""
+    """Metric of at least 0; less is better."""
     return Metric(read, -1, 0.0)
 
 
 def share(read: Read) -> Metric:
-    """A metric between 0 and 1 of which less is better."""
+    """Metric between 0 and 1; less is better."""
     return Metric(read, -1, 0.0, 1.0)
 
 
@@ -70,7 +70,7 @@ def _last(column: str) -> Read:
 
 
 def _on_common_test(model: str) -> Read:
-    """Reader of the mean first score of models of a kind on the common test set, when last evaluated."""
+    """Reader of the newest mean of a kind of models' first score on the common test set."""
 
     def read(run: RunData) -> float | None:
         own = run.common_test.filter(pl.col("model") == model)
@@ -93,11 +93,11 @@ def _over_leaves(column: str) -> Read:
 
 
 def metrics_of(scores: Sequence[Score], least_loss: float = 0.0) -> dict[str, Metric]:
-    """The metrics of runs that are compared by the scores of their task, by name.
+    """Metrics of compared runs by name, from the scores of their task.
 
     Args:
-        scores: of the task; the first decides.
-        least_loss: the smallest loss that can be.
+        scores: the task's scores; the first is the main one.
+        least_loss: lower bound of the loss.
     """
     found = {**_always(scores, least_loss), **_where_known(scores)}
     summary = (
@@ -113,12 +113,12 @@ def metrics_of(scores: Sequence[Score], least_loss: float = 0.0) -> dict[str, Me
 
 
 def by_validation(score: Score) -> str:
-    """Name of the metric by which one of several settings is chosen: of the models that are served."""
+    """Name of the metric for selecting a setting: the validation score of served models."""
     return f"mean validation {score.said}"
 
 
 def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
-    """The metrics that every comparison has."""
+    """Metrics that every comparison has."""
     first, *further = scores
     said, test = first.said, f"test_{first.name}"
     found = {
@@ -138,7 +138,7 @@ def _always(scores: Sequence[Score], least_loss: float) -> dict[str, Metric]:
 
 
 def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
-    """The metrics that are left out where no run has them."""
+    """Metrics left out where no run has them."""
     first, *further = scores
     said, name = first.said, first.name
     unseen = f"unseen_{name}"

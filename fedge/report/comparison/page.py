@@ -1,4 +1,4 @@
-"""The comparison of several runs: curves, final numbers over seeds, differences of the groups."""
+"""Page of a comparison: curves, final numbers over seeds, differences of the groups."""
 
 import json
 import math
@@ -47,7 +47,7 @@ _LABEL_WIDTH = 58  # characters of a line within a figure
 def write_comparison(runs: Sequence[RunData], path: Path, target: float | None = None) -> list[Final]:
     """Write the comparison of `runs` to `path`; returns the final numbers.
 
-    `target` is the score to which costs are counted, see `fedge.report.comparison.finals.finals`.
+    `target` is the score up to which costs are counted; see `fedge.report.comparison.finals.finals`.
 
     Raises:
         OSError: the file cannot be written.
@@ -60,7 +60,7 @@ def write_comparison(runs: Sequence[RunData], path: Path, target: float | None =
 
 
 def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequence[Final]) -> Page:
-    """The page; to be called and rendered within `figure_style`."""
+    """The page; to be created and rendered within `figure_style`."""
     count = sum(len(group.runs) for group in groups)
     names = ", ".join(f"{g.label} (seeds {ranges([seed_of(r) for r in g.runs])})" for g in groups)
     return Page(
@@ -80,12 +80,12 @@ def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequenc
 
 
 def problems_of(run: RunData) -> list[str]:
-    """A line for each of a run's tables that is damaged, or in part left out."""
+    """A line for each of a run's tables that is damaged, or partly left out."""
     return [*damaged_tables(run.folder, run.manifest), *run.problems]
 
 
 def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
-    """Notices to be read before the numbers."""
+    """Notices to read before the numbers."""
     runs = [run for group in groups for run in group.runs]
     found = [Notice("warning", f"Left out: {text}.") for text in left_out]
     found += [
@@ -148,14 +148,14 @@ def final_section(groups: Sequence[Group], rows: Sequence[Final]) -> PageSection
 
 
 def _end_of(score: Score) -> str:
-    """Say at which number intervals of a score end."""
+    """End of the sentence on intervals: the bounds of a score."""
     ends = [end for end in (score.highest, score.lowest) if math.isfinite(end)]
     best_first = ends if score.higher_is_better else ends[::-1]
     return f": {score.said} at {best_first[0]:g}." if ends else "."
 
 
 def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
-    """The most looked-for numbers, a group per row, the best marked."""
+    """The main numbers, one group per row, the best marked."""
     metrics = headlines(rows)
     found = {(row.group, row.metric): row for row in rows}
     cells, best = [], []
@@ -174,7 +174,7 @@ def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
 
 
 def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
-    """Say which groups others are measured by, and how."""
+    """Sentences on the groups that serve as yardsticks, and their use."""
     roles = {group.label: role for group in groups if (role := role_of(group))}
     if not roles:
         return []
@@ -228,7 +228,7 @@ def final_panel(rows: Sequence[Final], reference: str) -> Panel:
 
 
 def _unbroken(text: str) -> str:
-    """Text such as "0.91 (0.90 to 0.92)"; a line may end before the interval, not within it."""
+    """Text such as "0.91 (0.90 to 0.92)" that may break only before the interval."""
     mean, bracket, rest = text.partition("(")
     return mean + bracket + rest.replace(" ", "\N{NO-BREAK SPACE}")
 
@@ -298,7 +298,7 @@ def _draw_seeds(
 
 
 def settings_section(groups: Sequence[Group]) -> PageSection:
-    """Every setting in which the groups differ."""
+    """Settings in which the groups differ."""
     found = differences(groups)
     if not found:
         return PageSection("What differs", ["There is one group: its runs differ in nothing but the seed."])

@@ -1,10 +1,10 @@
-"""Means and intervals over seeds: the independent repetitions of a run.
+"""Means and intervals over seeds, the independent repetitions of a run.
 
-Leaves, clients and rounds of one run share data and initial model; an interval over them would be far too
+Leaves, clients and rounds of one run share data and initial model, so an interval over them would be far too
 narrow. Pure functions on numbers. Source: Student 1908; any textbook's t-interval, paired and unpaired.
 
-A mean of scores between 0 and 1 lies there itself; a t-interval knows nothing of that. The part that lies
-outside holds no possible mean, so it is cut off: it covers as often as before, and says nothing absurd.
+A mean of scores between 0 and 1 lies in that range, but a t-interval may extend beyond it. The part outside
+cannot contain the mean, so it is cut off, which leaves the coverage unchanged.
 """
 
 import math
@@ -22,7 +22,7 @@ class Estimate:
     """A mean over n seeds.
 
     Attributes:
-        mean: of the n values.
+        mean: mean of the n values.
         std: sample standard deviation (divisor n − 1); None for n = 1.
         low, high: ends of the 95 % t-interval of the mean, within its bounds; None for n = 1.
         n: number of seeds.
@@ -36,14 +36,14 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Estimate:
-    """Mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n, as far as it lies within bounds.
+    """Mean ± std and t-interval: mean ± t(0.975, n − 1) · std / √n, cut at the bounds.
 
     Args:
-        values: of n seeds.
+        values: one value per seed.
         low, high: bounds of values.
 
     Raises:
-        ValueError: no value.
+        ValueError: there is no value.
     """
     n = len(values)
     if n == 0:
@@ -62,7 +62,7 @@ def paired(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> Estimate | None:
-    """The difference value − reference over the seeds that both have, or None without any.
+    """Difference value − reference over the common seeds; None without any.
 
     Args:
         values, reference: seed → value.

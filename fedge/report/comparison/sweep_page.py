@@ -1,6 +1,6 @@
-"""The page of a sweep: its first axis compared, once for every combination of the others.
+"""Page of a sweep: its first axis compared for every combination of the others.
 
-Reuses the sections of `fedge.report.comparison.page`.
+Uses the sections of `fedge.report.comparison.page`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from fedge.report.html.tables import NOTHING, counted, table
 
 @dataclass(frozen=True)
 class Comparison:
-    """The groups of one combination of the axes that are not compared.
+    """Groups of one combination of the axes other than the first.
 
     Attributes:
-        title: names of its entries; empty where the sweep has one axis.
+        title: names of its entries; empty for a sweep with one axis.
         point: axis → entry, by name.
         groups: in the order of the file; the first is the reference.
         rows: their final numbers.
@@ -44,14 +44,14 @@ def sweep_page(
     found: Sequence[Comparison],
     command: str = "fedge sweep",
 ) -> Page:
-    """The page; to be called and rendered within `figure_style`.
+    """The page; to be created and rendered within `figure_style`.
 
     Args:
-        name: of the sweep.
-        lead: introduction, a paragraph each.
-        missing: runs of the file that have nothing to show, a line each.
-        found: at least one.
-        command: maker of the page.
+        name: name of the sweep.
+        lead: introduction, one string per paragraph.
+        missing: runs of the file without results, one line each.
+        found: comparisons, at least one.
+        command: command that writes the page.
     """
     sections = [overview_section(found)] if len(found) > 1 else []
     for comparison in found:
@@ -69,19 +69,19 @@ def sweep_page(
 
 
 def _titled(section: PageSection, title: str) -> PageSection:
-    """The section of one comparison with a title of its own."""
+    """Section of one comparison under its title."""
     return replace(section, title=f"{title}: {section.title.lower()}") if title else section
 
 
 def _notices(missing: Sequence[str], found: Sequence[Comparison]) -> list[Notice]:
-    """Notices to be read before the numbers, each once."""
+    """Notices to read before the numbers, without repetitions."""
     lines = [Notice("error", f"Missing: {line}.") for line in missing]
     lines += [notice for comparison in found for notice in notices(comparison.groups, [])]
     return list(dict.fromkeys(lines))
 
 
 def overview_section(found: Sequence[Comparison]) -> PageSection:
-    """One table per metric: groups down, combinations across."""
+    """One table per metric: groups in rows, combinations in columns."""
     labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
     headers = ("", *(comparison.title for comparison in found))
     panels = []
@@ -100,7 +100,7 @@ def overview_section(found: Sequence[Comparison]) -> PageSection:
 
 
 def _settings(found: Sequence[Comparison]) -> list[PageSection]:
-    """Options in which the compared groups differ, and the effect of the combinations."""
+    """Options in which the compared groups differ, and options of the combinations."""
     sections = [settings_section(found[0].groups)]
     if len(found) > 1:
         differing = differences([comparison.groups[0] for comparison in found])

@@ -1,6 +1,6 @@
-"""How soon a run is good enough: rounds, megabytes and seconds until a mean test score is reached.
+"""Costs until a mean test score is reached: rounds, megabytes and seconds.
 
-Of runs of devices (docs/devices.md) virtual seconds and joules, too.
+For runs of devices (docs/devices.md), also virtual seconds and joules.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from fedge.records.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.html.tables import last
 
-SHARE = 0.95  # of the reference's final score: the target where none is given
-VIRTUAL, JOULES = "virtual seconds", "joules"  # prefixes of those metrics' names
+SHARE = 0.95  # of the reference's final score: the default target
+VIRTUAL, JOULES = "virtual seconds", "joules"  # prefixes of the metrics' names
 
 _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
     "rounds": lambda rounds: float(rounds["global_round"][-1]),
@@ -23,13 +23,13 @@ _COSTS: dict[str, Callable[[pl.DataFrame], float]] = {
 
 
 def default_target(reference: Group, column: str) -> float | None:
-    """95 % of the final score of a group, averaged over its seeds; None where it has none.
+    """95 % of the final score of a group, averaged over its seeds; None without finished runs.
 
-    Where less is better, or scores are below zero: what is worse by 5 %.
+    Where less is better, or the score is negative, the target is worse by 5 % of its absolute value.
 
     Args:
         reference: the group.
-        column: of global_rounds.csv, a mean of the task's first score.
+        column: column of global_rounds.csv, a mean of the task's first score.
     """
     values = [last(run.rounds, column) for run in reference.finished.values()]
     known = [value for value in values if value is not None]
@@ -41,9 +41,9 @@ def default_target(reference: Group, column: str) -> float | None:
 
 
 def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Reader of the costs of the rounds up to the first in which `column` is `target`, or better.
+    """Readers of the costs of all rounds up to the first in which `column` reaches `target`.
 
-    None for a run that never gets there: its group's n is smaller.
+    None for a run that never reaches it, which reduces its group's n.
     """
 
     def cost(of: Callable[[pl.DataFrame], float]) -> Callable[[RunData], float | None]:
@@ -58,9 +58,9 @@ def costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float 
 
 
 def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData], float | None]]:
-    """Reader of the virtual seconds, and of the joules, after which `column` is first `target`, or better.
+    """Readers of the virtual seconds, and of the joules, until `column` first reaches `target`.
 
-    None for a run that never gets there, or has none: it is of no devices, or their power is not known.
+    None for a run that never reaches it, or without devices or a known power.
     """
 
     def so_far(of: Callable[[RunData], pl.Series | None]) -> Callable[[RunData], float | None]:
@@ -82,10 +82,10 @@ def device_costs_to(column: str, target: float) -> dict[str, Callable[[RunData],
 
 
 def _is_reached(run: RunData, score: float | None, target: float) -> bool:
-    """Whether a score of a run is as good as a target."""
+    """Whether a run's score is at least as good as a target."""
     return score is not None and run.score.merit(score) >= run.score.merit(target)
 
 
 def megabytes(rounds: pl.DataFrame, columns: Sequence[str]) -> float:
-    """The sum of byte columns in 10^6 bytes."""
+    """Sum of byte columns in 10^6 bytes."""
     return float(sum(rounds[column].sum() or 0 for column in columns)) / 1e6

@@ -1,9 +1,9 @@
-"""Runs that others are measured by, where they are among those compared: local only, global, oracle.
+"""Yardsticks among compared runs: local only, global, oracle.
 
 *Local only*: every leaf serves a model of its own clients. *Global*: the cloud averages all leaves into one
-model, or there is one leaf. *Oracle*: the cloud knows the planted groups. Two runs are measured by each other
-only if they have the seed, the rounds and every client's test windows in common. A run whose leaves fine-tune
-their served models measures only those that do so in the same way.
+model, or there is a single leaf. *Oracle*: the cloud knows the planted groups. A run is a yardstick for
+another only if seed, rounds and every client's test windows are the same. A run with fine-tuned served models
+is a yardstick only for runs with the same fine-tuning.
 """
 
 import math
@@ -22,12 +22,14 @@ from fedge.report.html.tables import last
 from fedge.tasks.task import Score
 
 Role = Literal["local only", "global", "oracle"]
-SMALLEST_GAP = 0.01  # between global and oracle, below which there is nothing to recover: of the score's
+SMALLEST_GAP = (
+    0.01  # between global and oracle, below which there is nothing to recover; relative to the score's
+)
 # range, or of the oracle's score for an unbounded range
 
 
 def role_of(group: Group) -> Role | None:
-    """Yardstick that a group's runs can serve as, by their options; None for a method under test."""
+    """Yardstick role of a group's runs, by their options; None for a method under test."""
     config = group.runs[0].config
     if config.get("personal.layers", "none") != "none":
         return None
@@ -47,15 +49,15 @@ def is_fine_tuned(run: RunData) -> bool:
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """The groups of a comparison, to look up a run's yardsticks."""
+    """Groups of a comparison, for looking up a run's yardsticks."""
 
     groups: Sequence[Group]
 
     def of(self, run: RunData, role: Role) -> RunData | None:
-        """The run with a role that `run` can be measured by: of the first group that has one.
+        """Yardstick of a role for `run`, from the first suitable group; None without one.
 
-        Before all others come those with the same `personal.…`. Of the others, none that is fine-tuned will
-        do: it would measure the gain of fine-tuning, not the difference of the two methods.
+        Runs with the same options `personal.…` take precedence. Otherwise only runs without fine-tuning
+        qualify, because fine-tuning would add its own gain to the difference of the methods.
         """
         with_role = (group.finished.get(seed_of(run)) for group in self.groups if role_of(group) == role)
         found = [other for other in with_role if other is not None]
@@ -64,13 +66,13 @@ class Yardsticks:
         return next((other for other in (*alike, *plain) if _same_people(run, other)), None)
 
     def worse_off(self, role: Role, unseen_clients: bool) -> Callable[[RunData], float | None]:
-        """Measure of the share, 0..1, of a run's clients with a worse test score than there.
+        """Function: run → share, 0..1, of its clients with a worse test score than under a yardstick.
 
-        Both scores are of the served model, fine-tuned or not, as the client gets it.
+        Both scores are of the served model as the client gets it, fine-tuned or not.
 
         Args:
-            role: of the run that it is measured by.
-            unseen_clients: of its unseen clients, instead of its known clients.
+            role: role of the yardstick.
+            unseen_clients: whether to compare unseen clients in place of known ones.
         """
 
         def share(run: RunData) -> float | None:
@@ -82,16 +84,15 @@ class Yardsticks:
         return share
 
     def recovered(self, *columns: str) -> Callable[[RunData], float | None]:
-        """Measure of the share of the gap global → oracle that a run recovers; 1 is the oracle's.
+        """Function: run → recovered share of the gap from global to oracle; 1 is the oracle's score.
 
         None where the oracle is not at least `SMALLEST_GAP` better than the global model with that seed.
-        Fine-tuning makes up for much of clusters' gain, so it hides the gap: where runs are fine-tuned,
-        the shared models are to be compared, by ``recovered("shared_accuracy_mean", "test_accuracy_mean")``.
-        (A run that an earlier version fine-tuned has only the score of its served models.)
+        Fine-tuning compensates for much of the gain from clusters and so hides the gap; for fine-tuned runs,
+        compare the shared models by ``recovered("shared_accuracy_mean", "test_accuracy_mean")``.
 
         Args:
-            columns: of global_rounds.csv, means of the first score; of each run, the first that it has in
-                its last round counts.
+            columns: columns of global_rounds.csv, means of the first score; each run's first one with a value
+                in the last round counts.
         """
 
         def merit(run: RunData | None) -> float | None:
@@ -109,19 +110,19 @@ class Yardsticks:
 
 
 def _smallest_gap(score: Score, oracle: float) -> float:
-    """The gap below which there is nothing to recover; see `SMALLEST_GAP`."""
+    """Gap below which there is nothing to recover; see `SMALLEST_GAP`."""
     width = score.highest - score.lowest
     return SMALLEST_GAP * (width if math.isfinite(width) else abs(oracle))
 
 
 def _personal(run: RunData) -> dict[str, object]:
-    """The options ``personal.…`` of a run; those that its version did not know have their defaults."""
+    """Options ``personal.…`` of a run; missing ones have their defaults."""
     defaults = {key: default for key, (default, _) in options().items() if key.startswith("personal.")}
     return {key: run.config.get(key, default) for key, default in defaults.items()}
 
 
 def _same_people(run: RunData, other: RunData) -> bool:
-    """Whether both runs score the same clients alike on the same windows, under the same planted groups."""
+    """Whether both runs score the same clients on the same windows, under the same planted groups."""
     if run is other:
         return True
     data = [
@@ -132,14 +133,14 @@ def _same_people(run: RunData, other: RunData) -> bool:
 
 
 def _tested(run: RunData) -> pl.DataFrame:
-    """Windows on which every client is tested, by user."""
+    """Test windows of every client, by user."""
     columns = ("client", "user", "device", "class", "windows", "unseen_client", "group")
     tested = run.partition.filter(pl.col("split") == "test").select(columns)
     return tested.with_columns(pl.col("unseen_client").fill_null(0)).sort(columns)
 
 
 def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float | None:
-    """The share of clients, evaluated in the last round of both, that do worse than in `reference`."""
+    """Share of clients, evaluated in the last round of both runs, with a worse score than in `reference`."""
     own, other = (r.unseen_clients if unseen_clients else r.known_clients for r in (run, reference))
     column = f"test_{run.score.name}"
     mine, theirs = _in_last_round(own, column), _in_last_round(other, column)
@@ -150,6 +151,6 @@ def _worse_off(run: RunData, reference: RunData, unseen_clients: bool) -> float 
 
 
 def _in_last_round(clients: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Client and a score in the last round."""
+    """Client and score in the last round."""
     rows = clients.filter(pl.col("global_round") == pl.col("global_round").max())
     return rows.select("client", column)

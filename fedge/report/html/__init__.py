@@ -1,6 +1,6 @@
-"""Parts of all pages: panels and tiles, tables as text, figures as inline SVG.
+"""Parts common to all pages: panels and tiles, tables as text, figures as inline SVG.
 
-A part of the room `fedge.report`, with the same imports allowed.
+Part of the room `fedge.report`, with the same permitted imports.
 """
 
 import lazy_loader as lazy

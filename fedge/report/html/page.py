@@ -1,6 +1,6 @@
-"""Parts of a page, and one HTML file of them that needs no network.
+"""Parts of a page, rendered as one HTML file that needs no network.
 
-Everything can be read without a script; where there is one, it shows values where one points, and copies.
+Pages are readable without scripts; a script adds values at the pointer and copy buttons.
 """
 
 import base64
@@ -31,16 +31,15 @@ class Panel:
     """A figure with its numbers, or numbers alone.
 
     Attributes:
-        title: of the page.
-        table: the numbers of the figure.
-        figure: drawn within `figure_style`.
-        caption: how to read it, in a sentence or two.
-        is_open: whether the table is shown without being asked for.
-        is_wide: whether the panel takes the width of the page.
-        points: the figure's key below it, which shows values where one points; None for a figure that has
-            its key drawn.
-        tree: servers, drawn as nested rows.
-        views: (words, panel) of a panel that is nothing but a choice of others; one is shown at a time.
+        title: title of the panel.
+        table: numbers of the figure.
+        figure: figure drawn within `figure_style`.
+        caption: one or two sentences on how to read it.
+        is_open: whether the table is initially shown.
+        is_wide: whether the panel has the width of the page.
+        points: legend below the figure with values at the pointer; None for a figure with its own legend.
+        tree: servers as nested rows.
+        views: (words, panel) of alternative panels, shown one at a time; for panels without other content.
     """
 
     title: str
@@ -56,9 +55,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of a page: sentences, then panels, text to copy, and links (words, file beside the page).
+    """Section of a page: sentences, then panels, text to copy, and links (words, file beside the page).
 
-    `copies` are texts that are shown when they are asked for: name, text.
+    `copies` are (name, text) pairs, initially hidden.
     """
 
     title: str
@@ -76,7 +75,7 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Notice:
-    """A notice before any number."""
+    """Notice before any number."""
 
     level: Literal["error", "warning", "note"]
     text: str
@@ -84,7 +83,7 @@ class Notice:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that is read first."""
+    """A headline number."""
 
     label: str
     value: str
@@ -96,9 +95,9 @@ class Page:
     """A whole page.
 
     Attributes:
-        title: in the window and on top.
-        lead: introduction, a paragraph each.
-        badge: status, or nothing.
+        title: shown in the window and at the top.
+        lead: introduction, one string per paragraph.
+        badge: status, or empty.
         footer: origin of the page: program, time, sources.
     """
 
@@ -112,24 +111,24 @@ class Page:
 
     @property
     def has_script(self) -> bool:
-        """Whether something on it can be pointed at or copied."""
+        """Whether the page has anything to point at or copy."""
         shown = [panel for s in self.sections for panel in s.panels]
         shown += [view for panel in shown for _, view in panel.views]
         return any(s.copies for s in self.sections) or any(panel.points for panel in shown)
 
 
 class _Templates(PackageLoader):
-    """Templates under names that end in .md: Flower's app bundles take .py, .toml and .md only."""
+    """Templates with names ending in .md, because Flower's app bundles accept only .py, .toml and .md."""
 
     def get_source(
         self, environment: Environment, template: str
     ) -> tuple[str, str, Callable[[], bool] | None]:
-        """The text of a template."""
+        """Source of a template."""
         return super().get_source(environment, f"{template}.md")
 
 
 def render(page: Page) -> str:
-    """The page as HTML. Everything but our own SVG and CSS is escaped."""
+    """The page as HTML. Everything but Fedge's own SVG and CSS is escaped."""
     environment = Environment(
         loader=_Templates("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_finalize,
@@ -151,18 +150,18 @@ def render(page: Page) -> str:
 
 
 def _finalize(value: Any) -> Any:
-    """A value as it is shown; our own SVG and CSS stay."""
+    """A value as shown; Fedge's own SVG and CSS are unchanged."""
     return on_page(value) if type(value) is str else value
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write the page to `path`, whole or not at all."""
+    """Write the page to `path` atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         write_new(temporary, render(page).encode())
         temporary.replace(path)
     finally:
-        with suppress(OSError):  # a full disk raises above
+        with suppress(OSError):  # a full disk has raised before
             temporary.unlink(missing_ok=True)
 
 
@@ -172,7 +171,7 @@ def _css(variables: dict[str, str]) -> str:
 
 
 def _svg_maker() -> Callable[[Panel], Markup]:
-    """Function that draws the figure of a panel; it numbers the figures of the page."""
+    """Function that renders the figure of a panel; it numbers the figures of the page."""
     number = 0
 
     def draw(panel: Panel) -> Markup:

@@ -1,8 +1,8 @@
-"""The points of a figure: the page's script shows their values in its key when one points at them.
+"""Data points of a figure, whose values the page's script shows in the legend at the pointer.
 
-One small script of our own and not a library: the figure that it is laid over is the SVG that prints, is
-read aloud, follows light and dark and needs no script; a library would draw it a second time, on a canvas or
-in its own way, with 50 kB (uPlot) to more than a megabyte (Plotly) on every page.
+A small script of Fedge's own rather than a library: it overlays the SVG figure, which prints, is accessible,
+follows light and dark mode and needs no script. A library would draw the figure again, on a canvas or
+otherwise, with 50 kB (uPlot) to over a megabyte (Plotly) on every page.
 """
 
 import math
@@ -19,13 +19,13 @@ _DASHES = {"solid": "", "dashed": "6 3", "dotted": "2 2", "dashdot": "6 2 2 2"}
 
 @dataclass(frozen=True)
 class Series:
-    """One entry of a figure's key.
+    """One legend entry of a figure.
 
     Attributes:
         label: its name.
-        colour, dashes: as it is drawn.
+        colour, dashes: style of its line.
         points: (x, y, words for x, words for the value), in the units of the axes; y may be NaN.
-        shown: the words beside its name while nobody points anywhere.
+        shown: words beside its name without a pointer.
     """
 
     label: str
@@ -48,13 +48,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Points:
-    """The key of a figure and its data.
+    """Legend and data of a figure.
 
     Attributes:
-        axes: that it was drawn in.
-        series: one per entry.
-        near: "x" shows every series at the place pointed at, "xy" the nearest point alone.
-        shown: the words above the key while nobody points anywhere.
+        axes: axes in which it was drawn.
+        series: one per legend entry.
+        near: "x" shows every series at the pointer's x, "xy" only the nearest point.
+        shown: words above the legend without a pointer.
     """
 
     axes: Axes
@@ -63,9 +63,9 @@ class Points:
     shown: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The points in the units of the SVG; to be called after the figure has been drawn.
+        """Points in the units of the SVG; to be called after the figure has been rendered.
 
-        Points that no drawing shows (NaN, outside the axes) are left out.
+        Points not visible in the figure (NaN) are left out.
         """
         figure = self.axes.get_figure()
         assert figure is not None

@@ -1,4 +1,4 @@
-"""Matplotlib figures as inline SVG: text stays text, colours become CSS variables, bytes repeat."""
+"""Matplotlib figures as inline SVG: text remains text, colours become CSS variables, bytes repeat."""
 
 import io
 import re
@@ -17,14 +17,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from fedge.console.palette import FAINT, INK, css_name
 from fedge.process.escape import on_page
 
-WIDTH_IN = 5.0  # 360 pt: the width of a phone, so text has its own size there
+WIDTH_IN = 5.0  # 360 pt, the width of a phone, where text is not scaled
 
 _STYLE: Any = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "fedge",  # else ids are random
+    "svg.hashsalt": "fedge",  # otherwise ids are random
     "text.parse_math": False,  # a $ in a class name is a $
     "font.size": 11,
-    "font.family": "DejaVu Sans",  # comes with Matplotlib; the page shows its own font, which is narrower
+    "font.family": "DejaVu Sans",  # part of Matplotlib; the page's own font is narrower
     "axes.labelsize": 11,
     "legend.fontsize": 10,
     "xtick.labelsize": 10,
@@ -54,7 +54,7 @@ _STYLE: Any = {
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw everything inside in the style of the report."""
+    """Context with the figure style of reports."""
     with matplotlib.rc_context(_STYLE):
         yield
 
@@ -66,19 +66,19 @@ def new_figure(height_in: float = 2.9) -> tuple[Figure, Axes]:
 
 
 def new_figures(count: int, height_in: float) -> tuple[Figure, list[Axes]]:
-    """An empty figure of the usual width with so many pairs of axes, one above the other."""
+    """An empty figure of the usual width with `count` pairs of axes, stacked vertically."""
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     found = figure.subplots(count, 1, sharex=True, squeeze=False)
     return figure, list(found[:, 0])
 
 
 def whole_ticks(axes: Axes) -> None:
-    """Let the x axis have whole numbers only: it counts rounds."""
+    """Restrict the x axis to whole numbers, for rounds."""
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    """Put the legend under the axes, where it hides nothing."""
+    """Place the legend below the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=1.8)
@@ -87,12 +87,12 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
 def stacked_over_rounds(
     rounds: Sequence[int], parts: Sequence[tuple[str, np.ndarray, str]], what: str
 ) -> Figure:
-    """A figure of parts that add up, a step per round.
+    """Stacked quantities over rounds, as steps.
 
     Args:
         rounds: in ascending order, at least one.
         parts: (label, (rounds,) float64, colour), from the bottom to the top.
-        what: quantity stacked; at the y axis.
+        what: label of the y axis.
     """
     figure, axes = new_figure()
     edges = np.append(np.array(rounds) - 0.5, rounds[-1] + 0.5)
@@ -113,8 +113,8 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
     Args:
         figure: drawn within `figure_style`.
-        name: unique on the page; prefixed to all ids, which Matplotlib repeats from figure to figure.
-        description: for screen readers.
+        name: unique on the page; prefix of all ids, which Matplotlib repeats across figures.
+        description: text for screen readers.
     """
     stream = io.StringIO()
     _escape_texts(figure)
@@ -131,12 +131,12 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _escape_texts(figure: Figure) -> None:
-    """Let texts of a figure be such as a page can hold; half of a pair, Matplotlib cannot draw either."""
+    """Escape characters in a figure's texts that a page cannot contain; Matplotlib cannot draw surrogates."""
     for text in figure.findobj(Text):
         text.set_text(on_page(text.get_text()))
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         formatter = axis.get_major_formatter()
-        if isinstance(formatter, FuncFormatter):  # names at ticks
+        if isinstance(formatter, FuncFormatter):  # tick labels that are names
             formatter.func = partial(_label_on_page, formatter.func)
 
 
@@ -145,7 +145,7 @@ def _label_on_page(label: Callable[[float, int | None], str], value: float, posi
 
 
 def _fit_tag(tag: str, name: str) -> str:
-    """A tag with ids of its own, colours as variables and no more digits than show."""
+    """A tag with unique ids, colours as variables and only visible digits."""
     tag = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", tag)
     tag = re.sub(r"#[0-9a-f]{6}\b", lambda found: _as_variable(found.group()), tag)
     tag = re.sub(r"(\d\.\d\d)\d+", r"\1", tag)  # a hundredth of a point is enough
@@ -153,6 +153,6 @@ def _fit_tag(tag: str, name: str) -> str:
 
 
 def _as_variable(hex_colour: str) -> str:
-    """The CSS variable of a colour of the palette; any other colour stays."""
+    """CSS variable of a palette colour; any other colour unchanged."""
     name = css_name(hex_colour)
     return f"var({name})" if name else hex_colour

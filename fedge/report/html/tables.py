@@ -12,13 +12,13 @@ NOTHING = "–"  # a value not measured
 
 @dataclass(frozen=True)
 class NumberTable:
-    """A table as it stands on a page.
+    """A table for a page.
 
     Attributes:
         headers: one per column.
         rows: cells as text.
-        numeric: columns that are aligned to the right.
-        best: (row, column) of the cells that are marked as the best.
+        numeric: right-aligned columns.
+        best: (row, column) of cells marked as the best.
     """
 
     headers: Sequence[str]
@@ -30,7 +30,7 @@ class NumberTable:
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], best: Iterable[tuple[int, int]] = ()
 ) -> NumberTable:
-    """A table of `rows`, some cells of which are `best`; a column of numbers only is numeric."""
+    """A table of `rows` with some cells marked as `best`; a column of numbers only is numeric."""
     cells = [list(row) for row in rows]
     numeric = {
         column
@@ -48,7 +48,7 @@ def frame_table(frame: pl.DataFrame, **headers: str) -> NumberTable:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: four digits after the point below 10, fewer above."""
+    """A value as text: four decimals below 10, fewer above."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NOTHING
     if isinstance(value, bool):
@@ -61,12 +61,12 @@ def text_of(value: Any) -> str:
 
 
 def total(frame: pl.DataFrame, *columns: str) -> float:
-    """The sum of all numbers in the columns."""
+    """Sum of all numbers in the columns."""
     return float(frame.select(pl.sum_horizontal(pl.col(columns).sum())).item() or 0.0)
 
 
 def last(frame: pl.DataFrame, column: str) -> float | None:
-    """The number in the last row; None where the run's version did not write the column."""
+    """Number in the last row; None if the column is missing, as in older runs."""
     return frame[column][-1] if column in frame.columns else None
 
 
@@ -76,7 +76,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def bytes_text(size: float) -> str:
-    """A number of bytes with its decimal unit: 12.3 MB."""
+    """A number of bytes with its decimal unit, e.g. 12.3 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
@@ -85,7 +85,7 @@ def bytes_text(size: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration as 3.2 s, 4 min 05 s or 2 h 03 min."""
+    """A duration in seconds as text: 3.2 s, 4 min 05 s or 2 h 03 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -99,7 +99,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Whole numbers as "1–3, 5"; they come in ascending order."""
+    """Ascending whole numbers as text such as "1–3, 5"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

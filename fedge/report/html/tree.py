@@ -1,4 +1,4 @@
-"""A tree of servers as a page draws it: nested rows with a score each, folded where there are many."""
+"""Tree of servers on a page: nested rows with a score each, initially folded if there are many."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fedge.console.palette import colour, css_name
 
 MOST_SHOWN = 40  # initially open rows
-MOST_BELOW = 40  # drawn servers below one
+MOST_BELOW = 40  # servers drawn below one
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Branch:
         value: its score as text.
         share: length of the score's bar, 0..1; None for no bar.
         marks: short words beside it.
-        cluster: whose colour it has; None for none.
-        below: in order.
-        left_out: words on those below that are not drawn; empty where all are.
-        is_open: whether those below are shown without being asked for.
+        cluster: cluster that determines its colour; None for none.
+        below: servers below it, in order.
+        left_out: words on servers below that are not drawn; empty if all are.
+        is_open: whether those below are initially shown.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Branch:
 
 
 def opened(root: Branch, most: int = MOST_SHOWN) -> Branch:
-    """The tree with as many whole tiers open, from the root down, as show `most` rows at most.
+    """Tree with as many whole tiers open, from the root down, as fit in `most` rows.
 
     >>> leaves = [Branch(f"leaf {n}", "") for n in range(3)]
     >>> tree = Branch("cloud", "", below=[Branch("region", "", below=leaves)] * 2)

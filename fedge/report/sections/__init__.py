@@ -1,4 +1,4 @@
-"""The report of a run, one module per section: accuracy, clients, clustering, gate, time, memory, ….
+"""Sections of a run's report, one module each: accuracy, clients, clustering, gate, time, memory, ….
 
-A part of the room `fedge.report`, with the same imports allowed.
+Part of the room `fedge.report`, with the same permitted imports.
 """

@@ -1,4 +1,4 @@
-"""The section on accuracy and loss: a line per leaf, the spread of its clients around it."""
+"""Section on accuracy and loss: one line per leaf, with the range of its clients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +17,11 @@ from fedge.report.sections.position import name_axis, position, words_of
 
 _SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
 _LAST = "after the last round"
-MANY_LEAVES = 12  # above, leaves are shown as a range: lines would hide each other
+MANY_LEAVES = 12  # above this, leaves are shown as a range, because lines would overlap
 
 
 def accuracy_section(run: RunData) -> PageSection:
-    """Accuracy and loss over rounds."""
+    """Score and loss over rounds."""
     return PageSection(
         f"{_capital(run.score.said)} and loss",
         [
@@ -33,12 +33,12 @@ def accuracy_section(run: RunData) -> PageSection:
 
 
 def _capital(said: str) -> str:
-    """Words with a capital, to begin a title."""
+    """Text with its first letter capitalised, for a title."""
     return said[:1].upper() + said[1:]
 
 
 def accuracy_panel(run: RunData) -> Panel:
-    """Test accuracy per leaf over rounds."""
+    """Test score per leaf over rounds."""
     return _per_leaf(
         run, f"Test {run.score.said} per leaf", f"test_{run.score.name}", f"test {run.score.said}"
     )
@@ -85,7 +85,7 @@ def overall_panel(run: RunData) -> Panel:
 
 
 def unseen_panels(run: RunData) -> list[Panel]:
-    """Accuracy on users unseen in training beside that on seen ones; nothing without those."""
+    """Scores on unseen and on seen users; empty without unseen clients."""
     rounds = run.rounds
     if rounds[f"unseen_{run.score.name}_mean"].is_null().all():
         return []
@@ -118,7 +118,7 @@ def unseen_panels(run: RunData) -> list[Panel]:
 
 
 def common_panels(run: RunData) -> list[Panel]:
-    """Scores of the global mean, clusters and leaves on the common test set; nothing without one."""
+    """Scores of the global mean, clusters and leaves on the common test set; empty without one."""
     common = run.common_test
     if common.is_empty():
         return []
@@ -157,7 +157,7 @@ def common_panels(run: RunData) -> list[Panel]:
 
 
 def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
-    """One of the leaves' numbers over rounds."""
+    """A column of leaf_rounds.csv over rounds."""
     figure, axes = new_figure()
     leaves = run.leaves["leaf"].unique().sort().to_list()
     if len(leaves) > MANY_LEAVES:
@@ -172,7 +172,7 @@ def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:
 
 
 def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
-    """One leaf, drawn: its pooled number and the range of its clients'."""
+    """One leaf's line: its pooled number, with the range of its clients."""
     own = run.leaves.filter(pl.col("leaf") == leaf)
     spread = (
         run.known_clients.filter(pl.col("leaf") == leaf)
@@ -189,7 +189,7 @@ def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
 
 
 def _draw_range(axes: Axes, run: RunData, column: str) -> Series:
-    """Many leaves, drawn as median, middle 80 % and range."""
+    """Many leaves as median, middle 80 % and range."""
     per_round = run.leaves.group_by("global_round", maintain_order=True).agg(
         *(pl.col(column).quantile(q, "linear").alias(str(q)) for q in (0.0, 0.1, 0.5, 0.9, 1.0))
     )
@@ -213,12 +213,12 @@ def _curve(
     style: str = "solid",
     spread: Sequence[str] | None = None,
 ) -> Series:
-    """A column of rows of rounds, drawn as a line, as an entry of the figure's key.
+    """Line over rounds, and its legend entry.
 
     Args:
         index: number of its colour.
-        style: line style, as `fedge.console.palette.dashes` has it.
-        spread: words behind each value, (rows,); None for none.
+        style: line style, from `fedge.console.palette.dashes`.
+        spread: words after each value, (rows,); None for none.
     """
     x, y = position(run, rows["global_round"]), _floats(rows[column])
     axes.plot(x, y, color=colour(index), linestyle=style, marker=_marker(x), label=label)
@@ -230,7 +230,7 @@ def _curve(
 
 
 def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> NumberTable:
-    """A row per round, a column per leaf."""
+    """Table with a row per round and a column per leaf."""
     wide = leaves.pivot("leaf", index="global_round", values=column)
     return table(("round", *(f"leaf {leaf}" for leaf in names)), wide.select(
         "global_round", *(str(leaf) for leaf in names)
@@ -238,16 +238,16 @@ def _leaf_table(leaves: pl.DataFrame, column: str, names: list[int]) -> NumberTa
 
 
 def _finish(run: RunData, axes: Axes, label: str) -> None:
-    """Name the axes."""
+    """Label the axes."""
     name_axis(run, axes)
     axes.set_ylabel(label)
 
 
 def _floats(column: pl.Series) -> np.ndarray:
-    """A column as floats; missing values are NaN, which is not drawn."""
+    """A column as floats; missing values become NaN and are not drawn."""
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
 def _marker(rounds: pl.Series) -> Any:
-    """A marker where a line alone would not show: a single round."""
+    """Marker for a single round, which a line would not show."""
     return "o" if len(rounds) == 1 else None

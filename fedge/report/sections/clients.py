@@ -1,4 +1,4 @@
-"""The section on clients: the best and the worst served, and confusions of classes."""
+"""Section on clients: the best and worst served, and confusion matrices."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,18 +15,18 @@ from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table, text_of
 from fedge.report.sections.spread import spread_panel
 
-MANY_CLIENTS = 40  # above, bars become a curve over ranks
+MANY_CLIENTS = 40  # above this, bars become a scatter plot over ranks
 
 
 def clients_section(run: RunData) -> PageSection:
-    """Every client's accuracy after the last round, its spread, and confusion matrices."""
+    """Every client's score after the last round, its spread, and confusion matrices."""
     last = last_clients(run)
     panels = [clients_panel(run, last, users_of(run)), spread_panel(run)]
     return PageSection("Clients", _sentences(run, last), panels + _confusion_panels(run, last))
 
 
 def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
-    """The confusion matrices of all known clients, of the worst of them, and of all unseen clients."""
+    """Confusion matrices of all known clients, of the worst of them, and of all unseen clients."""
     unseen_clients = set(last.filter(pl.col("unseen_client") == 1)["client"])
     known = {client: matrix for client, matrix in run.confusion.items() if client not in unseen_clients}
     unseen = {client: matrix for client, matrix in run.confusion.items() if client in unseen_clients}
@@ -43,24 +43,24 @@ def _confusion_panels(run: RunData, last: pl.DataFrame) -> list[Panel]:
 
 
 def last_clients(run: RunData) -> pl.DataFrame:
-    """The rows of clients.csv of the last round."""
+    """Rows of clients.csv in the last round."""
     return run.clients.filter(pl.col("global_round") == pl.col("global_round").max())
 
 
 def users_of(run: RunData) -> dict[int, str]:
-    """The users whose windows each client holds, at most three by name."""
+    """Client → users of its windows, as text with at most three names."""
     grouped = run.partition.group_by("client").agg(pl.col("user").unique().sort())
     return {client: _few(users) for client, users in grouped.iter_rows()}
 
 
 def _few(names: Sequence[str | None]) -> str:
-    """Names, or the first two and how many more."""
+    """Names, or the first two and the number of others."""
     known = [name for name in names if name]
     return ", ".join(known) if len(known) <= 3 else f"{known[0]}, {known[1]} and {len(known) - 2} more"
 
 
 def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
-    """Sentences on the worst and best client, seen and unseen users apart."""
+    """Sentences on the worst and best client, for seen and unseen users."""
     users, text, test = users_of(run), [], f"test_{run.score.name}"
     for flag, what in ((0, "client"), (1, "unseen client")):
         mine = last.filter(pl.col("unseen_client").fill_null(0) == flag)
@@ -77,7 +77,7 @@ def _sentences(run: RunData, last: pl.DataFrame) -> list[str]:
 
 
 def worst_first(run: RunData, clients: pl.DataFrame) -> pl.DataFrame:
-    """The rows of clients that were evaluated, the one that is served worst first."""
+    """Rows of evaluated clients, the worst first."""
     test = f"test_{run.score.name}"
     order = [not run.score.higher_is_better, False]
     return clients.drop_nulls(test).sort(test, "client", descending=order)
@@ -94,7 +94,7 @@ def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
 
 
 def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Panel:
-    """The score of every client after the last round."""
+    """Score of every client after the last round."""
     if len(last) > MANY_CLIENTS:
         figure, caption = _ranked(run, last), "Sorted; colours are leaves, crosses are unseen clients."
     else:
@@ -120,7 +120,7 @@ def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Pa
 
 
 def _bars(run: RunData, last: pl.DataFrame) -> Figure:
-    """Draw a bar per client, in order of clients, so that leaves stand together."""
+    """Figure with one bar per client, in order of clients, so leaves are adjacent."""
     figure, axes = new_figure(0.9 + 0.24 * max(len(last), 6))
     test, is_share = f"test_{run.score.name}", run.score.unit == "share"
     scores = last[test].cast(pl.Float64).fill_null(0.0).to_numpy()
@@ -158,7 +158,7 @@ def _bars(run: RunData, last: pl.DataFrame) -> Figure:
 
 
 def _ranked(run: RunData, last: pl.DataFrame) -> Figure:
-    """Draw many clients sorted by score."""
+    """Figure of many clients sorted by score."""
     figure, axes = new_figure()
     test = f"test_{run.score.name}"
     ranked = worst_first(run, last).with_row_index("rank", offset=1)
@@ -177,18 +177,18 @@ def _ranked(run: RunData, last: pl.DataFrame) -> Figure:
 
 
 def _confusion(run: RunData, matrix: np.ndarray, whose: str) -> Panel:
-    """A confusion matrix under the run's names of classes."""
+    """Confusion matrix with the run's class names."""
     return confusion_panel(matrix, classes_of(run, len(matrix)), f"Confusion matrix, {whose}")
 
 
 def classes_of(run: RunData, count: int) -> list[str]:
-    """The names of the classes, or their numbers."""
+    """Names of the classes, or their numbers."""
     named = list(run.manifest.get("data", {}).get("classes", []))
     return named if len(named) == count else [str(number) for number in range(count)]
 
 
 def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> Panel:
-    """A confusion matrix (classes, classes) int64: true classes' shares drawn, windows in a table."""
+    """Confusion matrix (classes, classes) int64: shares of each true class drawn, windows in a table."""
     of_row = matrix.sum(axis=1, keepdims=True)
     shares = matrix / np.maximum(of_row, 1)
     figure, axes = new_figure(3.6 if len(classes) <= 8 else 4.6)
@@ -215,7 +215,7 @@ def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> P
 
 
 def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str], low: float) -> None:
-    """Write values (rows, columns) into the cells of a cividis map that spans `low` (below 1) to 1."""
+    """Write values (rows, columns) into the cells of a cividis map from `low` (below 1) to 1."""
     for (row, column), value in np.ndenumerate(values):
         dark = (value - low) / (1 - low) < 0.45
         axes.text(
@@ -225,5 +225,5 @@ def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str],
 
 
 def _share(part: int, whole: int) -> float | None:
-    """part / whole, or None if whole is zero."""
+    """part / whole; None if `whole` is zero."""
     return float(part / whole) if whole else None

@@ -1,4 +1,4 @@
-"""The section on clusters: groups of leaves over rounds, and the likeness of the leaves' models."""
+"""Section on clusters: groups of leaves over rounds, and similarities of the leaves' models."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_t
 from fedge.report.html.tables import NumberTable, counted, ranges, table, text_of
 from fedge.report.sections.clients import annotate_cells
 
-_AGREEMENT = {  # column → name, line: they often lie upon each other
+_AGREEMENT = {  # column → name, line style: the lines often coincide
     "ari": ("adjusted Rand index", "solid"),
     "nmi": ("mutual information", "dashed"),
     "homogeneity": ("homogeneity", "dotted"),
     "completeness": ("completeness", "dashdot"),
 }
-_MANY_CHANGES = 12  # described in words; the table has all
+_MANY_CHANGES = 12  # described in words; the table lists all
 _DEAL_TEST = (
     "Deal test: the share of ways to deal the same clients to leaves in which some leaves differ as "
     "clearly. It is made once for each common start; later rounds repeat what it has found."
 )
-_MANY_CELLS = 20  # leaves above which a similarity map is one picture, without numbers in its cells
+_MANY_CELLS = 20  # leaves above which a similarity map is an image without numbers in its cells
 
 
 def clustering_section(run: RunData) -> PageSection:
@@ -46,7 +46,7 @@ def clustering_section(run: RunData) -> PageSection:
 
 
 def _nobody_compared(run: RunData) -> str:
-    """Say why no leaves have been compared: where the cloud knows no rounds, it has worked all the same."""
+    """Sentence on why no leaves have been compared; on the clock, the cloud may have worked all the same."""
     if run.versions.is_empty():
         return "There was no cloud step yet."
     leaves = len(run.manifest.get("clients_per_leaf", ()))
@@ -61,7 +61,7 @@ def _nobody_compared(run: RunData) -> str:
 
 
 def _told(method: str) -> str:
-    """Words on a method that uses no similarity, or more than it; empty for others."""
+    """Words on a method that uses other criteria than similarity; empty for others."""
     return GROUPINGS.told(method) or (f"Groups are those of {method}" if GROUPINGS.is_own(method) else "")
 
 
@@ -72,7 +72,7 @@ def _by_tau(run: RunData) -> bool:
 
 
 def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
-    """Say how many clusters there were and how alike the leaves."""
+    """Sentences on the number of clusters and the similarities."""
     steps, method = run.clusters, str(run.config.get("cluster.method"))
     if compared.is_empty() and (not _told(method) or steps["signal"][0] == "off"):
         if steps["signal"][0] == "off":
@@ -99,7 +99,7 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
 
 
 def _rule(run: RunData, compared: pl.DataFrame) -> str:
-    """A sentence on the comparison and joining of leaves."""
+    """Sentence on how leaves are compared and joined."""
     signal, tau = compared["signal"][0], compared["tau"][0]
     count = run.config.get("cluster.count")
     rule = {
@@ -113,7 +113,7 @@ def _rule(run: RunData, compared: pl.DataFrame) -> str:
 
 
 def _truth_sentences(run: RunData) -> list[str]:
-    """Say which groups were planted and when they were found; nothing without a scenario."""
+    """Sentence on the planted groups and when they were found; empty without a scenario."""
     if run.truth is None:
         return []
     exact = run.rounds.filter(pl.col("ari") == 1)["global_round"].to_list()
@@ -124,7 +124,7 @@ def _truth_sentences(run: RunData) -> list[str]:
 
 
 def truth_panels(run: RunData) -> list[Panel]:
-    """How well the clusters agree with the planted groups over rounds; nothing without a scenario."""
+    """Agreement of clusters and planted groups over rounds; empty without a scenario."""
     if run.truth is None:
         return []
     figure, axes = new_figure()
@@ -152,13 +152,13 @@ def truth_panels(run: RunData) -> list[Panel]:
 
 
 def _pairs(similarity: Sequence[Sequence[float]]) -> np.ndarray:
-    """The similarity of every pair of leaves."""
+    """Similarity of every pair of leaves."""
     matrix = np.array([list(row) for row in similarity])
     return matrix[np.triu_indices(len(matrix), k=1)]
 
 
 def membership_panel(steps: pl.DataFrame) -> Panel:
-    """The cluster of each leaf in each cloud step."""
+    """Cluster of each leaf in each cloud step."""
     labels = np.array(steps["labels"].to_list())
     num_steps, num_leaves = labels.shape
     figure, axes = new_figure(min(0.9 + 0.3 * max(num_leaves, 2), 6.0))
@@ -192,7 +192,7 @@ def membership_panel(steps: pl.DataFrame) -> Panel:
 
 
 def family_panels(run: RunData) -> list[Panel]:
-    """How much of each model each leaf was offered; nothing without mixtures."""
+    """Shares of each model in what each leaf was offered; empty without mixtures."""
     if run.memberships.is_empty():
         return []
     shares = run.memberships.sort("leaf", "global_round", "model")
@@ -224,7 +224,7 @@ def family_panels(run: RunData) -> list[Panel]:
 
 
 def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """The half-open index ranges where `holds`, cut where `cuts` (one shorter) is true."""
+    """Half-open index ranges where `holds`, cut where `cuts` (shorter by one) is true."""
     spans, start = [], None
     for index in range(len(holds) + 1):
         ends = index == len(holds) or not holds[index] or (cuts is not None and index and cuts[index - 1])
@@ -237,13 +237,13 @@ def _spans(holds: np.ndarray, cuts: np.ndarray | None = None) -> list[tuple[int,
 
 
 def groups_text(labels: Sequence[int]) -> str:
-    """A grouping of leaves as "{0 2}  {1}"."""
+    """Grouping of leaves as "{0 2}  {1}"."""
     groups = [[leaf for leaf, own in enumerate(labels) if own == k] for k in sorted(set(labels))]
     return "  ".join("{" + " ".join(map(str, group)) + "}" for group in groups)
 
 
 def _moves_table(steps: pl.DataFrame) -> NumberTable:
-    """A row per change: from which round on, the groups, leaves that moved."""
+    """Table with a row per change: first round, groups, leaves that moved."""
     rows: list[tuple[str, str, str]] = []
     before: list[int] | None = None
     for global_round, labels in steps.select("global_round", "labels").iter_rows():
@@ -262,11 +262,11 @@ def _moves_table(steps: pl.DataFrame) -> NumberTable:
 
 
 def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Panel]:
-    """The p-values of the tests for groups over rounds; nothing where none was made.
+    """Lowest p-values of the tests for groups over rounds; empty without tests.
 
     Args:
-        compared: cloud steps.
-        config: of the run; `cluster.level` stands for tests that do not tell their level themselves.
+        compared: cloud steps with a comparison.
+        config: the run's options; `cluster.level` is the level of tests that do not record their own.
     """
     tested = compared.drop_nulls("lowest_p")
     if tested.is_empty():
@@ -279,7 +279,9 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
     axes.axhline(level, color=INK, linestyle="dashed", linewidth=1, label=f"level {level:g}")
     axes.set_xlabel("global round")
     axes.set_ylabel("p")
-    axes.yaxis.set_major_formatter("{x:g}")  # as text: powers are set in TeX, which a page does not show
+    axes.yaxis.set_major_formatter(
+        "{x:g}"
+    )  # plain text: powers would be set in TeX, which a page does not render
     axes.yaxis.set_minor_formatter("")
     whole_ticks(axes)
     legend_below(figure, axes)
@@ -288,7 +290,7 @@ def p_value_panels(compared: pl.DataFrame, config: Mapping[str, Any]) -> list[Pa
 
 
 def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel:
-    """The range of the similarities over rounds, beside the threshold if there is one."""
+    """Range of the similarities over rounds, with the threshold if there is one."""
     rounds = compared["global_round"].to_list()
     pairs = [_pairs(s) for s in compared["similarity"]]
     low, middle, high = ([float(f(p)) for p in pairs] for f in (np.min, np.median, np.max))
@@ -314,7 +316,7 @@ def similarity_range_panel(compared: pl.DataFrame, by_tau: bool = True) -> Panel
 
 
 def chosen_steps(compared: pl.DataFrame) -> list[int]:
-    """The cloud steps whose matrices are shown: first, first change (or middle), last."""
+    """Cloud steps whose matrices are shown: first, first change (or middle), last."""
     labels = compared["labels"].to_list()
     changes = [step for step in range(1, len(labels)) if labels[step] != labels[step - 1]]
     middle = changes[0] if changes else len(labels) // 2
@@ -322,7 +324,7 @@ def chosen_steps(compared: pl.DataFrame) -> list[int]:
 
 
 def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
-    """The similarity matrix of one cloud step; colours span `low` to 1, the same for all steps."""
+    """Similarity matrix of one cloud step; colours span `low` to 1 in all steps."""
     row = compared.row(step, named=True)
     matrix = np.array(row["similarity"])
     size = len(matrix)

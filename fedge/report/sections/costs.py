@@ -1,4 +1,4 @@
-"""The section on what rounds of devices cost: the score over virtual time, energy and bytes."""
+"""Section on costs of rounds with devices: the score over virtual time, energy and bytes."""
 
 import polars as pl
 
@@ -11,7 +11,7 @@ from fedge.report.html.tables import bytes_text, seconds_text, table, text_of
 
 
 def cost_sections(run: RunData) -> list[PageSection]:
-    """The section of a run whose rounds devices take; none of any other run."""
+    """The section, for a run with devices in rounds; empty for others."""
     seconds = virtual_seconds(run)
     if seconds is None or not run.versions.is_empty():
         return []
@@ -19,7 +19,7 @@ def cost_sections(run: RunData) -> list[PageSection]:
 
 
 def _sentence(run: RunData, seconds: pl.Series) -> str:
-    """Sum of the costs in words."""
+    """Total costs in words."""
     energy = joules(run)
     spent = "" if energy is None else f", {text_of(float(energy[-1]))} J of the devices"
     moved = bytes_text(float(bytes_so_far(run.rounds)[-1]))
@@ -38,7 +38,7 @@ def _panels(run: RunData, seconds: pl.Series) -> list[Panel]:
 
 
 def _panel(run: RunData, over: str, unit: str, costs: pl.Series) -> Panel:
-    """The score of seen and unseen users over one cost."""
+    """The score on seen and unseen users over one cost."""
     said, rounds = run.score.said, run.rounds
     columns = {f"test_{run.score.name}_mean": "seen users", f"unseen_{run.score.name}_mean": "unseen users"}
     known = {column: label for column, label in columns.items() if not rounds[column].is_null().all()}

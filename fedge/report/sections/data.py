@@ -1,4 +1,4 @@
-"""The section on data: how many windows of which class, user and device each client holds."""
+"""Section on data: windows of each client by class, user and device."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def _sentences(run: RunData) -> list[str]:
 
 
 def _is_disordered(data: Mapping[str, Any]) -> bool:
-    """Whether windows were split by blocks of time of which nothing was left."""
+    """Whether windows were split by blocks of time although their time order was lost."""
     return data.get("time_order") == "lost"
 
 
@@ -56,7 +56,7 @@ def _classes(run: RunData) -> list[str]:
 
 
 def classes_panel(run: RunData) -> Panel:
-    """Windows per class, stacked, for every client; for every leaf if there are many clients."""
+    """Windows per class, stacked, for every client, or for every leaf if there are many clients."""
     by = "client" if run.partition["client"].n_unique() <= MANY_CLIENTS else "leaf"
     classes = _classes(run)
     counts = _per_class(run.partition, by, classes)
@@ -81,14 +81,14 @@ def classes_panel(run: RunData) -> Panel:
 
 
 def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.DataFrame:
-    """A row per client or leaf, a column per class: windows."""
+    """Windows with a row per client or leaf and a column per class."""
     counts = partition.pivot("class", index=by, values="windows", aggregate_function="sum")
     missing = [pl.lit(0).alias(name) for name in classes if name not in counts.columns]
     return counts.with_columns(*missing).select(by, *classes).fill_null(0).sort(by)
 
 
 def holdings_panel(run: RunData) -> Panel:
-    """A table of each client's windows."""
+    """Table of each client's windows."""
     per_client = (
         run.partition.group_by("client", "leaf", "unseen_client", "group")
         .agg(
@@ -121,5 +121,5 @@ def holdings_panel(run: RunData) -> Panel:
 
 
 def _devices(names: Sequence[str]) -> str:
-    """The names of devices, or how many there are."""
+    """Names of devices, or their number."""
     return ", ".join(names) or "–" if len(names) <= 4 else f"{len(names)} devices"

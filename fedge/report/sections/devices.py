@@ -1,4 +1,4 @@
-"""The section on devices of a run on the virtual clock: scores over time, work of devices, staleness."""
+"""Section on devices of a run on the virtual clock: scores over time, work of devices, staleness."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ _ROWS = 12  # drawn devices
 
 
 def device_sections(run: RunData) -> list[PageSection]:
-    """The section on devices; none of a run that is not on the virtual clock."""
+    """The section, for a run on the virtual clock; empty for others."""
     if run.versions.is_empty():
         return []
     views = [
@@ -38,7 +38,7 @@ def device_sections(run: RunData) -> list[PageSection]:
 
 
 def device_tiles(run: RunData) -> list[Tile]:
-    """Virtual time, versions, staleness and devices at work; nothing off the virtual clock."""
+    """Virtual time, versions, staleness and utilisation; empty off the virtual clock."""
     if run.versions.is_empty():
         return []
     row, config = run.versions.row(-1, named=True), run.config
@@ -72,7 +72,7 @@ def _has_cloud(run: RunData) -> bool:
 
 
 def _known(row: Mapping[str, Any], column: str) -> Any:
-    """A cell; None where the run's version did not write the column."""
+    """A cell; None if the run's version did not write the column."""
     return row.get(column)
 
 
@@ -98,7 +98,7 @@ def _sentences(run: RunData) -> list[str]:
 
 
 def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
-    """Sentences on the tier above leaves, where there is one."""
+    """Sentence on the tier above the leaves; empty without one."""
     if not _has_cloud(run) or _known(last, "leaf_versions") is None:
         return []
     return [
@@ -109,7 +109,7 @@ def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(run: RunData) -> list[str]:
-    """Sentences on the run's limits, where it names some."""
+    """Sentence on what limited the run's real time; empty if not recorded."""
     found = run.manifest.get("limits")
     if not found:
         return []
@@ -136,17 +136,17 @@ def score_panel(run: RunData) -> Panel:
 
 
 def _scores(run: RunData) -> dict[str, str]:
-    """The columns of the score, with their headings."""
+    """Columns of the score, with their headings."""
     return {f"seen_{run.score.name}": "seen users", f"unseen_{run.score.name}": "unseen users"}
 
 
 def _capital(run: RunData) -> str:
-    """The words for the score as they begin a title."""
+    """Name of the score with its first letter capitalised, for a title."""
     return run.score.said[:1].upper() + run.score.said[1:]
 
 
 def _draw_score(run: RunData, axes: Axes, costs: pl.Series) -> None:
-    """Draw the score on seen and unseen users over its cost."""
+    """Draw the score on seen and unseen users over a cost."""
     rows = run.versions
     for index, (users, label) in enumerate((("seen", "seen users"), ("unseen", "unseen"))):
         column = f"{users}_{run.score.name}"
@@ -156,7 +156,7 @@ def _draw_score(run: RunData, axes: Axes, costs: pl.Series) -> None:
 
 
 def bytes_panel(run: RunData) -> Panel:
-    """The score over the bytes of all models that were sent: soon is not cheap."""
+    """The score over the bytes of all models sent."""
     rows = run.versions
     moved = rows.select(pl.sum_horizontal(column for column in rows.columns if column.endswith("_bytes")))
     megabytes = moved.to_series() / 1e6
@@ -171,7 +171,7 @@ def bytes_panel(run: RunData) -> Panel:
 
 
 def versions_panel(run: RunData) -> Panel:
-    """The models that servers had made over virtual time."""
+    """Number of models made by servers over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
     axes.plot(
@@ -205,7 +205,7 @@ def versions_panel(run: RunData) -> Panel:
 
 
 def stale_over_time_panel(run: RunData) -> Panel:
-    """The mean staleness of all arrivals so far over virtual time."""
+    """Mean staleness of all arrivals so far over virtual time."""
     rows = run.versions
     figure, axes = new_figure()
     headers = {"virtual_s": "virtual s", "mean_staleness": "mean staleness"}
@@ -232,12 +232,12 @@ def stale_over_time_panel(run: RunData) -> Panel:
 
 
 def _dot(rows: pl.DataFrame) -> str | None:
-    """A marker where a line alone would not show."""
+    """Marker for a single row, which a line would not show."""
     return "o" if len(rows) == 1 else None
 
 
 def updates_panel(run: RunData) -> Panel:
-    """The score over the updates that servers took in."""
+    """The score over the updates that servers aggregated."""
     rows = run.versions
     figure, axes = new_figure()
     _draw_score(run, axes, rows["updates"])
@@ -250,7 +250,7 @@ def updates_panel(run: RunData) -> Panel:
 
 
 def timeline_panel(run: RunData) -> Panel:
-    """Times of work of a few devices, and the outcomes."""
+    """Work of a few devices over time, with outcomes."""
     devices = run.jobs["device"].unique(maintain_order=False).sort().to_list()[:_ROWS]
     figure, axes = new_figure(1.2 + 0.22 * len(devices))
     for index, outcome in enumerate(_OUTCOMES):
@@ -278,7 +278,7 @@ def timeline_panel(run: RunData) -> Panel:
 
 
 def staleness_panel(run: RunData) -> Panel:
-    """How many arrivals had which staleness."""
+    """Histogram of the arrivals' staleness."""
     rows = run.staleness
     figure, axes = new_figure()
     axes.bar(rows["staleness"], rows["arrivals"], color=colour(0), width=0.9)
@@ -291,7 +291,7 @@ def staleness_panel(run: RunData) -> Panel:
 
 
 def outcomes_panel(run: RunData) -> Panel:
-    """Fate of all jobs, and how unevenly devices contributed."""
+    """Outcomes of all jobs, and how unevenly devices contributed."""
     devices = run.devices
     counts = {name: int(devices[name].sum()) for name in _OUTCOMES}
     rows = [(name, count, percent(count, max(1, sum(counts.values())))) for name, count in counts.items()]
@@ -302,7 +302,7 @@ def outcomes_panel(run: RunData) -> Panel:
 
 
 def _lorenz(devices: pl.DataFrame) -> Figure:
-    """The Lorenz curve of the devices' updates."""
+    """Lorenz curve of the devices' updates."""
     updates = np.sort(devices["updates"].to_numpy())
     share = np.concatenate([[0.0], np.cumsum(updates) / max(1, updates.sum())])
     figure, axes = new_figure()

@@ -1,6 +1,4 @@
-"""The section on the gate: each leaf's offer, both models' validation scores, the models taken and
-served.
-"""
+"""Section on the gate: each leaf's offers, both models' validation scores, and the decisions."""
 
 import polars as pl
 
@@ -32,7 +30,7 @@ def gate_section(run: RunData) -> PageSection:
 
 
 def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
-    """Say how many offers were taken and the rule."""
+    """Sentences on the number of accepted offers and the rule."""
     taken = (offers["gate"] == "accepted").sum()
     if (offers["gate"] == "off").all():
         return [
@@ -45,7 +43,7 @@ def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
 
 
 def _is_counted(run: RunData) -> bool:
-    """Whether windows are right or wrong."""
+    """Whether windows are scored as right or wrong."""
     return run.has_classes
 
 
@@ -62,7 +60,7 @@ def _test(run: RunData) -> str:
 
 
 def _rule(run: RunData) -> str:
-    """Say when an offer is taken."""
+    """Sentence on when an offer is accepted."""
     gain, level = run.config.get("gate.min-gain", 0.0), run.config.get("gate.level", 0.05)
     rules = {
         "after-round": f"An offer is trained for a global round beside the leaf's own model, and taken if it "
@@ -80,7 +78,7 @@ def _rule(run: RunData) -> str:
 
 
 def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
-    """Change that each offer would have made, and whether it was taken."""
+    """Validation gain of each offer, and whether it was accepted."""
     figure, axes = new_figure()
     num_leaves = int(offers["leaf"].max()) + 1  # type: ignore[arg-type]
     for (leaf,), own in offers.group_by("leaf", maintain_order=True):
@@ -116,7 +114,7 @@ def gain_panel(run: RunData, offers: pl.DataFrame) -> Panel:
 
 
 def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
-    """Evidence of each decision, where the run has kept it."""
+    """Evidence for each decision, if recorded."""
     headers = {
         "global_round": "round", "leaf": "leaf", "blend": "λ", "val_windows": "windows",
         "val_only_own": "only own right", "val_only_offered": "only offered right",
@@ -138,7 +136,7 @@ def evidence_panels(offers: pl.DataFrame) -> list[Panel]:
 
 
 def personal_panels(run: RunData) -> list[Panel]:
-    """Effect of training on for the known clients, if the leaves did."""
+    """Effect of fine-tuning on the known clients; empty without it."""
     if f"val_{run.score.name}_personal" not in run.leaves.columns:
         return []
     tuned = run.leaves.drop_nulls(f"val_{run.score.name}_personal")
@@ -155,7 +153,7 @@ def personal_panels(run: RunData) -> list[Panel]:
 
 
 def leaf_panel(run: RunData, own: pl.DataFrame, leaf: int, last_round: int) -> Panel:
-    """Both validation accuracies of one leaf."""
+    """Both validation scores of one leaf."""
     figure, axes = new_figure(2.4)
     rounds = own["global_round"].to_numpy()
     taken = (own["gate"] != "rejected").to_numpy()

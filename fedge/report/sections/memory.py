@@ -1,4 +1,4 @@
-"""The section on memory: memory of every role, and the peaks."""
+"""Section on memory: totals by role, and peaks."""
 
 import polars as pl
 
@@ -8,7 +8,7 @@ from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import table, text_of
 
-# column → its name in sentences, in order of mention
+# column → its name in sentences, in the order of their mention
 _MEASURES = {
     "rss_mib": "resident memory",
     "uss_mib": "memory of its own (USS)",
@@ -44,13 +44,13 @@ def memory_section(run: RunData) -> PageSection:
 
 
 def measured(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:
-    """Those columns of memory.csv that have a number."""
+    """Columns of memory.csv among `columns` that have a number."""
     there = run.memory.columns
     return [column for column in columns if column in there and run.memory[column].count() > 0]
 
 
 def peak_of(run: RunData, column: str, role: str | None = None) -> dict[str, object]:
-    """The row of memory.csv, of a role or of any, with the largest number in a column."""
+    """Row of memory.csv, of one role or of any, with the largest number in a column."""
     memory = run.memory.drop_nulls(column)
     if role is not None:
         memory = memory.filter(pl.col("role") == role)
@@ -58,7 +58,7 @@ def peak_of(run: RunData, column: str, role: str | None = None) -> dict[str, obj
 
 
 def peak_sentence(run: RunData, column: str) -> str:
-    """Name the process that had most."""
+    """Sentence on the process with the largest number in a column."""
     peak = peak_of(run, column)
     who = _ROLES.get(str(peak["role"]), str(peak["role"]))
     return (
@@ -68,7 +68,7 @@ def peak_sentence(run: RunData, column: str) -> str:
 
 
 def _place(peak: dict[str, object]) -> str:
-    """The process of a row of memory.csv, with its machine where that is not the server's."""
+    """Process of a row of memory.csv, with its machine if not the server's."""
     machine = peak.get("machine")
     return f"{peak['pid']} on {machine}" if machine else str(peak["pid"])
 
@@ -105,7 +105,7 @@ def memory_panel(run: RunData, column: str, title: str) -> Panel:
 
 
 def peaks_panel(run: RunData) -> Panel:
-    """A table of each role's peaks: the most that one process had, and in which round."""
+    """Table of each role's peaks in one process, with their rounds."""
     rows = []
     for column, name in (_MEASURES | _COUNTS).items():
         if column not in measured(run, (column,)):
@@ -118,7 +118,7 @@ def peaks_panel(run: RunData) -> Panel:
 
 
 def peak_text(run: RunData) -> tuple[str, str] | None:
-    """The largest sum over all processes of a round, and its round."""
+    """Largest sum over all processes of a round, and its round; None without measurements."""
     if run.memory.is_empty():
         return None
     top = run.memory.group_by("global_round").agg(pl.col("rss_mib").sum()).sort("rss_mib").row(-1, named=True)

@@ -1,4 +1,4 @@
-"""Where global rounds stand on an axis: at their numbers, or at their moments of virtual time."""
+"""Positions of global rounds on an axis: their numbers, or their virtual times."""
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -9,10 +9,10 @@ from fedge.report.html.tables import text_of
 
 
 def position(run: RunData, rounds: pl.Series) -> pl.Series:
-    """Places of global rounds on the axis, (N,): virtual seconds of a run on the virtual clock, else numbers.
+    """Positions of global rounds on the axis, (N,): virtual seconds on the virtual clock, else numbers.
 
     Args:
-        run: whose rounds they are.
+        run: run of the rounds.
         rounds: numbers of global rounds, (N,).
     """
     if run.versions.is_empty():
@@ -22,7 +22,7 @@ def position(run: RunData, rounds: pl.Series) -> pl.Series:
 
 
 def words_of(run: RunData, rounds: pl.Series) -> list[str]:
-    """Names of global rounds as a figure's key says them, (N,): with their moment on the virtual clock."""
+    """Names of global rounds for a figure's legend, (N,); on the virtual clock, their times."""
     if run.versions.is_empty():
         return [f"round {number}" for number in rounds]
     moments = position(run, rounds).to_list()
@@ -33,7 +33,7 @@ def words_of(run: RunData, rounds: pl.Series) -> list[str]:
 
 
 def name_axis(run: RunData, axes: Axes) -> None:
-    """Label of the x axis: virtual seconds, or global rounds, which are whole numbers."""
+    """Label the x axis: virtual seconds, or global rounds as whole numbers."""
     if run.versions.is_empty():
         axes.set_xlabel("global round")
         whole_ticks(axes)

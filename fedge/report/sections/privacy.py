@@ -1,4 +1,4 @@
-"""The section on privacy: the promise, its cost over rounds, quantities not covered."""
+"""Section on privacy: the guarantee, its cost over rounds, quantities not covered."""
 
 from fedge.console.palette import colour
 from fedge.records.reader import RunData
@@ -8,7 +8,7 @@ from fedge.report.html.tables import frame_table, text_of
 
 
 def privacy_sections(run: RunData) -> list[PageSection]:
-    """The section on privacy; none of a run without it."""
+    """The section, for a run with privacy; empty for others."""
     kind = run.config.get("privacy.kind", "off")
     if kind == "off":
         return []

@@ -1,4 +1,4 @@
-"""The section on configuration: every option, which of them were changed, versions, how to run it again."""
+"""Section on configuration: every option, changed options, versions, and how to repeat the run."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ from fedge.records.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import table
 
-PLACE_KEYS = ("run-name", "runs-dir", "report")  # places of files, which do not change the run
+PLACE_KEYS = ("run-name", "runs-dir", "report")  # options on files, which do not affect results
 
 
 def setup_section(run: RunData) -> PageSection:
@@ -25,7 +25,7 @@ def setup_section(run: RunData) -> PageSection:
 
 
 def changed_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that differ from their defaults, without the seed and the place of the run."""
+    """Options that differ from their defaults, without the seed and the run's paths."""
     defaults = {key: default for key, (default, _) in options().items()}
     return {
         key: value
@@ -67,7 +67,7 @@ def reproduce_section(run: RunData) -> PageSection:
 
 
 def command(manifest: Mapping[str, Any]) -> str:
-    """The shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
+    """Shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
     config = manifest.get("config", {})
     clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
     overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_options(config).items())
@@ -78,5 +78,5 @@ def command(manifest: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    """An option's value as `-c` reads it."""
+    """An option's value in the form of `-c`."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""How evenly a run serves people: the spread of scores over clients and leaves, seen and unseen users apart.
+"""Spread of scores over clients and leaves, for seen and unseen users, as a measure of fairness.
 
-Each client, or leaf, counts the same.
+Each client, or leaf, has equal weight.
 """
 
 from collections.abc import Iterator
@@ -15,24 +15,24 @@ from fedge.report.html.tables import table
 
 
 def client_spread(run: RunData, column: str, unseen_clients: bool) -> Spread | None:
-    """The spread of a column of clients.csv over clients in the last round, or None without any.
+    """Spread of a column of clients.csv over clients in the last round; None without any value.
 
     Args:
-        run: with at least one round.
-        column: of the table.
-        unseen_clients: over unseen clients instead of the clients that train.
+        run: run with at least one round.
+        column: column of the table.
+        unseen_clients: whether to use unseen clients in place of training ones.
     """
     clients = run.unseen_clients if unseen_clients else run.known_clients
     return _spread_of(_last(run, clients)[column], _is_better_higher(run, column))
 
 
 def leaf_spread(run: RunData, column: str) -> Spread | None:
-    """The spread of a column of leaf_rounds.csv over leaves in the last round, or None without any."""
+    """Spread of a column of leaf_rounds.csv over leaves in the last round; None without any value."""
     return _spread_of(_last(run, run.leaves)[column], _is_better_higher(run, column))
 
 
 def _is_better_higher(run: RunData, column: str) -> bool:
-    """Tell the direction of the score that a column is of."""
+    """Direction of the score in a column."""
     own = (
         score for score in run.scores if column in (score.name, f"test_{score.name}", f"unseen_{score.name}")
     )
@@ -40,7 +40,7 @@ def _is_better_higher(run: RunData, column: str) -> bool:
 
 
 def spread_panel(run: RunData) -> Panel:
-    """The spread of all scores over clients and leaves after the last round."""
+    """Spread of all scores over clients and leaves after the last round."""
     headers = ("over", "users", "score", "number", "mean", "std", "worst", "10th percentile", "Jain index")
     caption = (
         "After the last round. Leaves: scores pooled over the leaf's windows. Unseen: users "
@@ -51,7 +51,7 @@ def spread_panel(run: RunData) -> Panel:
 
 
 def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the panel; none where nobody was evaluated."""
+    """Rows of the panel; empty where nothing was evaluated."""
     for number, score in enumerate(run.scores):
         seen, unseen = score.name if number else f"test_{score.name}", f"unseen_{score.name}"
         for over, users, found in (
@@ -75,11 +75,11 @@ def _rows(run: RunData) -> Iterator[tuple[Any, ...]]:
 
 
 def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the run's last round."""
+    """Rows of the run's last round."""
     return frame.filter(pl.col("global_round") == run.rounds["global_round"][-1])
 
 
 def _spread_of(column: pl.Series, higher_is_better: bool) -> Spread | None:
-    """Spread of the measured values, or None of none."""
+    """Spread of the measured values; None without any."""
     values = column.drop_nulls().to_list()
     return spread(values, higher_is_better) if values else None

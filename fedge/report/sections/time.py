@@ -1,4 +1,4 @@
-"""The section on time: where the seconds of every round went, and the bytes."""
+"""Section on time: seconds of every round by phase, and bytes."""
 
 import polars as pl
 
@@ -10,8 +10,8 @@ from fedge.report.html.tables import bytes_text, counted, percent, seconds_text,
 from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
 from fedge.timing.laps import PHASES
 
-_DEEPER = 2  # tiers of servers below the root, from which on "cloud" does not name them all
-_SMALL = 0.01  # phases with a smaller share of the time are drawn together
+_DEEPER = 2  # tiers of servers below the root for which "cloud" is ambiguous
+_SMALL = 0.01  # phases with a smaller share of the time are drawn as one
 _TRAFFIC = {
     "uplink_bytes": "client to leaf", "downlink_bytes": "leaf to client",
     "cloud_uplink_bytes": "leaf to cloud", "cloud_downlink_bytes": "cloud to leaf",
@@ -32,7 +32,7 @@ _MEANING = {
 
 
 def time_section(run: RunData) -> PageSection:
-    """Seconds per phase, the workers' work meanwhile, and bytes per round."""
+    """Seconds per phase, the workers' activity meanwhile, and bytes per round."""
     if run.timing.is_empty():
         return PageSection("Time", ["No round has ended."])
     panels = [phases_panel(run), *timeline_panels(run), traffic_panel(run)]
@@ -55,7 +55,7 @@ def _time_sentences(run: RunData) -> list[str]:
 
 
 def phases_panel(run: RunData) -> Panel:
-    """The seconds of every round, stacked by phase."""
+    """Seconds of every round, stacked by phase."""
     timing, seconds = run.timing, {phase: total(run.timing, phase) for phase in phases_of(run)}
     ordered = sorted(seconds, key=lambda phase: -seconds[phase])
     large = [phase for phase in ordered if seconds[phase] >= _SMALL * sum(seconds.values())]
@@ -79,7 +79,7 @@ def phases_panel(run: RunData) -> Panel:
 
 
 def traffic_panel(run: RunData) -> Panel:
-    """Bytes up and down per round, tier by tier."""
+    """Bytes up and down per round, by tier."""
     rounds, tiers = run.rounds, _traffic(run)
     figure, axes = new_figure()
     for index, (label, moved) in enumerate(tiers.items()):
@@ -107,7 +107,7 @@ def traffic_panel(run: RunData) -> Panel:
 
 
 def _traffic(run: RunData) -> dict[str, pl.Series]:
-    """Bytes of every round between two tiers, (N,), in words; in a deeper tree by its servers' own rows."""
+    """Bytes of every round between two tiers, (N,), by name; in a deeper tree from its servers' rows."""
     rounds, servers = run.rounds, run.servers
     columns = list(_TRAFFIC)
     found = {_TRAFFIC[column]: rounds[column] for column in columns[:2]}

@@ -1,6 +1,6 @@
-"""Workers' time while the server waited, and the time messages were under way.
+"""Workers' activity while the server waited, and latencies of messages.
 
-The numbers are those of `fedge.timing.timeline`, as the run folder has them.
+The numbers are those of `fedge.timing.timeline`, as stored in the run folder.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _WORDS = {
     "deserialise": "deserialising",
     "serialise": "serialising",
     "idle": "idle or transport",
-}  # from the bottom of a stack to its top
+}  # from bottom to top of a stack
 _COLOURS = {part: colour(6 if part == "idle" else index) for index, part in enumerate(_WORDS)}
 _MEANING = {
     "train": "SGD, SCAFFOLD's and privacy's arithmetic",
@@ -38,20 +38,20 @@ _MEANING = {
     "run": "in the client's code",
     "return": "until the server had the reply",
 }
-_WORTH_NAMING = 0.005  # share of the time from which a part is named
-_WORTH_SAYING = 0.05  # idle share of a worker from which its reason is given
-_UNEVEN = 1.25  # of an even share of the work, from which a client is large
+_WORTH_NAMING = 0.005  # share of the time above which a part is named
+_WORTH_SAYING = 0.05  # idle share of a worker above which the reason is given
+_UNEVEN = 1.25  # multiple of an even share of work above which a client is large
 _LANES_DRAWN = 24
 _HEIGHT = 0.8  # of a timeline
-_ONE_BY_ONE = 200  # messages, up to which each is drawn by itself
-_SEEN = 0.001  # share of the figure's width from which a bar can be seen
-_WIDE = 0.035  # and from which it has room for a label
-_BINS = 240  # into which more messages are put
+_ONE_BY_ONE = 200  # number of messages up to which each is drawn
+_SEEN = 0.001  # share of the figure's width above which a bar is visible
+_WIDE = 0.035  # and above which a bar has room for a label
+_BINS = 240  # for more messages
 _ROWS = 100  # messages in a table
 
 
 def timeline_panels(run: RunData) -> list[Panel]:
-    """All panels; none if the workers' times are not known."""
+    """All panels; empty if the workers' times are unknown."""
     if not has_timelines(run):
         return []
     return [timelines_panel(run), workers_panel(run), legs_panel(run), *gantt_panels(run)]
@@ -63,7 +63,7 @@ def has_timelines(run: RunData) -> bool:
 
 
 def _timed(run: RunData) -> pl.DataFrame:
-    """The rows of timing.csv whose workers' times are known."""
+    """Rows of timing.csv with known workers' times."""
     return run.timing.drop_nulls("workers")
 
 
@@ -71,7 +71,7 @@ def _timed(run: RunData) -> pl.DataFrame:
 
 
 def bound_sentence(run: RunData) -> str:
-    """A sentence on the run's bound: uses of its time, and reasons of the idlest worker."""
+    """Sentence on what limited the run: shares of its time, and the reason of the idlest worker."""
     timing = _timed(run)
     seconds, wait = total(timing, "total"), total(timing, "wait")
     timelines = {timeline: total(timing, f"timeline_{timeline}") for timeline in TIMELINE_PARTS}
@@ -88,9 +88,9 @@ def bound_sentence(run: RunData) -> str:
 
 
 def idle_reason(run: RunData) -> str:
-    """Say which worker was idle most and why; nothing if none was for long, or if there is only one."""
+    """Why the idlest worker was idle, in words; empty if briefly, or for a single worker."""
     per_worker = per_worker_of(run)
-    if len(per_worker) < 2:  # none, where the workers' table was cut
+    if len(per_worker) < 2:  # 0 if the workers' table was cut
         return ""
     idlest = per_worker.sort("idle_share", "worker", descending=[True, False]).row(0, named=True)
     if idlest["idle_share"] < _WORTH_SAYING:
@@ -109,7 +109,7 @@ def idle_reason(run: RunData) -> str:
 
 
 def largest_client(run: RunData) -> tuple[int, float]:
-    """The client that trained longest over the run, and its share of all clients' training seconds."""
+    """Client that trained longest over the run, and its share of all clients' training seconds."""
     work = run.clients.group_by("client").agg(pl.col("train_seconds").sum()).sort("train_seconds", "client")
     return int(work["client"][-1]), float(work["train_seconds"][-1]) / (total(work, "train_seconds") or 1.0)
 
@@ -134,7 +134,7 @@ def per_worker_of(run: RunData) -> pl.DataFrame:
 
 
 def timelines_panel(run: RunData) -> Panel:
-    """Use of all workers in the wait of every round, stacked."""
+    """Activity of all workers during the wait of every round, stacked."""
     timing = _timed(run)
     seconds = {part: total(timing, f"timeline_{part}") for part in _WORDS}
     shown = [(_WORDS[p], timing[f"timeline_{p}"].to_numpy(), _COLOURS[p]) for p in _WORDS if seconds[p]]
@@ -149,7 +149,7 @@ def timelines_panel(run: RunData) -> Panel:
 
 
 def workers_panel(run: RunData) -> Panel:
-    """A table of each worker's work."""
+    """Table of each worker's activity."""
     rows = [
         (r["worker"], r["rounds"], r["messages"], r["wait"],
          *(percent(r[part], r["wait"]) for part in _WORDS), percent(r["idle_at_end"], r["wait"]))
@@ -163,7 +163,7 @@ def workers_panel(run: RunData) -> Panel:
 
 
 def legs_panel(run: RunData) -> Panel:
-    """How long messages took, as percentiles."""
+    """Latencies of messages, as percentiles."""
     timing = _timed(run)
     rows = [
         (
@@ -183,7 +183,7 @@ def legs_panel(run: RunData) -> Panel:
 
 
 def gantt_panels(run: RunData) -> list[Panel]:
-    """The workers of the first, the slowest and the newest of the rounds whose messages were kept."""
+    """Workers' activity in the first, the slowest and the newest round whose messages were kept."""
     kept = run.messages["global_round"].unique().sort().to_list()
     if not kept:
         return []
@@ -199,7 +199,7 @@ def gantt_panels(run: RunData) -> list[Panel]:
 
 
 def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Panel:
-    """Each worker's work over time in one round; `special` says why that round is shown."""
+    """Each worker's activity over time in one round; `special` says why that round is shown."""
     messages = run.messages.filter(pl.col("global_round") == global_round)
     everyone = messages["worker"].unique().sort().to_list()
     workers = everyone[:_LANES_DRAWN]
@@ -228,7 +228,7 @@ def gantt_panel(run: RunData, global_round: int, special: Sequence[str]) -> Pane
 
 
 def _how_to_read(messages: int, workers: int) -> str:
-    """The caption of a round's figure."""
+    """Caption of a round's figure."""
     text = "Grey: messages are under way; white: the server is at work."
     if messages <= _ONE_BY_ONE:
         text += " Bars are labelled with the client."
@@ -245,12 +245,12 @@ def _span(exchange: pl.DataFrame) -> tuple[float, float]:
 
 
 def _edges(messages: pl.DataFrame) -> np.ndarray:
-    """(M, parts + 1) when a call began and when each of its parts ended."""
+    """(M, parts + 1) times at which a call began and at which each of its parts ended."""
     return np.cumsum(messages.select("began", *PARTS).to_numpy(), axis=1)
 
 
 def _draw_calls(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float) -> None:
-    """Draw every call as a bar, part by part, with its client where there is room for it."""
+    """Draw every call as a bar of its parts, labelled with its client if there is room."""
     edges = _edges(messages)
     for part in _WORDS:
         if part == "idle":
@@ -270,7 +270,7 @@ def _draw_calls(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float
 
 
 def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: float) -> None:
-    """Draw the timelines in bins, of each of which a part fills the share that it takes."""
+    """Draw the timelines in bins, with each part's share of a bin as height."""
     ticks = np.linspace(0, end, _BINS + 1)
     count = int(rows.max()) + 1
     windows = zip(ticks[:-1].tolist(), ticks[1:].tolist(), strict=True)
@@ -291,7 +291,7 @@ def _draw_shares(axes: Axes, messages: pl.DataFrame, rows: np.ndarray, end: floa
 
 
 def _messages_table(messages: pl.DataFrame) -> NumberTable:
-    """The messages of a round in the order in which they began, the longest if there are many."""
+    """Messages of a round in the order of their start; the longest if there are many."""
     ended = pl.sum_horizontal("began", *PARTS)
     shown = messages.with_columns(ended=ended, lasted=ended - pl.col("began")).top_k(_ROWS, by="lasted")
     columns = ("exchange", "client", "worker", "pushed", "began", *PARTS, "ended", "received")

@@ -1,4 +1,4 @@
-"""The section on servers: the tree, with the score of the clients below each server on it."""
+"""Section on servers: the tree, with the score of the clients below each server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def tree_sections(run: RunData) -> list[PageSection]:
-    """The tree of servers in the newest round with scores; nothing for a single leaf."""
+    """Tree of servers in the newest round with scores; empty for a single leaf."""
     scored = run.servers.drop_nulls("test_score")
     if scored.is_empty() or run.servers["path"].n_unique() < 3:
         return []
@@ -32,14 +32,14 @@ def tree_sections(run: RunData) -> list[PageSection]:
 
 
 def _sentence(rows: Sequence[Row]) -> str:
-    """Say how many servers stand on which tier."""
+    """Number of servers on each tier, in words."""
     names = dict.fromkeys(row["name"] for row in rows[1:])
     counts = [counted(sum(row["name"] == name for row in rows), name) for name in names]
     return f"{rows[0]['name'].capitalize()} over {' over '.join(counts)}."
 
 
 class _Drawing:
-    """The rows of one round as a tree."""
+    """Rows of one round as a tree."""
 
     def __init__(self, run: RunData, rows: Sequence[Row]) -> None:
         self._is_share = run.score.unit == "share"
@@ -49,7 +49,7 @@ class _Drawing:
             self._below.setdefault(row["path"].rpartition("/")[0] or "/", []).append(row)
 
     def branch(self, row: Row) -> Branch:
-        """A server and those below it; of very many the worst."""
+        """A server and those below it; of very many, only the worst."""
         below = self._below.get(row["path"], [])
         drawn, left_out = below, ""
         if len(below) > MOST_BELOW:
@@ -75,7 +75,7 @@ class _Drawing:
         return float("-inf") if score is None else self._sign * score
 
     def _is_grouped(self, row: Row) -> bool:
-        """Whether it stands in another cluster than some sibling."""
+        """Whether any sibling is in another cluster."""
         siblings = self._below.get(row["path"].rpartition("/")[0] or "/", []) if row["path"] != "/" else []
         return len({each["cluster"] for each in siblings}) > 1
 

@@ -74,7 +74,7 @@ def test_a_client_is_worse_off_that_misses_by_more(make):
 def test_runs_of_other_scores_are_not_compared(make):
     other = {**TASK, "scores": [{**ERROR, "name": "macro_f1", "words": "F1"}]}
     runs = [make("a", [8, 8, 8, 8]), make("b", [8, 8, 8, 8], task=other)]
-    with pytest.raises(ConfigError, match="must have one score, but a has miss and b has F1"):
+    with pytest.raises(ConfigError, match="must have the same score, but a has miss and b has F1"):
         group_runs(runs)
     groups = [Group(run.name, [run], settings_of(run)) for run in runs]  # as a sweep over tasks makes them
     assert scored_alike(groups) == groups[:1]

@@ -273,7 +273,7 @@ def test_a_page_that_cannot_be_written_names_the_way_out(make, tmp_path, capsys,
     (tmp_path / "file").write_text("")
     assert main([command, str(run.folder), "-o", str(tmp_path / "file" / "page.html")]) == 4
     said = capsys.readouterr().err
-    assert "Not a directory; if nothing may be written there, -o takes another file" in said
+    assert "Not a directory; choose a file with -o" in said
     assert said.count("\n") == 1
 
 
@@ -341,7 +341,7 @@ def test_a_sweep_is_listed_and_compared(six, tmp_path, capsys):
     (tmp_path / "runs" / "empty").mkdir()
     (tmp_path / "runs" / "empty" / "sweep.toml").write_text("")
     assert main(["compare", "empty", *words]) == 4
-    assert "a sweep must have a run that began" in capsys.readouterr().err
+    assert "the sweep must have a run that has begun" in capsys.readouterr().err
 
 
 def plots_of(page):
