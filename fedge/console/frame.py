@@ -1,6 +1,6 @@
 """One frame of the live view: how far the run is, a row per leaf, which clients are at work.
 
-State in, text out; nothing here knows a terminal but its size.
+Pure functions from state to text, independent of the terminal but for its size.
 
     round 37/100  ━━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━  0:52  left 1:28
 
@@ -27,18 +27,18 @@ from fedge.exchange.train import TRAIN
 from fedge.rounds.results import LeafResult, RoundResult
 
 _WIDEST = 120  # a longer bar is not easier to read
-_TREND = 12  # rounds of the trend; more where there is room
+_TREND = 12  # rounds of the trend; more if there is room
 _LONGEST_TREND = 40
-_FEW = 3  # leaves shown even with little room for the lines above the frame
-_MOST_DOTS = 12  # clients of a leaf with a dot each; more are counted
+_FEW = 3  # leaves shown even if little room remains above the frame
+_MOST_DOTS = 12  # clients of a leaf shown as dots; more are counted
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The signs of a frame.
+    """Symbols of a frame.
 
     Attributes:
-        levels: of the trend, lowest first; empty for none.
+        levels: symbols of the trend, lowest first; empty for no trend.
     """
 
     done: str = "━"
@@ -59,7 +59,7 @@ ASCII = Marks("#", "#", "-", "#", "+", "-", "*", ".", "x", "", "->")
 
 
 def marks_for(encoding: str) -> Marks:
-    """The signs that a terminal of this encoding can show."""
+    """Symbols that a terminal with this encoding can display."""
     try:
         "".join(vars(FANCY).values()).encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -72,16 +72,16 @@ class Board:
     """Content of a frame.
 
     Attributes:
-        num_rounds: global rounds in all.
+        num_rounds: planned global rounds.
         done: global rounds done.
-        elapsed_s, left_s: seconds; None where nothing is known yet.
-        phase: of the run while no exchange goes on.
-        leaves: the clients of every leaf.
-        leaf_rounds: per global round.
-        leaf_round: of the current global round.
-        standing: of the exchange that goes on or was the last.
-        result: of the last global round.
-        trends: test scores of the last rounds, per leaf and, last, of all.
+        elapsed_s, left_s: seconds elapsed, and left; None for the latter while unknown.
+        phase: phase of the run outside an exchange.
+        leaves: clients of every leaf.
+        leaf_rounds: leaf rounds per global round.
+        leaf_round: leaf round within the current global round.
+        standing: present or last exchange.
+        result: result of the last global round.
+        trends: test scores of the last rounds, per leaf and, as last entry, of all.
     """
 
     num_rounds: int
@@ -97,7 +97,7 @@ class Board:
     trends: list[deque[float]] = field(default_factory=list)
 
     def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
-        """Take in the tree's clients, before the first round."""
+        """Set the tree's clients, before the first round."""
         self.leaves, self.leaf_rounds, self.done = leaves, leaf_rounds, done
         self.trends = [deque(maxlen=_LONGEST_TREND) for _ in range(len(leaves) + 1)]
 
@@ -113,7 +113,7 @@ class Board:
 
 
 def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[Text]:
-    """The lines of a frame, each narrower than `width`, fewer than `height`."""
+    """Lines of a frame, each narrower than `width`, fewer than `height`."""
     room = min(width, _WIDEST) - 1
     lines = [Text(), _bar(board, room, marks)]
     if board.leaves:
@@ -127,7 +127,7 @@ def frame(board: Board, width: int, height: int, marks: Marks = FANCY) -> list[T
 
 
 def _bar(board: Board, width: int, marks: Marks) -> Text:
-    """The line of the round bar."""
+    """Line with the bar of rounds."""
     head = f"round {board.done}/{board.num_rounds}"
     tail = minutes(board.elapsed_s)
     if board.left_s is not None:
@@ -144,7 +144,7 @@ def _bar(board: Board, width: int, marks: Marks) -> Text:
 # --- the table ------------------------------------------------------------------------------------------
 
 _Row = dict[str, Text]
-# Columns from the richest to the poorest table; the first fitting one is shown.
+# Columns of tables, richest first; the first that fits is shown.
 _LAYOUTS = (
     ("leaf", "cluster", "score", "trend", "worst", "decision", "clients"),
     ("leaf", "cluster", "score", "trend", "worst", "gate", "clients"),
@@ -157,7 +157,7 @@ _RIGHT = ("leaf", "score")
 
 
 def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
-    """The table of the leaves: its header, at most `height` rows, and the row of all clients."""
+    """Table of the leaves: header, at most `height` rows, and the row of all clients."""
     num_leaves = len(board.leaves)
     shown = num_leaves if num_leaves <= height else max(0, height - 1)
     rows = [_leaf_row(board, leaf, marks) for leaf in range(shown)]
@@ -179,7 +179,7 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
 
 
 def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[str, int], int]:
-    """The columns of the richest table that fits, with their widths, and the width that is left."""
+    """Columns of the richest table that fits, with their widths, and the remaining width."""
     for layout in _LAYOUTS:
         widths = {
             name: max(cell_len(row[name].plain) for row in rows if name in row)
@@ -195,7 +195,7 @@ def _fitting(rows: Sequence[_Row], width: int, with_trend: bool) -> tuple[dict[s
 
 
 def _joined(row: _Row, widths: dict[str, int]) -> Text:
-    """The cells of a row in their columns."""
+    """Cells of a row in their columns."""
     line = Text()
     for name, width in widths.items():
         cell = row.get(name, Text())
@@ -207,7 +207,7 @@ def _joined(row: _Row, widths: dict[str, int]) -> Text:
 
 
 def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
-    """The cells of one leaf, apart from its trend."""
+    """Cells of one leaf, without its trend."""
     row = {"leaf": Text(str(leaf)), "clients": _clients(board, board.leaves[leaf], marks)}
     if board.result is None:
         return row
@@ -223,7 +223,7 @@ def _leaf_row(board: Board, leaf: int, marks: Marks) -> _Row:
 
 
 def _all_row(board: Board) -> _Row:
-    """The cells of the row below the leaves."""
+    """Cells of the row below the leaves."""
     row = {"leaf": Text("all")}
     if board.result is None:
         return row
@@ -254,7 +254,7 @@ def _worst(result: RoundResult, leaf: int | None) -> Text:
 
 
 def _gate(leaf: LeafResult, marks: Marks) -> tuple[Text, Text]:
-    """Decision of a leaf's gate, without and with the validation scores that it compared."""
+    """Decision of a leaf's gate, without and with the compared validation scores."""
     gate = leaf.gate
     if gate.score_offered is None:
         return Text("-", style="dim"), Text("-", style="dim")
@@ -267,7 +267,7 @@ def _gate(leaf: LeafResult, marks: Marks) -> tuple[Text, Text]:
 
 
 def _clients(board: Board, clients: Sequence[int], marks: Marks) -> Text:
-    """A dot per client of a leaf, or their numbers where there are many."""
+    """A dot per client of a leaf, or their number if there are many."""
     standing = board.standing
     if standing is None:
         return Text()
@@ -288,20 +288,20 @@ def _clients(board: Board, clients: Sequence[int], marks: Marks) -> Text:
 
 
 def _range(rows: Sequence[Sequence[float]], width: int) -> tuple[float, float]:
-    """The smallest and the largest of the last `width` values of all rows; (0, 0) without any."""
+    """Smallest and largest of the last `width` values of all rows; (0, 0) without any."""
     shown = [value for row in rows for value in list(row)[-width:]]
     return (min(shown), max(shown)) if shown else (0.0, 0.0)
 
 
 def _trend_title(rows: Sequence[Sequence[float]], width: int) -> str:
-    """The title of the trends, with their scale where there is room."""
+    """Title of the trends, with their scale if there is room."""
     low, high = _range(rows, width)
     title = f"trend, {low:.2f} to {high:.2f}"
     return title if len(title) <= width and high > low else "trend"
 
 
 def _sparkline(values: Sequence[float], rows: Sequence[Sequence[float]], width: int, levels: str) -> Text:
-    """The last `width` values as a line of blocks, on the one scale of all rows."""
+    """The last `width` values as a line of blocks, on the common scale of all rows."""
     low, high = _range(rows, width)
     scale = (len(levels) - 1) / (high - low) if high > low else 0.0
     line = "".join(levels[round((value - low) * scale)] for value in list(values)[-width:])
@@ -329,6 +329,6 @@ def _status(board: Board) -> str:
 
 
 def _numbers(clients: Sequence[int]) -> str:
-    """The numbers of clients, of many only the first."""
+    """Numbers of clients; of many, only the first."""
     more = f" and {len(clients) - 8} more" if len(clients) > 8 else ""
     return " ".join(map(str, clients[:8])) + more

@@ -1,7 +1,6 @@
 """Lines of a run: one per global round, a final table, remarks; plain text.
 
-`Console` is for pipes, logs and CI. `fedge.console.live` has the one for terminals, which shows more in
-between.
+`Console` is for pipes, logs and CI; `fedge.console.live` has the one for terminals, with a live view.
 """
 
 import logging
@@ -21,17 +20,17 @@ _RECENT = 10  # rounds over which seconds per round are averaged
 
 
 class Console:
-    """Writes the progress of one run to a stream."""
+    """Writer of one run's progress to a stream."""
 
     def __init__(self, stream: TextIO, num_rounds: int) -> None:
-        """Write to `stream`; `num_rounds` global rounds are to come."""
+        """Console on `stream` for `num_rounds` global rounds."""
         self._stream = stream
         self._num_rounds = num_rounds
         self._seconds: deque[float] = deque(maxlen=_RECENT)
-        self._has_ended = False  # the last words are said
+        self._has_ended = False  # set by `last_words`
 
     def say(self, text: str) -> None:
-        """Write a line now; without a terminal, the run goes on unseen."""
+        """Write a line now; if the terminal is gone, the run continues without it."""
         if self._has_ended:
             return
         try:
@@ -44,43 +43,43 @@ class Console:
             self._lose_terminal(error)
 
     def _lose_terminal(self, error: Exception) -> None:
-        """Go on without a terminal: a closed pipe, a full device, a stream that was closed."""
+        """Continue without a terminal after a closed pipe, a full device, or a closed stream."""
         logger.warning("the terminal is gone: %s", error)
         self._stream = open(os.devnull, "w")  # noqa: SIM115
 
     def phase(self, text: str) -> None:
-        """Note the run's preparations, until its first round."""
+        """Show a phase of the run's preparation, until its first round."""
 
     def begin(self, leaves: Sequence[Sequence[int]], leaf_rounds: int, done: int) -> None:
-        """Note the clients of every leaf, the leaf rounds per global round and the global rounds done."""
+        """Set the clients of every leaf, the leaf rounds per global round and the global rounds done."""
 
     def tick(self) -> None:
-        """Take the chance to show that time goes by."""
+        """Redraw if due; called regularly."""
 
     def follow(self, standing: Callable[[], Standing]) -> None:
         """Follow an exchange, as an `fedge.exchange.clients.Observer`."""
 
     def watch(self, words: Callable[[], str]) -> None:
-        """Show the result of `words` while the run goes on: how far its virtual clock is."""
+        """Show the result of `words` during the run, e.g. the state of its virtual clock."""
 
     def round(self, result: RoundResult, seconds: float) -> None:
-        """Write the line of one global round, which took so many seconds."""
+        """Write the line of one global round, which took `seconds` seconds."""
         left_s = self._left_s(result.global_round, seconds)
         self.say(round_line(result, self._num_rounds, seconds, left_s))
 
     def _left_s(self, done: int, seconds: float) -> float:
-        """The seconds that are left after global round `done`, which took `seconds`."""
+        """Seconds left after global round `done`, which took `seconds` seconds."""
         self._seconds.append(seconds)
         return sum(self._seconds) / len(self._seconds) * (self._num_rounds - done)
 
     def close(self, failed: bool = False) -> None:
-        """End all but plain lines; `say` goes on. The last state stays on the screen if it `failed`."""
+        """End all but plain lines; `say` still works. If `failed`, the last state stays on the screen."""
 
     def last_words(self, lines: Sequence[str]) -> None:
-        """Write lines from a signal handler: past all buffers and locks, which may be held right now."""
-        self._has_ended = True  # a round ending meanwhile is in its tables
+        """Write lines from a signal handler, bypassing buffers and locks that may be held."""
+        self._has_ended = True  # a round ending meanwhile is recorded in the tables
         text = "".join(f"{line}\n" for line in lines)
-        with suppress(OSError, ValueError):  # no terminal any more, or a stream without a descriptor
+        with suppress(OSError, ValueError):  # the terminal is gone, or the stream has no descriptor
             os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
 
 
@@ -90,11 +89,11 @@ def round_line(
     """One global round in one line.
 
     Args:
-        result: of the round.
-        num_rounds: global rounds in all.
-        seconds: that it took.
-        left_s: seconds until the last round is done; None leaves this out.
-        width: characters that it may have; the least important parts are left out for it.
+        result: result of the round.
+        num_rounds: planned global rounds.
+        seconds: seconds that it took.
+        left_s: seconds until the last round is done; None to leave this out.
+        width: maximum characters; the least important parts are dropped. None for no limit.
     """
     seen, unseen = (result.over_clients("test_score", unseen_clients) for unseen_clients in (False, True))
     said = result.learned.scores[0].said
@@ -115,7 +114,7 @@ def round_line(
 
 
 def _at(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
-    """Parts of an evaluation on the virtual clock: when it was, how good; groups where leaves form some."""
+    """Parts of an evaluation on the virtual clock: time, score, and clusters if there are several."""
     groups = len({leaf.cluster for leaf in result.leaves})
     return [moment.words(), score, *([f"clusters {groups}"] if groups > 1 else [])]
 
@@ -129,7 +128,7 @@ def _gates(result: RoundResult) -> str:
 
 
 def final_table(result: RoundResult) -> list[str]:
-    """The lines of the final table: a row per leaf, then all clients; unseen clients stand apart."""
+    """Lines of the final table: a row per leaf, then all clients; unseen clients are separate."""
     any_unseen_clients = any(leaf.unseen_clients for leaf in result.leaves)
     first, *others = result.learned.scores
     said = (first.said, "worst client", *(score.said for score in others))
@@ -162,14 +161,14 @@ def final_table(result: RoundResult) -> list[str]:
 
 
 def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:
-    """The known client of a leaf with the worst test score, or None without any."""
+    """Known client of a leaf with the worst test score; None without any."""
     own = [c for c in result.clients if c.leaf == leaf and not c.unseen_client and c.test_score is not None]
     merit = result.learned.scores[0].merit
     return min(own, key=lambda c: merit(c.test_score or 0.0), default=None)
 
 
 def _score(value: float | None) -> str:
-    """A score with four digits, or a dash."""
+    """A score with four decimals, or a dash."""
     return "-" if value is None else f"{value:.4f}"
 
 

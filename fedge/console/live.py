@@ -1,8 +1,8 @@
-"""Live view at a terminal: a run's lines as ever, and below them a frame that is kept fresh.
+"""Live view at a terminal: a run's plain lines, and below them a frame that is redrawn.
 
 The frame (`fedge.console.frame`) is redrawn by the thread that waits for clients, never by one that trains,
-at most four times a second and in at most a hundredth of the time. It hides no cursor and takes no other
-screen, so every end of the process leaves a terminal that works. When drawing fails, plain lines go on.
+at most four times per second and in at most a hundredth of the time. It neither hides the cursor nor uses the
+alternate screen, so the terminal works however the process ends. If drawing fails, plain lines continue.
 """
 
 import io
@@ -25,26 +25,26 @@ from fedge.rounds.results import RoundResult
 
 logger = logging.getLogger(__name__)
 
-_LEAST_S = 0.25  # from one frame to the next
-_SHARE = 0.01  # of the time allowed for drawing
+_LEAST_S = 0.25  # seconds between frames
+_SHARE = 0.01  # share of the time allowed for drawing
 _LOCK_S = 1.0  # a stopped terminal (Ctrl-S) must not delay the end of a run
 _CLEAR_BELOW = "\x1b[J"
 
 
 class LiveConsole(Console):
-    """Writes a run's lines and, below them, the frame."""
+    """Console with a frame below a run's lines."""
 
     def __init__(self, stream: TextIO, num_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Draw on `stream`; `clock` gives seconds."""
+        """Console on `stream`; `clock` returns seconds."""
         super().__init__(stream, num_rounds)
         self._clock = clock
         self._began = self._round_began = clock()
         self._round_s: float | None = None  # expected
         self._board = Board(num_rounds)
         self._standing: Callable[[], Standing] | None = None
-        self._words: Callable[[], str] | None = None  # how far the virtual clock is
+        self._words: Callable[[], str] | None = None  # state of the virtual clock
         self._marks = marks_for(stream.encoding or "ascii")
-        self._above: list[str] = []  # lines to be written above the frame
+        self._above: list[str] = []  # lines to write above the frame
         self._widths: list[int] = []  # of the frame's lines on the screen
         self._is_open = False
         self._next_draw = 0.0
@@ -53,7 +53,7 @@ class LiveConsole(Console):
     # --- events of the run -------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        """Write a line; while there is a frame, above it and together with the next one."""
+        """Write a line; while there is a frame, above it, together with the next one."""
         if not self._is_open:
             super().say(text)
             return
@@ -61,7 +61,7 @@ class LiveConsole(Console):
         self.tick()
 
     def phase(self, text: str) -> None:
-        """Show the run's preparations, until its first round."""
+        """Show a phase of the run's preparation, until its first round."""
         self._is_open = True
         self._board.phase = text
         self._draw()
@@ -72,35 +72,35 @@ class LiveConsole(Console):
         self._round_began = self._clock()
 
     def follow(self, standing: Callable[[], Standing]) -> None:
-        """Show which clients are at work."""
+        """Show the clients at work."""
         if standing is not self._standing:  # another exchange
             self._standing = standing
             self._board.leaf_round += standing().kind == TRAIN
         self.tick()
 
     def watch(self, words: Callable[[], str]) -> None:
-        """Show in the frame how far the virtual clock is."""
+        """Show the state of the virtual clock in the frame."""
         self._words = words
 
     def round(self, result: RoundResult, seconds: float) -> None:
-        """Write the line of a round that took so many seconds; the frame also tells the time left."""
+        """Write the line of a round that took `seconds` seconds; the frame also shows the time left."""
         self._left_s(result.global_round, seconds)
         self._round_s = sum(self._seconds) / len(self._seconds)
         self._round_began = self._clock()
         self._board.take(result)
         has_joined = self._standing is not None and self._standing().kind == JOINT
-        self._board.leaf_round = int(has_joined)  # the next round's first one is done
+        self._board.leaf_round = int(has_joined)  # the next round's first leaf round is in progress
         self.say(round_line(result, self._num_rounds, seconds, None, self._width()))
 
     def tick(self) -> None:
-        """Draw a frame if it is time for one."""
+        """Draw a frame if due."""
         if self._is_open and self._clock() >= self._next_draw:
             self._draw()
 
     # --- the screen ---------------------------------------------------------------------------------
 
     def close(self, failed: bool = False) -> None:
-        """Write the lines that wait, and take the frame away or, if the run failed, leave its last state."""
+        """Write waiting lines, and remove the frame or, if the run failed, leave its last state."""
         if self._is_open and failed:
             self._draw()
         with self._locked():
@@ -109,14 +109,14 @@ class LiveConsole(Console):
             self._is_open = False
 
     def last_words(self, lines: Sequence[str]) -> None:
-        """Write lines from a signal handler, below the frame, which stays as it is."""
+        """Write lines from a signal handler below the frame, which stays."""
         below = [""] if self._is_open and self._widths else []
         self._is_open = False
         super().last_words([*below, *lines])
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other threads (the watchdog's) from writing meanwhile, unless this one waits in vain."""
+        """Keep other threads (the watchdog) from writing meanwhile, unless the lock cannot be had in time."""
         got = self._lock.acquire(timeout=_LOCK_S)
         try:
             yield
@@ -125,7 +125,7 @@ class LiveConsole(Console):
                 self._lock.release()
 
     def _draw(self) -> None:
-        """Replace the frame by a new one, below the lines that wait."""
+        """Replace the frame by a new one, below the waiting lines."""
         began = self._clock()
         with self._locked():
             if not self._is_open:
@@ -134,7 +134,7 @@ class LiveConsole(Console):
             widths: list[int] = []
             try:
                 painted, widths = self._painted()
-            except Exception as error:  # no error here is worth a run
+            except Exception as error:  # a drawing error must not fail the run
                 logger.warning("the live view ends: %s: %s", type(error).__name__, error, exc_info=error)
                 self._is_open = False
             self._write(self._erased() + self._waiting_lines() + painted)
@@ -143,7 +143,7 @@ class LiveConsole(Console):
         self._next_draw = now + max(_LEAST_S, (now - began) / _SHARE)
 
     def _painted(self) -> tuple[str, list[int]]:
-        """A new frame, without an end of line after its last, and the width of each of its lines."""
+        """A new frame, without a final line break, and the width of each line."""
         width, height = size(self._stream)
         now = self._clock()
         board = self._board
@@ -165,7 +165,7 @@ class LiveConsole(Console):
         return captured.get(), [line.cell_len for line in lines]
 
     def _erased(self) -> str:
-        """Control codes that erase the frame, wrapped lines of a narrower terminal included."""
+        """Control codes that erase the frame, including lines wrapped by a narrowed terminal."""
         if not self._widths:
             return ""
         width = self._width()
@@ -174,20 +174,20 @@ class LiveConsole(Console):
         return "\r" + f"\x1b[{rows - 1}A" * (rows > 1) + _CLEAR_BELOW
 
     def _waiting_lines(self) -> str:
-        """The lines that wait to be written above the frame."""
+        """Lines waiting to be written above the frame."""
         text = "".join(f"{line}\n" for line in self._above)
         self._above = []
         return text
 
     def _width(self) -> int:
-        """The terminal's width now."""
+        """The terminal's present width."""
         try:
             return size(self._stream)[0]
         except (OSError, ValueError):
             return 80
 
     def _write(self, text: str) -> None:
-        """Write to the terminal, escaping characters unknown to it; without one, the run goes on unseen."""
+        """Write to the terminal, escaping unknown characters; if it is gone, the run continues without it."""
         encoding = self._stream.encoding or "ascii"
         try:
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

@@ -1,7 +1,7 @@
 """View of a run in a notebook: a bar below the cell, then the final table.
 
-A notebook's output is kept, so a line per round would fill the page; the bar shows the newest one. It is
-plain HTML that is displayed once and replaced in place: it needs no widgets, and its last state is saved.
+A notebook's output is kept, so a line per round would fill the page; the bar shows only the newest one. It is
+plain HTML, displayed once and replaced in place, so it needs no widgets and its last state is saved.
 """
 
 import html
@@ -17,18 +17,18 @@ from fedge.rounds.results import RoundResult
 
 logger = logging.getLogger(__name__)
 
-_LEAST_S = 0.5  # from one state of the bar to the next
+_LEAST_S = 0.5  # seconds between states of the bar
 
 
 def in_notebook(stream: TextIO) -> bool:
-    """Whether a stream is the output of a cell of a Jupyter kernel."""
+    """Whether a stream is the output of a Jupyter cell."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel") and stream is sys.stdout
 
 
 class NotebookConsole(Console):
-    """Writes a run's lines, and shows its rounds as a bar."""
+    """Console that shows a run's rounds as a bar."""
 
     def __init__(
         self,
@@ -37,7 +37,14 @@ class NotebookConsole(Console):
         show: Callable[[str], Callable[[str], None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Print on `stream`; `show` displays HTML and returns its replacer; `clock` gives seconds."""
+        """Console on `stream`.
+
+        Args:
+            stream: output of the cell.
+            num_rounds: planned global rounds.
+            show: function that displays HTML and returns a function that replaces it; None for IPython's.
+            clock: function that returns seconds.
+        """
         super().__init__(stream, num_rounds)
         self._show = show or _displayed
         self._replace: Callable[[str], None] | None = None
@@ -48,22 +55,22 @@ class NotebookConsole(Console):
         self._standing: Callable[[], Standing] | None = None
 
     def phase(self, text: str) -> None:
-        """Show the run's preparations, until its first round."""
+        """Show a phase of the run's preparation, until its first round."""
         self._words = text
         self._draw()
 
     def follow(self, standing: Callable[[], Standing]) -> None:
-        """Show how many clients are back."""
+        """Show the number of clients that have replied."""
         self._standing = standing
         self.tick()
 
     def tick(self) -> None:
-        """Show the newest state if it is time for it."""
+        """Show the newest state if due."""
         if self._replace is not None and self._clock() >= self._next:
             self._draw()
 
     def round(self, result: RoundResult, seconds: float) -> None:
-        """Show a global round, which took so many seconds, on the bar."""
+        """Show a global round, which took `seconds` seconds, on the bar."""
         left_s = self._left_s(result.global_round, seconds)
         self._done = result.global_round
         self._words = round_line(result, self._num_rounds, seconds, left_s)
@@ -72,27 +79,27 @@ class NotebookConsole(Console):
         self.tick()
 
     def close(self, failed: bool = False) -> None:
-        """Leave the last state, without clients still at work."""
+        """Leave the last state, without clients at work."""
         self._standing = None
         if self._replace is not None:
             self._draw()
         self._replace = None
 
     def _draw(self) -> None:
-        """Show the state, in place of the one before."""
+        """Show the state in place of the previous one."""
         try:
             page = bar(self._done, self._num_rounds, self._words, self._standing and self._standing())
             if self._replace is None:
                 self._replace = self._show(page)
             else:
                 self._replace(page)
-        except Exception as error:  # no error here is worth a run
+        except Exception as error:  # a drawing error must not fail the run
             logger.warning("the bar fails: %s: %s", type(error).__name__, error, exc_info=error)
         self._next = self._clock() + _LEAST_S
 
 
 def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
-    """The bar as HTML: rounds done, the newest round in words, how many clients are back."""
+    """The bar as HTML: rounds done, the newest round in words, and clients that have replied."""
     under_way = ""
     if standing is not None and done < rounds:
         under_way = f"<br>{standing.kind}: {len(standing.back)} of {len(standing.asked)} clients back"
@@ -103,7 +110,7 @@ def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
 
 
 def _displayed(page: str) -> Callable[[str], None]:
-    """Display HTML below the cell that runs; returns its replacer."""
+    """Display HTML below the running cell; returns a function that replaces it."""
     from IPython.display import HTML, display
 
     shown: Any = display(HTML(page), display_id=True)

@@ -1,8 +1,8 @@
-"""The colours of all figures: Okabe and Ito's set, which colour-blind people can tell apart.
+"""Colours of all figures: Okabe and Ito's set, distinguishable for colour-blind people.
 
-Figures are drawn in the light colours; `fedge.report.html.svg` turns each into a CSS variable, so that one
-drawing serves light and dark pages. Source: Okabe & Ito 2008, Color Universal Design (yellow is left out: it
-vanishes on white).
+Figures are drawn in the light colours; `fedge.report.html.svg` turns each into a CSS variable, so one drawing
+serves light and dark pages. Source: Okabe & Ito 2008, Color Universal Design (yellow is left out, as it is
+invisible on white).
 """
 
 # (name, on a light page, on a dark page)
@@ -25,26 +25,26 @@ _DASHES = ("solid", "dashed", "dotted", "dashdot")
 
 
 def colour(index: int) -> str:
-    """The colour of leaf, cluster, class or group `index`; it is the same in every figure."""
+    """Colour of leaf, cluster, class or group `index`, the same in every figure."""
     return SERIES[index % len(SERIES)][1]
 
 
 def dashes(index: int) -> str:
-    """The line style of leaf or group `index`: neighbours differ in it as well as in colour.
+    """Line style of leaf or group `index`, which differs between neighbours like the colour.
 
-    Seven colours and four styles have no common divisor, so 28 pairs are unlike.
+    Seven colours and four styles have no common divisor, so there are 28 distinct pairs.
     """
     return _DASHES[index % len(_DASHES)]
 
 
 def css_name(hex_colour: str) -> str | None:
-    """The CSS variable of one of the colours above, or None for any other."""
+    """CSS variable of a colour above; None for any other."""
     if hex_colour in _NAMES:
         return _NAMES[hex_colour]
     return next((f"--{name}" for name, light, _ in SERIES if light == hex_colour), None)
 
 
 def css_variables(dark: bool) -> dict[str, str]:
-    """The value of every CSS variable on a light or dark page."""
+    """CSS variable → value, for a light or dark page."""
     chosen = {f"--{name}": on_dark if dark else light for name, light, on_dark in SERIES}
     return chosen | {variable: _DARK[c] if dark else c for c, variable in _NAMES.items()}

@@ -1,4 +1,4 @@
-"""Streams that are terminals on which a live view can be drawn."""
+"""Choice of a console by stream, and terminals that can show a live view."""
 
 import os
 from collections.abc import Mapping
@@ -7,22 +7,22 @@ from typing import TextIO
 from fedge.console.lines import Console
 from fedge.console.notebook import NotebookConsole, in_notebook
 
-LEAST_WIDTH, LEAST_HEIGHT = 40, 10  # of a terminal in which a frame says more than plain lines
+LEAST_WIDTH, LEAST_HEIGHT = 40, 10  # smallest terminal for a frame
 
 
 def open_console(stream: TextIO, num_rounds: int, environment: Mapping[str, str] | None = None) -> Console:
-    """The console for a stream: a bar in a notebook, live on a terminal that can, else plain lines."""
+    """Console for a stream: a bar in a notebook, a live view on a capable terminal, else plain lines."""
     if in_notebook(stream):
         return NotebookConsole(stream, num_rounds)
     if not can_draw(stream, os.environ if environment is None else environment):
         return Console(stream, num_rounds)
-    from fedge.console.live import LiveConsole  # loads rich, which plain lines need not wait for
+    from fedge.console.live import LiveConsole  # loads rich, not needed for plain lines
 
     return LiveConsole(stream, num_rounds)
 
 
 def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether a stream is a terminal that moves its cursor, large enough, and not that of a CI."""
+    """Whether a stream is a terminal with cursor movement, large enough, and not that of a CI."""
     if environment.get("TERM", "").lower() in ("", "dumb", "unknown") or environment.get("CI"):
         return False
     try:
@@ -35,10 +35,10 @@ def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines of a terminal; one that does not know them is taken to be 80 × 24.
+    """Columns and lines of a terminal; 80 × 24 if unknown.
 
     Raises:
-        OSError, ValueError: the stream is no terminal, or is gone.
+        OSError, ValueError: the stream is not a terminal, or is gone.
     """
     width, height = os.get_terminal_size(stream.fileno())
     return width or 80, height or 24

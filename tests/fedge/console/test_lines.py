@@ -108,8 +108,8 @@ def test_what_a_stream_cannot_show_is_escaped():
 
 def test_the_last_words_pass_the_stream_s_own_buffer(tmp_path):
     with (tmp_path / "out").open("w") as stream:
-        Console(stream, 1).last_words(["fedge: interrupted", "go on with: fedge resume x"])
-        assert (tmp_path / "out").read_text() == "fedge: interrupted\ngo on with: fedge resume x\n"
+        Console(stream, 1).last_words(["fedge: interrupted", "resume with: fedge resume x"])
+        assert (tmp_path / "out").read_text() == "fedge: interrupted\nresume with: fedge resume x\n"
     Console(io.StringIO(), 1).last_words(["a stream without a descriptor"])
 
 

@@ -149,13 +149,13 @@ def test_last_words_stand_below_the_frame_and_nothing_is_drawn_after_them(make_r
     with Terminal() as terminal:
         console = LiveConsole(terminal.stream, 5, Clock())
         console.phase("preparing data")
-        console.last_words(["fedge: interrupted", "go on with: fedge resume x"])
+        console.last_words(["fedge: interrupted", "resume with: fedge resume x"])
         console.tick()
         console.close(failed=True)
         assert terminal.look(0.2)[-4:] == [
             "preparing data",
             "fedge: interrupted",
-            "go on with: fedge resume x",
+            "resume with: fedge resume x",
             "",
         ]
 
