@@ -24,20 +24,20 @@ from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
 from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
 
-_LEAVE_S = END_S + 3.0  # after a signal: the runs first
-_WORDS = {"new": "to do", "resume": "to go on", "again": "to start anew", "skip": "complete"}
+_LEAVE_S = END_S + 3.0  # after a signal: runs end first
+_WORDS = {"new": "to do", "resume": "to resume", "again": "to restart", "skip": "complete"}
 
 
 def run_sweeps(options: argparse.Namespace) -> int:
-    """Carry out the sweeps that `options` name; returns the exit code.
+    """Carry out the sweeps in `options`; returns the exit code.
 
     Args:
-        options: files, dry_run, workers, jobs (None: as many as there are cores for), launcher, sbatch,
-            submit, only, owns_process.
+        options: files, dry_run, workers, jobs (None: as many as cores permit), launcher, sbatch, submit,
+            only, owns_process.
 
     Raises:
-        ConfigError: a file or a run in it cannot be meant or cannot work; nothing was started.
-        KeyboardInterrupt: a signal; the runs at work have written how far they came.
+        ConfigError: a file or one of its runs is invalid or cannot work; nothing was started.
+        KeyboardInterrupt: a signal; interrupted runs can be resumed.
     """
     workers = _at_least_one("--workers", options.workers)
     _refuse_words_of_others(options)
@@ -66,20 +66,20 @@ def run_sweeps(options: argparse.Namespace) -> int:
 
 
 def _at_least_one(option: str, value: int) -> int:
-    """A number, or raise ConfigError if it is below 1."""
+    """The number; ConfigError if below 1."""
     if value < 1:
-        raise ConfigError(f"{option} must be at least 1, but is {value}; leave it out for the default")
+        raise ConfigError(f"{option} must be at least 1, but is {value}; omit it for the default")
     return value
 
 
 @dataclass(frozen=True)
 class _Jobs:
-    """How runs are carried out.
+    """Settings for carrying out runs.
 
     Attributes:
-        at_a_time: so many of them.
-        workers: clients that train at a time in each.
-        address: of the Ray cluster that carries them out; empty for this machine.
+        at_a_time: runs at a time.
+        workers: clients in training at a time in each run.
+        address: address of the Ray cluster; empty for this machine.
     """
 
     at_a_time: int
@@ -88,19 +88,23 @@ class _Jobs:
 
 
 def _refuse_words_of_others(options: argparse.Namespace) -> None:
-    """Raise ConfigError for options of a launcher that does not carry the runs out."""
+    """Raise ConfigError for options of a launcher other than the chosen one."""
     if options.address and options.launcher != "ray":
-        raise ConfigError("--address needs --launcher ray, but runs are carried out elsewhere; add that")
+        raise ConfigError(
+            "--address needs --launcher ray, but another launcher is chosen; add --launcher ray"
+        )
     for name in ("sbatch", "submit"):
         if getattr(options, name) and options.launcher != "slurm":
-            raise ConfigError(f"--{name} needs --launcher slurm, but runs are carried out here; add that")
+            raise ConfigError(
+                f"--{name} needs --launcher slurm, but another one is chosen; add --launcher slurm"
+            )
 
 
 def _only(sweep: Sweep, name: str) -> Sweep:
-    """A sweep with one of its runs alone.
+    """A sweep restricted to one of its runs.
 
     Raises:
-        ConfigError: it has no such run.
+        ConfigError: the sweep has no such run.
     """
     runs = [run for run in sweep.runs if run.name == name]
     if not runs:
@@ -113,7 +117,7 @@ def _only(sweep: Sweep, name: str) -> Sweep:
 
 
 def _refuse_seed() -> None:
-    """Raise ConfigError when SEED, which wins over every configuration, would make all seeds one."""
+    """Raise ConfigError if SEED is set, which would override every seed of the sweep."""
     if os.environ.get("SEED", "").strip():
         raise ConfigError(
             f"SEED must not be set, because a sweep has its own seeds, but is {shown(os.environ['SEED'])}; "
@@ -122,7 +126,7 @@ def _refuse_seed() -> None:
 
 
 def _refuse_one_folder(sweeps: Sequence[Sweep]) -> None:
-    """Raise ConfigError when two files have one folder."""
+    """Raise ConfigError if two sweeps have the same folder."""
     folders = [sweep.folder.resolve() for sweep in sweeps]
     for index, folder in enumerate(folders):
         if folder in folders[:index]:
@@ -134,7 +138,7 @@ def _refuse_one_folder(sweeps: Sequence[Sweep]) -> None:
 
 @contextmanager
 def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
-    """Make the folders of sweeps and hold their locks."""
+    """Create and lock the folders of sweeps."""
     with ExitStack() as held:
         for sweep in sweeps:
             try:
@@ -156,9 +160,13 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
 def _introduce(
     sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], jobs: int | None, address: str = ""
 ) -> None:
-    """Print the plan, `jobs` runs at a time; None where somebody else decides that.
+    """Print the plan: runs, their states, and the number at a time.
 
-    They are carried out on the Ray cluster at `address`, if there is one.
+    Args:
+        sweeps: all sweeps.
+        found: standings of each sweep's runs.
+        jobs: runs at a time; None if the launcher decides.
+        address: address of the Ray cluster; empty without one.
     """
     for sweep, runs in zip(sweeps, found, strict=True):
         counts = [sum(s.action == action for s in runs) for action in _WORDS]
@@ -187,7 +195,7 @@ def _list_runs(found: Sequence[Sequence[RunStanding]]) -> None:
 def _write_scripts(
     options: argparse.Namespace, sweeps: Sequence[Sweep], found: Sequence[Sequence[RunStanding]], workers: int
 ) -> int:
-    """Write an array of jobs for every sweep that has runs to do, compare those that have none."""
+    """Write a job array for every sweep with runs to do; compare the complete ones."""
     wishes = Wishes(workers, options.jobs or 0, options.sbatch)
     for sweep, runs in zip(sweeps, found, strict=True):
         todo = [standing for standing in runs if standing.action != "skip"]
@@ -198,19 +206,19 @@ def _write_scripts(
         _keep_plan(sweep)
         print(submit(script) if options.submit else f"next: {to_submit(script)}")
         print(
-            f"when it is done: fedge sweep {sweep.path} --launcher slurm   # goes on, or compares", flush=True
+            f"when it is done: fedge sweep {sweep.path} --launcher slurm   # resumes, or compares", flush=True
         )
     return exits.COMPLETED
 
 
 def _keep_plan(sweep: Sweep) -> None:
-    """Leave the sweep's file, and the plan made of it, in its folder."""
+    """Write the sweep's file, and the plan made from it, to its folder."""
     shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
     keep_study(study_of(sweep))
 
 
 def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers: int) -> int:
-    """Carry out one run of each sweep, without steps for the others; returns the exit code."""
+    """Carry out one run of each sweep, without a summary; returns the exit code."""
     found = [standings(sweep) for sweep in sweeps]
     if options.dry_run:
         _list_runs(found)
@@ -220,7 +228,7 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
     for sweep in sweeps:
         sweep.folder.mkdir(parents=True, exist_ok=True)
-    beside = max(1, available_cores() // workers)  # by other commands like this, of Slurm's or Ray's
+    beside = max(1, available_cores() // workers)  # number of such commands on this machine, of Slurm or Ray
     with RunPool(todo, 1, workers, keep, beside) as pool:
         for ended in pool.results():
             print(counter.take(ended, pool), flush=True)
@@ -244,7 +252,7 @@ def _carry_out(
     except KeyboardInterrupt:
         files = " ".join(map(str, options.files)) + (" --launcher ray" if how.address else "")
         print(
-            f"interrupted: {counter.done} of {counter.total} runs are done; go on with: fedge sweep {files}",
+            f"interrupted: {counter.done} of {counter.total} runs are done; resume with: fedge sweep {files}",
             flush=True,
         )
         raise
@@ -260,7 +268,7 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
     if options.dry_run:
         drawn = drawn or next_batch(search, drawn)
         _list_runs([standings(sweep_of(search, drawn))])
-        print(f"{counted(len(drawn), 'trial')} of {search.trials}; results decide on the others")
+        print(f"{counted(len(drawn), 'trial')} of {search.trials}; the others depend on results")
         return exits.COMPLETED
     counter = _Counter(0, search.trials * len(search.head["seeds"]), 0)
 
@@ -281,7 +289,7 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
             sweep = search_through(search, drawn, carry)
         except KeyboardInterrupt:
             print(
-                f"interrupted: {counter.done} of {counter.total} runs are done; go on with: fedge sweep "
+                f"interrupted: {counter.done} of {counter.total} runs are done; resume with: fedge sweep "
                 f"{search.path}",
                 flush=True,
             )
@@ -292,32 +300,32 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
 
 
 def _refuse_search_elsewhere(options: argparse.Namespace) -> None:
-    """Raise ConfigError for a search beside other sweeps, on a cluster, or of one run."""
+    """Raise ConfigError for a search with other sweeps, another launcher, or --only."""
     if len(options.files) > 1:
         raise ConfigError(
-            f"a sweep with a table [search] must be carried out alone, but {len(options.files)} files are "
-            f"given; one command for each"
+            f"a sweep with a table [search] must be run alone, but {len(options.files)} files are "
+            f"given; use one command for each"
         )
     if options.launcher != "local":
         raise ConfigError(
             f"[search] needs --launcher local, because each batch waits for the one before, but it is "
-            f"{options.launcher}; leave it out"
+            f"{options.launcher}; remove --launcher"
         )
     if options.only is not None:
-        raise ConfigError(f"[search] takes no --only, but it is {shown(options.only)}; leave it out")
+        raise ConfigError(f"--only must be omitted for [search], but is {shown(options.only)}; remove it")
 
 
 def _pool(
     sweeps: Sequence[Sweep], todo: Sequence[RunStanding], how: _Jobs, keep: Mapping[Path, bool]
 ) -> RunPool | RayPool:
-    """Pool that carries runs out."""
+    """Pool that carries out the runs."""
     if how.address:
         return RayPool(sweeps, todo, how.at_a_time, how.workers, how.address)
     return RunPool(todo, how.at_a_time, how.workers, keep)
 
 
 class _Counter:
-    """Counts the runs that are done."""
+    """Count of the runs done."""
 
     def __init__(self, done: int, total: int, width: int) -> None:
         self.done = done
@@ -346,28 +354,27 @@ class _Counter:
 
 def _summarise(sweeps: Sequence[Sweep]) -> None:
     """Write and print the comparison of every sweep."""
-    from fedge.sweep.summary import PAGE, RUNS, TABLE, write_summary  # Matplotlib: not before the runs
+    from fedge.sweep.summary import PAGE, RUNS, TABLE, write_summary  # loads Matplotlib, only after the runs
 
     for sweep in sweeps:
         try:
             lines = write_summary(study_of(sweep))
         except OSError as error:
             raise ConfigError(
-                f"{short(sweep.folder)} must be writable: {error}; make room and repeat"
+                f"{short(sweep.folder)} must be writable: {error}; free disk space and repeat"
             ) from error
         print("", *lines, sep="\n")
         print(*(short(sweep.folder / name) for name in (PAGE, TABLE, RUNS)), sep="\n", flush=True)
 
 
 def _exit_code(counter: _Counter) -> int:
-    """Say which runs did not end well; returns the exit code."""
+    """Print the runs that did not complete; returns the exit code."""
     for ended in (*counter.partial, *counter.failed):
-        reason = ended.reason or "clients failed on the way"
+        reason = ended.reason or "clients failed in some rounds"
         print(f"{ended.status}: {short(ended.standing.run.folder)}: {reason}")
     if counter.failed:
         print(
-            f"{counted(len(counter.failed), 'run')} failed; the same command tries again, "
-            f"from the last checkpoint"
+            f"{counted(len(counter.failed), 'run')} failed; the same command retries from the last checkpoint"
         )
         return exits.FAILED
     return exits.PARTIAL if counter.partial else exits.COMPLETED

@@ -1,4 +1,4 @@
-"""``fedge compare`` of one sweep: against its own reference, once for every combination of its other axes."""
+"""``fedge compare`` of one sweep: against its own reference, for every combination of its other axes."""
 
 import argparse
 import sys
@@ -13,11 +13,11 @@ from fedge.sweep.summary import comparisons, load_study, write_finals, write_stu
 
 
 def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
-    """Write page and tables on a study's runs and print its final numbers; returns the exit code.
+    """Write the page and tables of a study's runs and print its final numbers; returns the exit code.
 
     Args:
-        study: as its folder keeps it.
-        options: output, csv, format, target, as of the command.
+        study: plan kept in the study's folder.
+        options: output, csv, format and target of the command.
 
     Raises:
         ConfigError: no run has a round, the target cannot be reached, or a file cannot be written.
@@ -25,7 +25,7 @@ def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
     runs, missing = load_study(study)
     if not runs:
         raise ConfigError(
-            f"a sweep must have a run with a finished round, but {study.folder} has none; start it again"
+            f"the sweep must have a run with a finished round, but {study.folder} has none; start it again"
         )
     for run in runs.values():
         for problem in problems_of(run):

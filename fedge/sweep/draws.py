@@ -1,4 +1,4 @@
-"""Draws of a search: options of the next trials by Optuna, and floors under which a trial is poor."""
+"""Draws of a search: options of the next trials by Optuna, and floors below which trials are pruned."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ def draw(search: Search, ended: Sequence[Trial], maximize: bool, count: int) -> 
     """Options of the next trials, drawn by Optuna.
 
     Args:
-        search: its seed and the number of trials so far make the seed of the draws.
+        search: its seed, with the number of trials so far, seeds the draws.
         ended: all trials so far, in order.
         maximize: whether a larger validation score is better.
-        count: trials to draw.
+        count: number of trials to draw.
     """
     import optuna
     from optuna.trial import TrialState, create_trial
@@ -43,7 +43,7 @@ def draw(search: Search, ended: Sequence[Trial], maximize: bool, count: int) -> 
 
 
 def _sampler(search: Search, number: int) -> Any:
-    """Sampler of a batch that begins with a trial's number."""
+    """Sampler of the batch after `number` trials."""
     from optuna.samplers import RandomSampler, TPESampler
 
     seed = int(np.random.SeedSequence([search.seed, number]).generate_state(1)[0])
@@ -53,7 +53,7 @@ def _sampler(search: Search, number: int) -> Any:
 
 
 def _distribution(values: Range) -> Any:
-    """Range in Optuna's words; choices by their numbers, since values of TOML may be alike, as 1 and true."""
+    """Optuna's distribution of a range; choices by index, as TOML values may compare equal (1 and true)."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if values.choices:
@@ -63,20 +63,20 @@ def _distribution(values: Range) -> Any:
 
 
 def _index(values: Range, value: Scalar) -> Scalar:
-    """A value as Optuna has it."""
+    """An option's value in Optuna's representation."""
     if not values.choices:
         return value
     return next(n for n, one in enumerate(values.choices) if one == value and type(one) is type(value))
 
 
 def _value(values: Range, drawn: Any) -> Scalar:
-    """A value as an option has it."""
+    """An option's value from Optuna's representation."""
     found: Scalar = values.choices[drawn] if values.choices else drawn
     return found
 
 
 def _means(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
-    """Global round → mean over the seeds that have it."""
+    """Global round → mean over the seeds that reached it."""
     rounds = sorted({number for by_round in course.values() for number in by_round})
     return {
         number: statistics.fmean(by_round[number] for by_round in course.values() if number in by_round)
@@ -85,9 +85,9 @@ def _means(course: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
 
 
 def floors(search: Search, ended: Sequence[Trial], seed: int) -> dict[str, float]:
-    """Global round → median of the complete trials' best validation scores until then, of runs of one seed.
+    """Global round → median, over complete trials, of the best validation score so far, for one seed.
 
-    Empty before `prune_after` trials are complete. Rounds that fewer have are left out.
+    Empty until `prune_after` trials are complete. Rounds reached by fewer trials are left out.
     """
     courses = [trial.course.get(seed, {}) for trial in ended if trial.state == "complete"]
     if not search.prune_after or len(courses) < search.prune_after:

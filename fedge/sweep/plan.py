@@ -38,10 +38,10 @@ from fedge.config.option import ConfigError, Scalar, nearest, shown
 from fedge.launch.packaged import PREFIX
 from fedge.launch.project import flatten, read_config, read_toml
 
-# Not needed by a run of a sweep, unless the file asks for them: a page each, and a checkpoint per round.
+# Defaults for runs of a sweep: no page each, and a checkpoint every ten rounds only.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}
 
-_MOST_RUNS = 10_000  # each is checked before the first starts, in some milliseconds, and has a folder
+_MOST_RUNS = 10_000  # each has a folder, and is checked before the first starts, in some milliseconds
 _OWN_TABLES = ("sweep", "base", "grid")
 _SWEEP_KEYS = ("name", "seeds", "supernodes", "runs-dir", "keep-checkpoints")
 _ENTRY_KEYS = ("name", "config", "supernodes")
@@ -49,22 +49,22 @@ _SET_BY_SWEEP = {
     "seed": "[sweep] seeds",
     "runs-dir": "[sweep] runs-dir",
     "run-name": "the names of the entries",
-    "resume": "the command again, which goes on by itself",
+    "resume": "the same command again, which resumes by itself",
 }
-_LONGEST_NAME = 100  # characters; names of several entries and a seed make one of a folder
+_LONGEST_NAME = 100  # characters; a folder's name joins several entries and a seed
 _NAME = re.compile(r"[A-Za-z0-9][\w.+=,-]*", re.ASCII)  # needs no quoting in a shell
 
 
 @dataclass(frozen=True)
 class AxisEntry:
-    """One choice on an axis.
+    """One entry on an axis.
 
     Attributes:
-        name: as in the names of runs; empty for [base].
-        file: the file of options that it names, or "".
+        name: name used in the names of runs; empty for [base].
+        file: file of options that it names, or "".
         from_file: options of that file.
-        own: options that stand in the sweep file.
-        supernodes: clients; None where the entry does not say.
+        own: options in the sweep file.
+        supernodes: number of clients; None if not given.
     """
 
     name: str
@@ -76,7 +76,7 @@ class AxisEntry:
 
 @dataclass(frozen=True)
 class Axis:
-    """Axis of a sweep: every run has one of the entries."""
+    """Axis of a sweep; every run has one of its entries."""
 
     name: str
     entries: Sequence[AxisEntry]
@@ -87,13 +87,13 @@ class PlannedRun:
     """One run of a sweep.
 
     Attributes:
-        label: the names of its entries, joined; the same for all seeds.
+        label: names of its entries, joined; the same for all seeds.
         point: axis → entry, by name.
-        seed: of the run.
-        supernodes: clients; 0 where the file leaves it to the data (`fedge.sweep.standing`).
-        folder: where it is to be.
-        run_config: its options, flat, seed and place included.
-        config: the same, checked.
+        seed: seed of the run.
+        supernodes: number of clients; 0 to derive it from the data (`fedge.sweep.standing`).
+        folder: the run folder.
+        run_config: its options, flat, including seed and folder.
+        config: the same options, checked.
     """
 
     label: str
@@ -106,7 +106,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """Name of the run folder."""
         return self.folder.name
 
 
@@ -115,14 +115,14 @@ class Sweep:
     """A sweep file, checked.
 
     Attributes:
-        path: of the file.
-        name: of the sweep.
-        folder: of its runs and of its comparison.
+        path: path of the file.
+        name: name of the sweep.
+        folder: folder of its runs and comparison.
         axes: in the order of the file; the entries of the first are compared.
         seeds: in the order of the file.
-        runs: all with the first seed, then all with the second, …: a first comparison comes early.
-        keep_checkpoints: of completed runs; without them their number of rounds cannot be raised.
-        notes: options of named files that something in the sweep file overrides, a line each.
+        runs: all with the first seed, then all with the second, …, for an early first comparison.
+        keep_checkpoints: whether completed runs keep theirs; without, their rounds cannot be raised.
+        notes: options of named files that the sweep file overrides, one line each.
     """
 
     path: Path
@@ -139,7 +139,7 @@ def read_sweep(path: Path) -> Sweep:
     """Read a sweep file and build the configuration of every run.
 
     Raises:
-        ConfigError: the file or one of the runs cannot be meant; the place is named.
+        ConfigError: the file or one of the runs is invalid; the message names the place.
     """
     tables = read_toml(path, "the sweep file")
     with placed(str(path)):
@@ -163,7 +163,7 @@ def read_sweep(path: Path) -> Sweep:
 
 @contextmanager
 def placed(place: str) -> Iterator[None]:
-    """Say in every ConfigError from inside where it was."""
+    """Context that prefixes every ConfigError with its place."""
     try:
         yield
     except ConfigError as error:
@@ -174,11 +174,9 @@ def placed(place: str) -> Iterator[None]:
 
 
 def read_head(table: Any, path: Path) -> dict[str, Any]:
-    """The checked keys of [sweep], defaults included."""
+    """The checked keys of [sweep], including defaults."""
     if not isinstance(table, Mapping):
-        raise ConfigError(
-            "a sweep file must have a table [sweep] with seeds; write [sweep] seeds = [1, 2, 3]"
-        )
+        raise ConfigError("a sweep file must have a table [sweep] with seeds; e.g. seeds = [1, 2, 3]")
     with placed("[sweep]"):
         refuse_unknown(table, _SWEEP_KEYS)
         defaults = {
@@ -203,7 +201,7 @@ def _seeds(value: Any) -> list[int]:
         what = "is missing" if value is None else f"is {shown(value)}"
         raise ConfigError(
             f"seeds must be a list of different whole numbers of at least 0, but {what}; "
-            f"write seeds = [1, 2, 3]"
+            f"e.g. seeds = [1, 2, 3]"
         )
     return list(value)
 
@@ -225,7 +223,7 @@ def _axis(name: str, table: Any) -> Axis:
     if name == "grid":
         return Axis(name, _grid(table))
     if not (isinstance(table, list) and table and all(isinstance(entry, Mapping) for entry in table)):
-        near = nearest(name, list(_OWN_TABLES)) or f"; an axis is written [[{name}]], once per entry"
+        near = nearest(name, list(_OWN_TABLES)) or f"; write an axis as [[{name}]], once per entry"
         raise ConfigError(f"[{name}] is not a table of a sweep file{near}")
     entries = [
         read_entry(entry, f"[[{name}]] number {number}" if len(table) > 1 else f"[[{name}]]")
@@ -242,7 +240,7 @@ def read_entry(table: Any, place: str, named: bool = True) -> AxisEntry:
         if not isinstance(table, Mapping):
             raise ConfigError(f"it must be a table of options, but is {shown(table)}")
         if not named and "name" in table:
-            raise ConfigError("name belongs into [sweep]")
+            raise ConfigError("name belongs in [sweep]")
         file = table.get("config", "")
         if not isinstance(file, str):
             raise ConfigError(f"config must be the name of a TOML file, but is {shown(file)}")
@@ -258,7 +256,7 @@ def read_entry(table: Any, place: str, named: bool = True) -> AxisEntry:
 
 
 def _options_of(file: str) -> dict[str, Scalar]:
-    """The options of a configuration file; none without one."""
+    """Options of a configuration file; empty without one."""
     if not file:
         return {}
     options = read_config(file, "config")
@@ -272,7 +270,7 @@ def _grid(table: Any) -> list[AxisEntry]:
     with placed("[grid]"):
         if not isinstance(table, Mapping) or not table:
             raise ConfigError(
-                f"it must be a table of lists, as train.lr = [0.01, 0.05], but is {shown(table)}"
+                f"it must be a table of lists, e.g. train.lr = [0.01, 0.05], but is {shown(table)}"
             )
         lists: dict[str, Any] = flatten(table)
         check_options(lists)
@@ -293,19 +291,19 @@ def _grid(table: Any) -> list[AxisEntry]:
 
 
 def _short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Key → its last part, or the whole key where two have the same last part."""
+    """Key → its last part, or the whole key if two have the same last part."""
     tails = [key.rpartition(".")[2] for key in keys]
     return {key: tail if tails.count(tail) == 1 else key for key, tail in zip(keys, tails, strict=True)}
 
 
 def _word(value: Any) -> str:
-    """A value as part of a folder's name; of a path, the file's name."""
+    """A value as part of a folder's name; for a path, the file's name."""
     text = Path(value).stem if isinstance(value, str) else json.dumps(value)
     return re.sub(r"[^\w.+-]+", "_", text, flags=re.ASCII)
 
 
 def check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
-    """Raise ConfigError for a key that is no option, or that the sweep sets by itself."""
+    """Raise ConfigError for a key that is not an option, or is set by the sweep itself."""
     for key in options:
         if key in _SET_BY_SWEEP:
             raise ConfigError(f"{key} is set by the sweep; use {_SET_BY_SWEEP[key]}")
@@ -317,7 +315,7 @@ def check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
 
 
 def refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise ConfigError for a key that is not known."""
+    """Raise ConfigError for an unknown key."""
     for key in table:
         if key not in known:
             near = nearest(key, list(known)) or f"; it may have {', '.join(known)}"
@@ -325,31 +323,33 @@ def refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
 
 
 def _refuse_name(key: str, name: Any) -> None:
-    """Raise ConfigError for a name that makes no good part of a folder's name."""
+    """Raise ConfigError for a name unsuitable as part of a folder's name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise ConfigError(
             f"{key} must be letters, digits and any of _ . + = , -, at most {_LONGEST_NAME} (it becomes part "
             f"of a folder's name), "
-            f'but is {shown(name)}; write for example {key} = "tau-0.9"'
+            f'but is {shown(name)}; e.g. {key} = "tau-0.9"'
         )
 
 
 def _refuse_too_many(what: str, lists: Sequence[Sequence[Any]]) -> None:
-    """Raise ConfigError when lists have more combinations than a sweep can have runs."""
+    """Raise ConfigError if lists have more combinations than a sweep may have runs."""
     count = math.prod(map(len, lists))
     if count > _MOST_RUNS:
-        raise ConfigError(f"{what} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep")
+        raise ConfigError(
+            f"{what} must be at most {_MOST_RUNS} runs, but are {count}; split the sweep in several"
+        )
 
 
 def _refuse_equal_names(names: Sequence[str]) -> None:
-    """Raise ConfigError when two entries or runs have one name."""
+    """Raise ConfigError if two entries or runs have the same name."""
     twice = (
         next((name for name in names if names.count(name) > 1), None)
         if len(set(names)) < len(names)
         else None
     )
     if twice is not None:
-        raise ConfigError(f"names must differ, but {twice} comes twice; rename one of them")
+        raise ConfigError(f"names must differ, but {twice} occurs twice; rename one of them")
 
 
 # --- runs ---------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def planned_run(
     entries: Sequence[AxisEntry],
     seed: int,
 ) -> PlannedRun:
-    """The run of one combination and one seed."""
+    """Run of one combination and one seed."""
     label = "-".join(entry.name for entry in entries) or head["name"]
     name = f"{label}-seed{seed}"
     run_config = fold_tables(
@@ -385,7 +385,7 @@ def planned_run(
 
 
 def _merged(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:
-    """All options of a combination: those of named files first, then those of the sweep file."""
+    """Options of a combination: those of named files first, then those of the sweep file."""
     options = dict(DEFAULTS)
     for entry in (base, *entries):
         options.update(entry.from_file)
@@ -395,9 +395,9 @@ def _merged(base: AxisEntry, entries: Sequence[AxisEntry]) -> dict[str, Scalar]:
 
 
 def _overridden(base: AxisEntry, entries: Sequence[AxisEntry]) -> Iterator[str]:
-    """Keys of the file that an entry names which another part of the sweep file overrides."""
+    """Notes on options of a named file that the sweep file overrides elsewhere."""
     options = _merged(base, entries)
     for entry in (base, *entries):
         for key, value in entry.from_file.items():
             if options[key] != value and key not in entry.own and any(key in e.own for e in (base, *entries)):
-                yield f"{key} = {json.dumps(options[key])} wins over {json.dumps(value)} of {entry.file}"
+                yield f"{key} = {json.dumps(options[key])} overrides {json.dumps(value)} of {entry.file}"

@@ -1,10 +1,9 @@
-"""Carries out runs in processes of their own, several at a time, on the in-process engine.
+"""Runs in separate processes, several at a time, on the in-process engine.
 
-A process per run leaves nothing of a run behind for the next, and one that dies takes no other with it. What
-would speak for long-lived processes, the seconds that loading torch takes, is spent once: runs are forked
-from a process that has loaded everything and done nothing (multiprocessing's fork server; elsewhere than on
-Linux every run loads anew). A run's process is in a session of its own, so that Ctrl-C reaches only us; it
-ends by itself when we are gone.
+With a process per run, no state carries over to the next run, and a crash affects no other run. Importing
+torch takes seconds, but only once: runs are forked from a process that has imported everything and done
+nothing else (multiprocessing's fork server; on systems other than Linux, every run imports anew). Each
+process has its own session, so Ctrl-C reaches only this one; it ends by itself when this process is gone.
 """
 
 import multiprocessing
@@ -34,19 +33,19 @@ from fedge.sweep.standing import RunStanding
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
 
-END_S = exits.LEAVE_S + 2.0  # for a run with an order to end
+END_S = exits.LEAVE_S + 2.0  # for an interrupted run
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run of the sweep ended.
+    """Outcome of a run of the sweep.
 
     Attributes:
-        standing: as it was before.
+        standing: the run's standing before.
         status: "completed", "partial" or "failed".
-        reason: why it failed, in one line.
-        rounds: global rounds that were done now.
-        seconds: from the start of its process to its end.
+        reason: reason of a failure, in one line.
+        rounds: global rounds done this time.
+        seconds: duration of its process.
     """
 
     standing: RunStanding
@@ -57,8 +56,8 @@ class Ended:
 
 
 def _new_context() -> "ForkServerContext | SpawnContext":
-    """Context that starts processes."""
-    if sys.platform != "linux":  # a fork of loaded libraries may not live there
+    """multiprocessing context that starts the runs' processes."""
+    if sys.platform != "linux":  # forks of loaded libraries may crash there
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["fedge.launch.simulate"])
@@ -66,9 +65,9 @@ def _new_context() -> "ForkServerContext | SpawnContext":
 
 
 class RunPool:
-    """Processes that carry out the runs of one list.
+    """Processes that carry out a list of runs.
 
-    Use as a context manager: leaving it ends the runs that are at work, as Ctrl-C ends them.
+    As a context manager, it interrupts unfinished runs on exit, as Ctrl-C would.
     """
 
     def __init__(
@@ -79,17 +78,17 @@ class RunPool:
         keep_checkpoints: Mapping[Path, bool],
         beside: int | None = None,
     ) -> None:
-        """Prepare to carry out `todo`, `jobs` at a time; nothing starts before `results` is asked.
+        """Pool for `todo`, `jobs` at a time; nothing starts before `results` is called.
 
         Args:
-            todo: in the order in which they start.
+            todo: runs in the order in which they start.
             jobs: runs at a time.
-            workers: clients that train at a time in each run.
-            keep_checkpoints: folder of a sweep → whether those of its runs that end well are kept.
-            beside: runs that may share the machine's memory, those of other pools included; None: `jobs`.
+            workers: clients in training at a time in each run.
+            keep_checkpoints: folder of a sweep → whether its completed runs keep their checkpoints.
+            beside: runs that may share the machine's memory, including those of other pools; None: `jobs`.
         """
         self._waiting = deque(todo)
-        self._running: dict[int, _Job] = {}  # by the handle that tells of a process's end
+        self._running: dict[int, _Job] = {}  # by the sentinel of its process
         self.jobs = jobs
         self._beside = beside or jobs
         self._workers = workers
@@ -115,7 +114,7 @@ class RunPool:
                 yield ended
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
-        """Runs at work, as `fedge.sweep.progress.seconds_left` takes them."""
+        """Runs at work, in the form of `fedge.sweep.progress.seconds_left`."""
         now = time.monotonic()
         return {
             job.process.name: (job.standing.run.label, job.standing.rounds_left, now - job.began)
@@ -123,17 +122,17 @@ class RunPool:
         }
 
     def to_come(self) -> list[tuple[str, int]]:
-        """Runs that wait, in the same form."""
+        """Waiting runs, in the form of `fedge.sweep.progress.seconds_left`."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
     def _tidy(self, ended: Ended) -> None:
-        """Remove the checkpoints of a run that is complete, where they are not to be kept."""
+        """Remove the checkpoints of a complete run, unless they are to be kept."""
         folder = ended.standing.run.folder
         if ended.status != "failed" and not self._keep_checkpoints[folder.parent]:
             remove_all(folder / FOLDER)
 
     def _end_all(self) -> None:
-        """Interrupt runs, wait until they have written their ends, and kill those that do not end."""
+        """Interrupt all runs, wait for them to write their ends, and kill those that do not end."""
         for job in self._running.values():
             job.interrupt()
         deadline = time.monotonic() + END_S
@@ -146,7 +145,7 @@ class RunPool:
 
 
 class _Job:
-    """One run's process."""
+    """Process of one run."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class _Job:
         workers: int,
         beside: int,
     ) -> None:
-        """Start it; `beside` runs, itself included, may share the machine's memory."""
+        """Start the process; `beside` runs, including this one, may share the machine's memory."""
         run = standing.run
         if standing.action == "again":
             shutil.rmtree(run.folder)
@@ -167,19 +166,19 @@ class _Job:
             target=_carry_out,
             args=(standing.run_config, run.supernodes, workers, beside, str(log), other_end),
             name=run.name,
-            daemon=True,  # ended when we end, in any case
+            daemon=True,  # always ends with this process
         )
         self.process.start()
         other_end.close()
 
     def interrupt(self) -> None:
-        """Tell it to end."""
+        """Interrupt the run."""
         with suppress(ProcessLookupError):
             if self.process.pid is not None:
                 os.kill(self.process.pid, signal.SIGINT)
 
     def ended(self) -> Ended:
-        """How it ended; the manifest is the truth, if there is one."""
+        """Outcome of the run, by its manifest if there is one."""
         self.process.join()
         seconds = time.monotonic() - self.began
         said = ""
@@ -193,13 +192,13 @@ class _Job:
 
 
 def ended_as(standing: RunStanding, said: str, seconds: float, otherwise: str = "") -> Ended:
-    """How a run ended that nobody carries out any more; its manifest is the truth, if it has one.
+    """Outcome of a run whose process has ended, by its manifest if there is one.
 
     Args:
-        standing: as it was before.
-        said: why it failed, as its process said it; empty if it did not.
-        seconds: that it took.
-        otherwise: facts of its process, where there is no manifest.
+        standing: the run's standing before.
+        said: reason of a failure, reported by its process; empty without a report.
+        seconds: duration in seconds.
+        otherwise: facts of its process, used without a manifest.
     """
     folder = standing.run.folder
     try:
@@ -218,7 +217,7 @@ def _carry_out(
     _leave_the_terminal(Path(log))
     share_memory(beside)
     threading.Thread(target=_end_with, args=(lifeline,), name="lifeline", daemon=True).start()
-    from fedge.launch.simulate import run_in_process  # torch: here, not in the process of the command
+    from fedge.launch.simulate import run_in_process  # loads torch, not needed in the command's process
 
     code, reason = exits.FAILED, ""
     try:
@@ -236,9 +235,9 @@ def _carry_out(
 
 
 def _leave_the_terminal(log: Path) -> None:
-    """Get out of reach of the terminal's Ctrl-C, and send libraries' output to `log`."""
+    """Leave the terminal's session, and redirect libraries' output to `log`."""
     if hasattr(os, "setsid"):
-        with suppress(OSError):  # it leads a group already
+        with suppress(OSError):  # already a group leader
             os.setsid()
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream in (1, 2):
@@ -247,7 +246,7 @@ def _leave_the_terminal(log: Path) -> None:
 
 
 def _end_with(lifeline: Connection) -> None:
-    """End this process as SIGTERM does when the other end of `lifeline` is gone."""
+    """End this process by SIGTERM when the other end of `lifeline` is closed."""
     with suppress(EOFError, OSError):
         while True:
             lifeline.recv_bytes()

@@ -1,4 +1,4 @@
-"""How far a sweep is: a line per run that ended, and the time left."""
+"""Progress of a sweep: one line per ended run, and the time left."""
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,22 +9,22 @@ from fedge.report.html.tables import seconds_text
 
 @dataclass
 class SweepPace:
-    """Seconds of global rounds so far, by kind of run.
+    """Seconds per global round so far, by kind of run.
 
     Attributes:
-        seconds: kind → (seconds, rounds) of the runs that ended, start-up included.
+        seconds: kind → (seconds, rounds) of the ended runs, including start-up.
     """
 
     seconds: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def observe(self, kind: str, seconds: float, rounds: int) -> None:
-        """Take in a run that ended after so many seconds and rounds; one without any says nothing."""
+        """Take in a run that ended after `seconds` seconds and `rounds` rounds; ignored without any round."""
         if rounds:
             before_s, before = self.seconds.get(kind, (0.0, 0))
             self.seconds[kind] = (before_s + seconds, before + rounds)
 
     def expect(self, kind: str, rounds: int) -> float | None:
-        """The seconds that a run will take: as others of its kind, else as all; None if unknown."""
+        """Expected seconds of a run, from others of its kind, else from all; None if unknown."""
         known = [self.seconds[kind]] if kind in self.seconds else list(self.seconds.values())
         if not known:
             return None
@@ -38,11 +38,11 @@ def seconds_left(
     waiting: Iterable[tuple[str, int]],
     jobs: int,
 ) -> float | None:
-    """The seconds until all runs have ended, or None before that can be known.
+    """Seconds until all runs have ended; None if not known yet.
 
     Args:
-        pace: so far.
-        running: any name → (kind, rounds, seconds that it has taken).
+        pace: pace so far.
+        running: any name → (kind, rounds, seconds taken so far).
         waiting: (kind, rounds) of the others, in the order in which they will start.
         jobs: runs at a time.
     """
@@ -66,10 +66,16 @@ def run_line(
     number: int, total: int, name: str, width: int, status: str, scores: Sequence[str], seconds: float,
     left_s: float | None,
 ) -> str:  # fmt: skip
-    """The line of one run that ended; `number` runs of `total` are done.
+    """Line on an ended run.
 
-    Its `scores` are the score's name, the mean and the worst. It took `seconds`; in `left_s` seconds all are
-    done, None where that is not known.
+    Args:
+        number, total: runs done, and in all.
+        name: name of the run.
+        width: width of the column of names.
+        status: its status.
+        scores: name of the score, its mean, and its worst.
+        seconds: its duration in seconds.
+        left_s: seconds until all runs are done; None if unknown.
     """
     said, mean, worst = scores
     score = f"{said} {mean}  worst {worst}"

@@ -1,10 +1,9 @@
 """A sweep's runs as tasks of a Ray cluster: ``fedge sweep --launcher ray``.
 
-A task carries out one run by ``fedge sweep FILE --only NAME``, as a task of a Slurm array does
-(`fedge.sweep.slurm`): it goes on from the run's checkpoint if there is one. So a task that Ray starts again,
-because its machine died, and a sweep that is started again, do the rest. Machines share the folder of the
-sweep, and this process follows: it starts as many tasks as the cluster has room for, and ends them when it
-ends.
+A task carries out one run by ``fedge sweep FILE --only NAME``, like a task of a Slurm array
+(`fedge.sweep.slurm`), and resumes from the run's checkpoint if there is one. So retries of tasks whose
+machine died, and repeated sweeps, only do the rest. Machines share the folder of the sweep. This process
+starts as many tasks as the cluster has room for, and ends them when it ends.
 """
 
 import os
@@ -24,57 +23,55 @@ from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import Ended, ended_as
 from fedge.sweep.standing import RunStanding
 
-_TRIES_AGAIN = 3  # of a task whose machine or worker has died
+_TRIES_AGAIN = 3  # retries of a task whose machine or worker has died
 _LOOK_S = 1.0
-_END_S = 20.0  # for runs with an order to end
-_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of a worker's environment, not of a run's
+_END_S = 20.0  # for interrupted runs
+_OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of a worker's environment, not for runs
 
 
 def room_for(address: str, workers: int) -> int:
-    """How many runs a cluster has room for, each with so many CPUs.
+    """Number of runs for which a cluster has room, each with `workers` CPUs.
 
     Raises:
-        ConfigError: there is no address, nobody answers there, or no machine has room for one.
+        ConfigError: there is no address, the cluster does not answer, or no machine has room for one.
     """
     if not address:
         raise ConfigError(
-            "--launcher ray needs a cluster, but none is named; add --address HOST:PORT, or set RAY_ADDRESS"
+            "--launcher ray needs a cluster, but none is given; add --address HOST:PORT, or set RAY_ADDRESS"
         )
     there = machines(address)
     room = sum(int(node.get("CPU", 0)) // workers for node in there)
     if not room:
         most = max((int(node.get("CPU", 0)) for node in there), default=0)
         raise ConfigError(
-            f"--workers must fit on a machine of the cluster, but is {workers}, and they have {most} CPUs at "
-            f"most; set --workers {max(most, 1)}"
+            f"--workers must fit on one machine of the cluster, but is {workers}, and they have up to {most} "
+            f"CPUs; set --workers {max(most, 1)}"
         )
     return room
 
 
 class RayPool:
-    """Tasks that carry out the runs of one list, as `fedge.sweep.pool.RunPool` does.
+    """Tasks that carry out a list of runs, with the interface of `fedge.sweep.pool.RunPool`.
 
-    Use as a context manager: leaving it ends the runs that are at work.
+    As a context manager, it ends unfinished runs on exit.
     """
 
     def __init__(
         self, sweeps: Iterable[Sweep], todo: Iterable[RunStanding], jobs: int, workers: int, address: str
     ) -> None:
-        """Prepare to carry out `todo`; nothing starts before `results` is asked.
+        """Pool for `todo`; nothing starts before `results` is called.
 
         Args:
-            sweeps: whose runs these are.
-            todo: in the order in which they start.
+            sweeps: sweeps of the runs.
+            todo: runs in the order in which they start.
             jobs: runs at a time.
-            workers: clients that train at a time in each run, and CPUs of a task.
-            address: of the cluster.
+            workers: clients in training at a time in each run, and CPUs of a task.
+            address: address of the cluster.
         """
         self.jobs = jobs
         self._file_of = {sweep.folder: sweep.path.resolve() for sweep in sweeps}
         self._waiting = deque(todo)
-        self._running: dict[
-            Any, tuple[RunStanding, float]
-        ] = {}  # Ray's name of a task → its run, when it began
+        self._running: dict[Any, tuple[RunStanding, float]] = {}  # task → its run and start time
         self._workers = workers
         self._address = address
         self._ray: Any = None
@@ -89,7 +86,7 @@ class RayPool:
     def __exit__(self, *_: object) -> None:
         for task in self._running:
             self._ray.cancel(task, force=True)
-        deadline = time.monotonic() + _END_S  # a run says how it ended after its task is gone
+        deadline = time.monotonic() + _END_S  # a run may write its end after its task is gone
         while any(_is_going_on(run) for run, _ in self._running.values()) and time.monotonic() < deadline:
             time.sleep(_LOOK_S / 10)
         self._running.clear()
@@ -110,7 +107,7 @@ class RayPool:
                 yield ended_as(standing, self._said(ref), time.monotonic() - began_s)
 
     def _said(self, ref: Any) -> str:
-        """Why a task's run did not start or did not end; empty where its folder says how it ended."""
+        """Reason for which a task's run did not start or end; empty if the run folder has it."""
         try:
             code, words = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
@@ -118,17 +115,17 @@ class RayPool:
         return f"its process was ended by signal {-code}" if code < 0 else words
 
     def at_work(self) -> dict[str, tuple[str, int, float]]:
-        """Runs at work, as `fedge.sweep.progress.seconds_left` takes them."""
+        """Runs at work, in the form of `fedge.sweep.progress.seconds_left`."""
         now = time.monotonic()
         return {s.run.name: (s.run.label, s.rounds_left, now - began) for s, began in self._running.values()}
 
     def to_come(self) -> Sequence[tuple[str, int]]:
-        """Runs that wait, in the same form."""
+        """Waiting runs, in the form of `fedge.sweep.progress.seconds_left`."""
         return [(standing.run.label, standing.rounds_left) for standing in self._waiting]
 
 
 def _is_going_on(standing: RunStanding) -> bool:
-    """Whether a run's process holds its folder."""
+    """Whether a run's process holds the lock on its folder."""
     from fedge.records.lock import is_locked
 
     with suppress(OSError):
@@ -148,5 +145,5 @@ def _carry_out(file: str, name: str, workers: int, folder: str) -> tuple[int, st
 
 
 def _without_ray(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without Ray's variables: the number of a run's threads decides its bits."""
+    """Environment without Ray's variables, which would change a run's threads and thus its bits."""
     return {key: value for key, value in environment.items() if key not in _OF_RAY}

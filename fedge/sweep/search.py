@@ -11,9 +11,9 @@
     train.local-epochs = { low = 1, high = 5 }
     train.model = ["cnn", "cnn-pool"]
 
-Each trial is one run per seed. Its value is the mean validation score after the last round; test scores
-decide nothing. The draws of a batch depend on the file and on the results of earlier batches alone, so that
-they are the same for any number of processes.
+Each trial has one run per seed. Its value is the mean validation score after the last round; test scores are
+never used. The draws of a batch depend only on the file and on the results of earlier batches, so they are
+the same for any number of processes.
 
 Sources: J. Bergstra et al., "Algorithms for hyper-parameter optimization", 2011 (TPE). D. Golovin et al.,
 "Google Vizier", 2017 (median stopping).
@@ -49,17 +49,17 @@ AXIS = "trials"
 _KEYS = ("sampler", "trials", "batch", "seed", "prune-after", "space")
 _RANGE_KEYS = {"low", "high", "log"}
 _MOST_TRIALS = 1000
-_MOST_CORNERS = 512  # each is checked in some milliseconds
+_MOST_CORNERS = 512  # each takes some milliseconds to check
 
 
 @dataclass(frozen=True)
 class Range:
-    """Values that an option may take: from low to high, ends included, or one of some choices.
+    """Values of an option: from low to high, both included, or a list of choices.
 
     Attributes:
-        low, high: whole numbers, or floats.
-        is_log: drawn uniformly on a logarithmic scale.
-        choices: in their place.
+        low, high: both whole numbers, or both floats.
+        is_log: whether to draw uniformly on a logarithmic scale.
+        choices: values to choose from, in place of low and high.
     """
 
     low: float = 0.0
@@ -69,7 +69,7 @@ class Range:
 
     @property
     def ends(self) -> tuple[Scalar, ...]:
-        """Values that are checked before anything starts."""
+        """Values checked before anything starts."""
         return self.choices or (self.low, self.high)
 
 
@@ -78,14 +78,14 @@ class Search:
     """[search] of a sweep file, checked.
 
     Attributes:
-        path: of the file.
-        head: [sweep].
-        base: [base].
+        path: path of the file.
+        head: table [sweep].
+        base: table [base].
         sampler: one of `SAMPLERS`.
-        trials: in all.
-        batch: trials drawn from the same knowledge.
-        seed: of the draws.
-        prune_after: complete trials after which poor ones are ended early; 0: none.
+        trials: total number of trials.
+        batch: trials drawn from the same results.
+        seed: seed of the draws.
+        prune_after: number of complete trials after which poor ones are pruned; 0: none.
         space: option → its range.
     """
 
@@ -107,13 +107,13 @@ class Search:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial that has ended.
+    """An ended trial.
 
     Attributes:
-        options: that were drawn.
-        state: "complete", "pruned" (ended early as a poor one) or "failed".
-        value: mean validation score over the seeds; None of a failed one.
-        course: seed → {global round: best validation score until then}.
+        options: its drawn options.
+        state: "complete", "pruned" (ended early) or "failed".
+        value: mean validation score over the seeds; None for a failed trial.
+        course: seed → {global round: best validation score so far}.
     """
 
     options: Mapping[str, Scalar]
@@ -131,15 +131,15 @@ def read_search(path: Path) -> Search:
     """Read a sweep file with a table [search], and check a run at each corner of its space.
 
     Raises:
-        ConfigError: the file cannot be meant; the place is named. Or Optuna is not installed.
+        ConfigError: the file is invalid (the message names the place), or Optuna is not installed.
     """
     tables = read_toml(path, "the sweep file")
     with placed(str(path)):
         axes = [name for name in tables if name not in ("sweep", "base", "search")]
         if axes:
             raise ConfigError(
-                f"[search] draws all options of a sweep, so no axis may stand beside it, but [{axes[0]}] "
-                f"does; list its values in [search.space]"
+                f"[search] must be the only axis of a sweep, but the file also has [{axes[0]}]; "
+                f"list its values in [search.space]"
             )
         head = read_head(tables.get("sweep"), path)
         base = read_entry(tables.get("base", {}), "[base]", named=False)
@@ -154,7 +154,7 @@ def read_search(path: Path) -> Search:
 
 
 def _corners(space: Mapping[str, Range]) -> Sequence[Sequence[Scalar]]:
-    """Values at the corners of a space, all choices among them; of very many the first and the last."""
+    """Values at the corners of a space, including all choices; only the first and the last of too many."""
     ends = [values.ends for values in space.values()]
     if math.prod(map(len, ends)) > _MOST_CORNERS:
         return [[values[0] for values in ends], [values[-1] for values in ends]]
@@ -162,7 +162,7 @@ def _corners(space: Mapping[str, Range]) -> Sequence[Sequence[Scalar]]:
 
 
 def refuse_no_optuna() -> None:
-    """Raise ConfigError where Optuna is not installed."""
+    """Raise ConfigError if Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError(
             "[search] draws its trials with Optuna, but the package optuna is not installed; "
@@ -182,7 +182,7 @@ def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping
     space = table.get("space")
     if not isinstance(space, Mapping) or not space:
         raise ConfigError(
-            f"space must be a table of ranges, as train.lr = {{ low = 0.001, high = 0.1 }}, but "
+            f"space must be a table of ranges, e.g. train.lr = {{ low = 0.001, high = 0.1 }}, but "
             f"{'is missing' if space is None else f'is {shown(space)}'}"
         )
     with placed("space"):
@@ -213,7 +213,7 @@ def _whole(table: Mapping[str, Any], key: str, least: int, most: int) -> int:
 
 
 def _ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]]:
-    """Yield every option of [search.space] with its range."""
+    """Every option of [search.space] with its range."""
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and not value.keys() & _RANGE_KEYS:
@@ -224,7 +224,7 @@ def _ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]
             yield key, Range(choices=tuple(value))
         else:
             raise ConfigError(
-                f"{key} must be a range, as {{ low = 1, high = 5 }}, or a list of at least two values, but "
+                f"{key} must be a range, e.g. {{ low = 1, high = 5 }}, or a list of at least two values, but "
                 f"is {shown(value)}"
             )
 
@@ -239,7 +239,7 @@ def _range(key: str, value: Mapping[str, Any]) -> Range:
         numbers = all(type(end) in (int, float) and math.isfinite(end) for end in (low, high))
         if not numbers or not low < high or type(low) is not type(high):
             raise ConfigError(
-                f"low and high must be two whole numbers, or two with a point, of which low is the smaller, "
+                f"low and high must be two whole numbers, or two with a decimal point, and low the smaller, "
                 f"but are {shown(low)} and {shown(high)}"
             )
         if type(is_log) is not bool or (is_log and low <= 0):
@@ -255,11 +255,11 @@ def _range(key: str, value: Mapping[str, Any]) -> Range:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Trial that has been drawn.
+    """A drawn trial.
 
     Attributes:
-        options: that were drawn.
-        floors: seed → {global round: least validation score}; none where nothing is pruned.
+        options: its drawn options.
+        floors: seed → {global round: least validation score}; empty without pruning.
     """
 
     options: Mapping[str, Scalar]
@@ -267,12 +267,12 @@ class Drawn:
 
 
 def label_of(number: int) -> str:
-    """Name of a trial in its runs' names, from 0 on."""
+    """Name of a trial in its runs' names; trials count from 0."""
     return f"t{number:03d}"
 
 
 def sweep_of(search: Search, drawn: Sequence[Drawn]) -> Sweep:
-    """Sweep of all trials that have been drawn, with one axis, in their order."""
+    """Sweep of all drawn trials as its one axis, in their order."""
     entries = [AxisEntry(label_of(number), own=trial.options) for number, trial in enumerate(drawn)]
     axis = Axis(AXIS, entries)
     runs: list[PlannedRun] = []
@@ -291,13 +291,13 @@ def sweep_of(search: Search, drawn: Sequence[Drawn]) -> Sweep:
 
 
 def _callbacks_of(options: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Callbacks among options, as one text each."""
+    """Options `callbacks` and `callbacks-args`, each folded into one text."""
     folded = fold_tables(options)
     return {key: folded[key] for key in ("callbacks", "callbacks-args") if key in folded}
 
 
 def with_floors(options: Mapping[str, Scalar], least: Mapping[str, float]) -> dict[str, Scalar]:
-    """Options of a run that ends when its validation score stays below `least`, with callbacks of its own."""
+    """Options with a callback that ends the run when its validation score stays below `least`."""
     if not least:
         return dict(options)
     names = [str(options["callbacks"])] if options.get("callbacks") else []

@@ -1,8 +1,8 @@
-"""Carries out a search: batch after batch of trials, each drawn from the results of those before.
+"""Search: batch after batch of trials, each drawn from the results of earlier ones.
 
-``trials.json`` of the sweep's folder has what was drawn, written before a batch starts. So a search that was
-stopped goes on with the same trials, and more of them can be asked for later. ``trials.csv`` has options,
-state and value of every trial, ``best.toml`` the options of the best one, for ``fedge run -c``.
+``trials.json`` in the sweep's folder has the draws, written before a batch starts, so an interrupted search
+resumes with the same trials, and their number can be raised later. ``trials.csv`` has options, state and
+value of every trial, ``best.toml`` the options of the best one, for ``fedge run -c``.
 """
 
 import csv
@@ -30,10 +30,10 @@ Carry = Callable[[Sweep, Sequence[RunStanding]], Iterable[Ended]]
 
 
 def kept_draws(search: Search) -> list[Drawn]:
-    """Trials that were drawn in a search's folder, in order; none in a new one.
+    """Trials drawn before in a search's folder, in order; empty in a new one.
 
     Raises:
-        ConfigError: they are of another search, or cannot be read.
+        ConfigError: they belong to another search, or cannot be read.
     """
     path = search.folder / DRAWS
     if not path.is_file():
@@ -47,21 +47,21 @@ def kept_draws(search: Search) -> list[Drawn]:
         ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{short(path)} must be as fedge sweep writes it, but cannot be read: {type(error).__name__}: "
+            f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "
             f"{error}; give the sweep another name, or remove its folder"
         ) from error
     now = _said(search)
     for key, value in now.items():
         if before.get(key) != value:
             raise ConfigError(
-                f"[search] {key} must be as it was when {short(search.folder)} was begun, "
+                f"[search] {key} must be that of the first command in {short(search.folder)}, "
                 f"{shown(before.get(key))}, but is {shown(value)}; give the sweep another name"
             )
     return trials[: search.trials]
 
 
 def _said(search: Search) -> dict[str, Any]:
-    """Parts of [search] that may not change while it goes on; the number of trials may."""
+    """Parts of [search] that must not change between commands; the number of trials may."""
     space = {key: asdict(values) for key, values in search.space.items()}
     said = {
         "sampler": search.sampler,
@@ -75,8 +75,8 @@ def _said(search: Search) -> dict[str, Any]:
 
 
 def next_batch(search: Search, drawn: Sequence[Drawn]) -> list[Drawn]:
-    """Trials of the batch that comes after those that have ended, at most as many as are left."""
-    into = len(drawn) % search.batch  # above 0 where more trials were asked for than before
+    """Trials of the next batch, limited by the number of trials left."""
+    into = len(drawn) % search.batch  # above 0 if the number of trials was raised
     ended = trials_of(search, drawn[: len(drawn) - into])
     count = min(search.batch - into, search.trials - len(drawn))
     seeds = search.head["seeds"]
@@ -86,15 +86,15 @@ def next_batch(search: Search, drawn: Sequence[Drawn]) -> list[Drawn]:
 
 
 def search_through(search: Search, drawn: list[Drawn], carry: Carry) -> Sweep:
-    """Carry out all trials of a search; gives the sweep that they make.
+    """Carry out all trials of a search; returns the sweep they form.
 
     Args:
-        search: as its file has it.
-        drawn: trials so far; further ones are added.
-        carry: carries runs out, and yields each as it ends.
+        search: the search.
+        drawn: trials drawn so far; extended in place.
+        carry: function that carries out runs and yields each as it ends.
 
     Raises:
-        ConfigError: a run cannot work, or is there from another configuration.
+        ConfigError: a run cannot work, or exists with another configuration.
     """
     begun = 0
     while begun < search.trials:
@@ -114,7 +114,7 @@ def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
     """Write `DRAWS`.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
     trials = [{"options": trial.options, "floors": trial.floors} for trial in drawn]
     try:
@@ -122,7 +122,7 @@ def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
         write_whole(search.folder / DRAWS, {"search": _said(search), "trials": trials}, indent=1)
     except OSError as error:
         raise ConfigError(
-            f"{short(search.folder)} must be writable: {error}; make room and repeat"
+            f"{short(search.folder)} must be writable: {error}; free disk space and repeat"
         ) from error
 
 
@@ -130,7 +130,7 @@ def keep_draws(search: Search, drawn: Sequence[Drawn]) -> None:
 
 
 def trials_of(search: Search, drawn: Sequence[Drawn]) -> list[Trial]:
-    """Trials with their results, in order; one with a run that has not come to an end counts as failed."""
+    """Trials with their results, in order; a trial with an unfinished run counts as failed."""
     found = []
     sweep = sweep_of(search, drawn)
     for number, trial in enumerate(drawn):
@@ -140,7 +140,7 @@ def trials_of(search: Search, drawn: Sequence[Drawn]) -> list[Trial]:
 
 
 def _loaded(run: PlannedRun) -> RunData | None:
-    """A run that ended as it should, or None."""
+    """Results of a completed run; None for any other."""
     try:
         found = load_run(run.folder)
     except ConfigError:
@@ -149,7 +149,7 @@ def _loaded(run: PlannedRun) -> RunData | None:
 
 
 def _trial(options: Mapping[str, Scalar], runs: Mapping[int, RunData | None]) -> Trial:
-    """A trial from its runs."""
+    """A trial from the results of its runs."""
     there = {seed: run for seed, run in runs.items() if run is not None}
     courses = {seed: course_of(run) for seed, run in there.items()}
     if len(there) < len(runs) or not all(courses.values()):
@@ -160,23 +160,23 @@ def _trial(options: Mapping[str, Scalar], runs: Mapping[int, RunData | None]) ->
 
 
 def _column(run: RunData) -> str:
-    """Column of a run's rounds by which trials are told apart."""
+    """Column of a run's rounds with the validation score."""
     return f"val_{run.score.name}_mean"
 
 
 def _measured(run: RunData) -> list[tuple[int, float]]:
-    """Global rounds with their validation scores, where measured."""
+    """Global rounds and their validation scores, where measured."""
     rows = run.rounds.select("global_round", _column(run)).iter_rows()
     return [(int(number), float(value)) for number, value in rows if value is not None and value == value]
 
 
 def _last(run: RunData) -> float:
-    """Validation score after the last round that has one."""
+    """Last measured validation score."""
     return _measured(run)[-1][1]
 
 
 def course_of(run: RunData) -> dict[int, float]:
-    """Global round → best validation score until then; empty where none was measured."""
+    """Global round → best validation score so far; empty if none was measured."""
     best: dict[int, float] = {}
     for number, value in _measured(run):
         before = list(best.values())[-1:]
@@ -185,7 +185,7 @@ def course_of(run: RunData) -> dict[int, float]:
 
 
 def _maximizes(search: Search, drawn: Sequence[Drawn]) -> bool:
-    """Whether a larger validation score is better, by a run that is there; True before there is one."""
+    """Whether a larger validation score is better, by any finished run; True without one."""
     for planned in sweep_of(search, drawn).runs if drawn else ():
         run = _loaded(planned)
         if run is not None:
@@ -194,10 +194,10 @@ def _maximizes(search: Search, drawn: Sequence[Drawn]) -> bool:
 
 
 def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
-    """Write `TRIALS` and, where a trial is complete, `BEST`; returns lines for the terminal.
+    """Write `TRIALS` and, if a trial is complete, `BEST`; returns lines for the terminal.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: a file cannot be written.
     """
     ended = trials_of(search, drawn)
     with (search.folder / TRIALS).open("w", newline="", encoding="utf-8") as file:
@@ -212,7 +212,7 @@ def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
     )
     complete = [(number, trial) for number, trial in enumerate(ended) if trial.state == "complete"]
     if not complete:
-        return [f"trials: {counts}; none is complete, so none is best"]
+        return [f"trials: {counts}; no trial is complete, so there is no best"]
     sign = 1 if _maximizes(search, drawn) else -1
     number, best = max(complete, key=lambda one: sign * (one[1].value or 0.0))
     clients = search.base.supernodes or search.head["supernodes"]
@@ -232,5 +232,5 @@ def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
 
 
 def _short(value: Scalar) -> str:
-    """A value in few digits."""
+    """A value with few digits."""
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

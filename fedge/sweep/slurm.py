@@ -1,9 +1,9 @@
-"""A sweep as an array of Slurm jobs: a script for ``sbatch``, a run of the sweep per task.
+"""A sweep as a Slurm job array: a script for ``sbatch``, with one run of the sweep per task.
 
-The script and the names of its runs lie in ``<sweep>/slurm/``. A task carries out the run whose name stands
-in the line of its number, by ``fedge sweep FILE --only NAME``: it goes on from the run's checkpoint if there
-is one, and does nothing if the run is complete. So a task that Slurm requeues, and a script that is submitted
-again, do the rest. Tasks share no process and no lock but that of a run's own folder.
+The script and the names of its runs are in ``<sweep>/slurm/``. A task carries out the run named in the line
+of its number, by ``fedge sweep FILE --only NAME``: it resumes from the run's checkpoint if there is one, and
+does nothing if the run is complete. So requeued tasks, and resubmitted scripts, only do the rest. Tasks share
+no process, and no lock but that of a run's own folder.
 """
 
 import os
@@ -28,9 +28,9 @@ class Wishes:
     """Settings of the jobs.
 
     Attributes:
-        workers: clients that train at a time in a run, and cores of a task.
-        at_a_time: tasks that may run at once; 0 for any number.
-        words: for ``sbatch``, as "--time=02:00:00 --partition=cpu".
+        workers: clients in training at a time in a run, and cores of a task.
+        at_a_time: tasks that may run at once; 0 for no limit.
+        words: arguments for ``sbatch``, e.g. "--time=02:00:00 --partition=cpu".
     """
 
     workers: int
@@ -39,10 +39,10 @@ class Wishes:
 
 
 def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> Path:
-    """Write the script for the runs that are to be done, in place of an older one; returns its path.
+    """Write the script for the runs to do, replacing an older one; returns its path.
 
     Raises:
-        ConfigError: the folder cannot be written to, or the words for sbatch cannot be meant.
+        ConfigError: the folder cannot be written to, or the arguments for sbatch are invalid.
     """
     folder = (sweep.folder / FOLDER).resolve()
     text = _script(sweep, len(todo), wishes, folder)
@@ -59,7 +59,7 @@ def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> P
 
 
 def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
-    """The script's text."""
+    """Text of the script."""
     limit = f"%{wishes.at_a_time}" if wishes.at_a_time else ""
     options = [
         f"--job-name=fedge-{sweep.name}",
@@ -74,7 +74,7 @@ def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
     return "\n".join(
         [
             "#!/bin/bash",
-            f"# Written by fedge sweep {sweep.path}: a task per run. Submitting it again goes on.",
+            f"# Written by fedge sweep {sweep.path}: a task per run. Submit it again to resume.",
             *(f"#SBATCH {option}" for option in options),
             "set -eu",
             f"cd {shlex.quote(str(Path.cwd()))}",
@@ -86,10 +86,10 @@ def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
 
 
 def _words(words: str) -> list[str]:
-    """Words for sbatch, one option each.
+    """Arguments for sbatch, one option each.
 
     Raises:
-        ConfigError: one of them is no option, or the quotes do not match.
+        ConfigError: one of them is not an option, or quotes do not match.
     """
     try:
         found = shlex.split(words)
@@ -98,14 +98,14 @@ def _words(words: str) -> list[str]:
     for word in found:
         if not word.startswith("--") or "\n" in word:
             raise ConfigError(
-                f'--sbatch must be options of sbatch, as --sbatch="--time=02:00:00 --mem=4G", but has '
+                f'--sbatch must be options of sbatch, e.g. --sbatch="--time=02:00:00 --mem=4G", but has '
                 f"{shown(word)}"
             )
     return found
 
 
 def submit(script: Path) -> str:
-    """Hand a script to ``sbatch``; returns its output.
+    """Submit a script by ``sbatch``; returns its output.
 
     Raises:
         ConfigError: there is no sbatch, or it refuses the script.
@@ -113,7 +113,7 @@ def submit(script: Path) -> str:
     program = shutil.which("sbatch")
     if program is None:
         raise ConfigError(
-            f"--submit needs sbatch, but there is none here; where there is: {to_submit(script)}"
+            f"--submit needs sbatch, but it is not installed here; on a Slurm machine: {to_submit(script)}"
         )
     environment = {name: value for name, value in os.environ.items() if name != "SEED"}
     done = subprocess.run(
@@ -121,10 +121,10 @@ def submit(script: Path) -> str:
     )
     if done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).split())
-        raise ConfigError(f"sbatch must take {short(script)}, but: {words}; change --sbatch")
+        raise ConfigError(f"sbatch must accept {short(script)}, but: {words}; change --sbatch")
     return done.stdout.strip()
 
 
 def to_submit(script: Path) -> str:
-    """The command that submits a script."""
+    """Command that submits a script."""
     return f"sbatch {shlex.quote(str(short(script)))}"

@@ -1,7 +1,7 @@
-"""Standing of every run of a sweep on disk, and whether the rest can work. Nothing is written.
+"""Standing of every run of a sweep on disk, and a check of those left to do. Nothing is written.
 
-A run that is there must have been made from the same options, clients, seed and data: the file may grow by
-seeds and entries, but a result never passes for that of another configuration.
+An existing run must have been made from the same options, clients, seed and data: the file may gain seeds and
+entries, but a result is never used for another configuration.
 """
 
 import os
@@ -25,7 +25,7 @@ from hhar.windows.window_file import Windows
 
 Action = Literal["new", "resume", "again", "skip"]
 
-_CLIENTS = 9  # as of the federation that `fedge run` takes
+_CLIENTS = 9  # the default of `fedge run`
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class RunStanding:
     """A run and its next action.
 
     Attributes:
-        run: of the sweep.
-        action: "new"; "resume", go on from a checkpoint; "again", start anew a run without checkpoint;
-            "skip", it is complete.
-        done_rounds: global rounds that need not be done.
-        note: on its number of clients, in a line; empty for none.
+        run: run of the sweep.
+        action: "new"; "resume" from a checkpoint; "again", restart a run without a checkpoint; "skip" a
+            complete one.
+        done_rounds: global rounds already done.
+        note: remark on its number of clients, in one line; empty without one.
     """
 
     run: PlannedRun
@@ -52,7 +52,7 @@ class RunStanding:
 
     @property
     def run_config(self) -> dict[str, Scalar]:
-        """The options with which it starts or goes on."""
+        """Options with which it starts or resumes."""
         resume = {"resume": str(self.run.folder)} if self.action == "resume" else {}
         return {**self.run.run_config, **resume}
 
@@ -61,7 +61,8 @@ def standings(sweep: Sweep) -> list[RunStanding]:
     """Standing of every run, in the order of the sweep, after a check of those to carry out.
 
     Raises:
-        ConfigError: a run cannot work, is going on elsewhere, or is there from another configuration.
+        ConfigError: a run cannot work, is carried out by another process, or exists with another
+            configuration.
     """
     sources = _Sources()
     found = []
@@ -75,7 +76,7 @@ def standings(sweep: Sweep) -> list[RunStanding]:
 
 
 class _Sources:
-    """Loads every window file once."""
+    """Cache that loads every window file once."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[object, ...], tuple[Windows, DataSource]] = {}
@@ -89,23 +90,23 @@ class _Sources:
         return self._loaded[key]
 
     def with_clients(self, run: PlannedRun) -> PlannedRun:
-        """A run with as many clients as there are users where the data say so, else nine."""
+        """A run with one client per user if the data imply a number, else nine."""
         return replace(run, supernodes=clients_of_data(run.config, _CLIENTS, self.load))
 
     def misfit(self, run: PlannedRun) -> str:
-        """A line where users are dealt and its clients are not one user each; else nothing."""
-        if in_pieces(run.config):  # several clients per user are asked for
+        """Remark where users are dealt but clients are not one user each; else empty."""
+        if in_pieces(run.config):  # several clients per user are intended
             return ""
         windows, _ = self.load(run.config, run.supernodes)
-        return misfit(run.config, windows, run.supernodes, "leave supernodes out") or ""
+        return misfit(run.config, windows, run.supernodes, "omit supernodes") or ""
 
 
 def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
-    """How a run stands, or raise ConfigError if it is another one."""
+    """Standing of a run; ConfigError if an existing run differs."""
     if not os.path.lexists(run.folder):
         return RunStanding(run, "new")
     if is_locked(run.folder):
-        raise ConfigError(f"another process carries out {short(run.folder)}; wait or stop it")
+        raise ConfigError(f"another process carries out {short(run.folder)}; wait for it, or stop it")
     manifest = _manifest(run)
     _refuse_differences(run, list(_differences(run, manifest, sources)))
     planned = run.config.num_server_rounds
@@ -128,7 +129,7 @@ def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:
 
 
 def _manifest(run: PlannedRun) -> dict[str, Any]:
-    """The manifest of a run that is there; nothing of one that came to no manifest."""
+    """Manifest of an existing run; empty if it has none."""
     try:
         return read_manifest(run.folder)
     except ConfigError:
@@ -136,7 +137,7 @@ def _manifest(run: PlannedRun) -> dict[str, Any]:
 
 
 def _differences(run: PlannedRun, manifest: Mapping[str, Any], sources: _Sources) -> Iterator[str]:
-    """Yield "name is X, was Y" for all that makes the run that is there another one."""
+    """Text "name is X, was Y" for everything in which an existing run differs."""
     if "config" not in manifest:
         return
     yield from config_differences(manifest["config"], run.config)
@@ -153,16 +154,16 @@ def _differences(run: PlannedRun, manifest: Mapping[str, Any], sources: _Sources
 
 
 def _refuse_differences(run: PlannedRun, differences: Sequence[str]) -> None:
-    """Raise ConfigError if there are any."""
+    """Raise ConfigError if there are differences."""
     if differences:
         raise ConfigError(
-            f"{short(run.folder)} is there from another configuration: {'; '.join(differences)}; give the "
+            f"{short(run.folder)} exists with another configuration: {'; '.join(differences)}; give the "
             f"sweep or the entry another name, or remove that folder"
         )
 
 
 def _check(standing: RunStanding, sources: _Sources) -> None:
-    """Raise ConfigError when a run to carry out cannot work."""
+    """Raise ConfigError if a run to carry out cannot work."""
     if standing.action == "skip":
         return
     # the folder of a restarted run is removed first, and a new one's was checked

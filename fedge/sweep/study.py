@@ -1,6 +1,6 @@
-"""Plan of a sweep as its folder keeps it, so that its comparison needs the folder alone.
+"""Plan of a sweep kept in its folder, so its comparison needs only the folder.
 
-``plan.json`` names the axes with their entries in the order of the file, and every run with its place.
+``plan.json`` names the axes with their entries in the order of the file, and the point of every run.
 """
 
 import json
@@ -18,13 +18,13 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class StudyRun:
-    """Run of a study and its place.
+    """Run of a study and its point on the axes.
 
     Attributes:
-        name: of its folder.
+        name: name of its folder.
         point: axis → entry, by name.
-        seed: of the run.
-        folder: where it lies.
+        seed: seed of the run.
+        folder: path of its folder.
     """
 
     name: str
@@ -38,11 +38,11 @@ class StudyPlan:
     """Plan of a sweep without its configurations.
 
     Attributes:
-        name: of the sweep.
-        source: path of its file when it was carried out last.
-        folder: of its runs.
-        axes: axis → its entries, in the order of the file; the first axis is compared, and its first entry
-            is the reference.
+        name: name of the sweep.
+        source: path of its file when last carried out.
+        folder: folder of its runs.
+        axes: axis → its entries, in the order of the file; the first axis is compared, with its first entry
+            as the reference.
         seeds: in the order of the file.
         runs: in the order of the plan.
     """
@@ -56,7 +56,7 @@ class StudyPlan:
 
 
 def study_of(sweep: Sweep) -> StudyPlan:
-    """Plan of a sweep that has been read from its file."""
+    """Plan of a sweep read from its file."""
     return StudyPlan(
         sweep.name,
         str(sweep.path),
@@ -71,7 +71,7 @@ def keep_study(study: StudyPlan) -> None:
     """Write `PLAN` into the sweep's folder.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     kept = {
         "name": study.name,
@@ -84,10 +84,10 @@ def keep_study(study: StudyPlan) -> None:
 
 
 def kept_study(folder: Path) -> StudyPlan | None:
-    """Plan that a folder keeps, or None where it keeps none.
+    """Plan kept in a folder; None without one.
 
     Raises:
-        ConfigError: the file is not what `keep_study` writes.
+        ConfigError: the file was not written by `keep_study`.
     """
     path = folder / PLAN
     if not path.is_file():
@@ -96,8 +96,8 @@ def kept_study(folder: Path) -> StudyPlan | None:
         return _read(folder, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{short(path)} must be as fedge sweep writes it, but cannot be read: {type(error).__name__}: "
-            f"{error}; carry the sweep out again, which keeps its runs"
+            f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "
+            f"{error}; repeat the sweep, which keeps its runs"
         ) from error
 
 
@@ -108,7 +108,7 @@ def _read(folder: Path, kept: Mapping[str, Any]) -> StudyPlan:
     for run in kept["runs"]:
         name, point = str(run["run"]), {axis: str(run["point"][axis]) for axis in axes}
         if Path(name).name != name:
-            raise ValueError(f"{name!r} is no name of a folder")
+            raise ValueError(f"{name!r} is not a folder's name")
         runs.append(StudyRun(name, point, int(run["seed"]), folder / name))
     seeds = [int(seed) for seed in kept["seeds"]]
     return StudyPlan(str(kept["name"]), str(kept["source"]), folder, axes, seeds, runs)

@@ -1,7 +1,7 @@
 """Results of a sweep: the comparison as a page, as CSV and as lines.
 
-``sweep.csv`` has the final numbers over seeds, a row per metric, group and combination; ``runs.csv`` has the
-final numbers of every run. Both begin with a column per axis. Matplotlib and Polars come with this module.
+``sweep.csv`` has the final numbers over seeds, one row per metric, group and combination; ``runs.csv`` has
+the final numbers of every run. Both begin with a column per axis. Loads Matplotlib and Polars.
 """
 
 import csv
@@ -28,7 +28,7 @@ def write_summary(study: StudyPlan) -> list[str]:
     """Write page and tables into a sweep's folder; returns the lines for the terminal.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: a file cannot be written.
     """
     runs, missing = load_study(study)
     found = comparisons(study, runs)
@@ -47,17 +47,17 @@ def write_study_page(
     path: Path,
     command: str = "fedge sweep",
 ) -> None:
-    """Write the page of a sweep; `command` makes it.
+    """Write the page of a sweep, which names the `command` that made it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     with figure_style():
         write_page(sweep_page(study.name, _lead(study), missing, found, command), path)
 
 
 def load_study(study: StudyPlan) -> tuple[dict[str, RunData], list[str]]:
-    """The runs that have a round, by name, and why others are left out."""
+    """Results of the runs that have a round, by name, and reasons for leaving out others."""
     runs, missing = {}, []
     for planned in study.runs:
         try:
@@ -75,14 +75,14 @@ def load_study(study: StudyPlan) -> tuple[dict[str, RunData], list[str]]:
 def comparisons(
     study: StudyPlan, runs: Mapping[str, RunData], target: float | None = None
 ) -> list[Comparison]:
-    """The groups of the first axis for every combination of the others, where there are any runs.
+    """Groups of the first axis for every combination of the other axes with any runs.
 
-    Names make the groups, not settings: the file says which runs belong together.
+    Groups are formed by names, not by settings: the file defines which runs belong together.
 
     Args:
-        study: of the runs.
+        study: the study's plan.
         runs: run name → its data.
-        target: score to which costs are counted, as in `fedge.report.comparison.finals.finals`.
+        target: target score for costs, as in `fedge.report.comparison.finals.finals`.
     """
     first, others = list(study.axes)[:1], list(study.axes)[1:]
     members: dict[tuple[str, ...], dict[str, list[RunData]]] = {}
@@ -100,7 +100,7 @@ def comparisons(
 def _comparison(
     point: Mapping[str, str], members: Mapping[str, Sequence[RunData]], target: float | None
 ) -> Comparison:
-    """The comparison of groups, label → runs."""
+    """Comparison of groups, given as label → runs."""
     groups = [
         Group(label, sorted(runs, key=seed_of), settings_of(runs[0])) for label, runs in members.items()
     ]
@@ -108,14 +108,14 @@ def _comparison(
 
 
 def _lead(study: StudyPlan) -> list[str]:
-    """Lead of the comparison: the runs."""
+    """Lead of the comparison: number and source of the runs."""
     parts = [f"{len(entries)} {axis}" for axis, entries in study.axes.items()]
     parts.append(f"{counted(len(study.seeds), 'seed')} ({', '.join(map(str, study.seeds))})")
     return [f"{counted(len(study.runs), 'run')} from {study.source}: {' × '.join(parts)}."]
 
 
 def _lines(found: Sequence[Comparison]) -> Iterator[str]:
-    """Yield the first metrics of every combination as aligned text."""
+    """The first metrics of every combination as aligned text."""
     for comparison in found:
         if comparison.title:
             yield f"{comparison.title}:"
@@ -129,7 +129,7 @@ def write_finals(study: StudyPlan, found: Sequence[Comparison], path: Path) -> N
     """Write the final numbers over seeds as CSV, with a column for every axis but the first.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: the file cannot be written.
     """
     others = list(study.axes)[1:]
     rows = [[*c.point.values(), *csv_cells(row)] for c in found for row in c.rows]
@@ -151,7 +151,7 @@ def _write_runs(study: StudyPlan, runs: Mapping[str, RunData]) -> None:
 
 
 def _always(run: RunData) -> dict[str, Metric]:
-    """The metrics that every run of its task has, and the one to choose by, by name."""
+    """Metrics that every run of the task has, and the one for model selection, by name."""
     chosen_by = by_validation(run.score)
     return {
         name: metric for name, metric in metrics_of(run.scores).items() if metric.always or name == chosen_by

@@ -196,7 +196,7 @@ def test_a_changed_file_is_refused_with_the_difference(swept, capsys, old, new, 
     changed.write_text(path.read_text().replace(old, new).replace("seeds", 'name = "s"\nseeds'))
     assert main(["sweep", str(changed)]) == 4
     error = capsys.readouterr().err
-    assert "hierfl-seed1 is there from another configuration: " in error
+    assert "hierfl-seed1 exists with another configuration: " in error
     assert words in error
     assert error.count("\n") == 1
 
@@ -261,7 +261,7 @@ def test_a_run_that_fails_stops_no_other(write, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "good-seed1    completed" in printed
     assert "broken-seed1  failed" in printed
-    assert "1 run failed; the same command tries again" in printed
+    assert "1 run failed; the same command retries" in printed
     folder = tmp_path / "runs" / "s"
     assert load_run(folder / "good-seed1").status == "completed"
     assert "Missing: broken-seed1 (failed) has no finished round" in (folder / "sweep.html").read_text()
@@ -280,7 +280,7 @@ def test_a_process_that_is_killed_is_a_failed_run(write):
         os.kill(json.loads((folder / "private.json").read_text())["process"]["pid"], signal.SIGKILL)
         ended = started()
     assert ended.status == "failed"
-    assert "is gone without a word" in ended.reason
+    assert "ended without notice" in ended.reason
     assert ended.rounds >= 1
     (again,) = standings(read_sweep(folder.parents[2] / "s.toml"))
     assert again.action == "resume"
@@ -297,7 +297,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path, cap
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert printed.endswith(f"interrupted: 0 of 2 runs are done; go on with: fedge sweep {path}\n")
+    assert printed.endswith(f"interrupted: 0 of 2 runs are done; resume with: fedge sweep {path}\n")
     for seed in (1, 2):
         manifest = json.loads((folder / f"s-seed{seed}" / "manifest.json").read_text())
         assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted")
@@ -364,7 +364,7 @@ def test_a_dry_run_writes_nothing(write, tmp_path, capsys):
     assert main(["sweep", "--dry-run", str(write(VARIANTS))]) == 0
     assert not (tmp_path / "runs").exists()
     _, note, _, *lines = capsys.readouterr().out.splitlines()
-    assert note.startswith("note: 9 users on 4 clients: some clients hold several users")
+    assert note.startswith("note: 9 users for 4 clients: some clients hold several users")
     assert lines == [
         f"{name:<12}  to do          0/2 rounds"
         for name in ("hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2")

@@ -99,8 +99,8 @@ def test_what_the_sweep_file_says_wins_over_named_files_and_later_over_earlier(r
     for run in sweep.runs:
         assert (run.config.hierarchy.num_servers, run.config.cluster.tau) == (3, 0.3)
     assert sweep.notes == [
-        "hierarchy.num-servers = 3 wins over 2 of a.toml",
-        "hierarchy.num-servers = 3 wins over 2 of b.toml",
+        "hierarchy.num-servers = 3 overrides 2 of a.toml",
+        "hierarchy.num-servers = 3 overrides 2 of b.toml",
     ]
 
 
@@ -171,7 +171,7 @@ def test_the_example_of_the_page_can_be_read(monkeypatch, tmp_path):
     sweep = read_sweep(tmp_path / "study.toml")
     assert len(sweep.runs) == 2 * 1 * 2 * 5
     assert "fedge-0.9-motionsense-lr=0.01-seed1" in {run.name for run in sweep.runs}
-    assert "hierarchy.num-servers = 6 wins over 3 of configs/hierfl.toml" in sweep.notes
+    assert "hierarchy.num-servers = 6 overrides 3 of configs/hierfl.toml" in sweep.notes
 
 
 @given(
@@ -211,26 +211,26 @@ _TWO_WAYS = "\n".join(
     ("text", "words"),
     [
         ("[bse]\ntrain.lr = 1.0", "study.toml: [bse] is not a table of a sweep file; did you mean base?"),
-        ("[variants]\nname = 'a'", "; an axis is written [[variants]], once per entry"),
+        ("[variants]\nname = 'a'", "; write an axis as [[variants]], once per entry"),
         ("[[variants]]\ntrain.lr = 1.0", "[[variants]]: name must be letters, digits and any of"),
         ("[[variants]]\nname = 'a b'", "but is 'a b'"),
         ("[[v]]\nname = 'a'\ntrain.lt = 1.0", "train.lt is not a configuration key; did you mean"),
         ("[[v]]\nname = 'a'\nconfg = 'a.toml'", "confg is not a configuration key; did you mean config"),
-        ("[[v]]\nname = 'a'\n[[v]]\nname = 'a'", "[[v]]: names must differ, but a comes twice"),
+        ("[[v]]\nname = 'a'\n[[v]]\nname = 'a'", "[[v]]: names must differ, but a occurs twice"),
         ("[[v]]\nname = 'a'\n[[v]]\nname = 'b'\nseed = 4", "[[v]] number 2: seed is set by the sweep; use"),
         ("[[v]]\nconfig = 'c.toml'", "config must be a readable file, but c.toml"),
         ("[[v]]\nconfig = 3", "config must be the name of a TOML file, but is 3"),
         ("[[v]]\nname = 'a'\nsupernodes = 0", "supernodes, the number of clients, must be a whole number"),
         ("[[v]]\nname = 'a'\ntrain.lr = 'x'", "a-seed1: train.lr must be a number, but is 'x'"),
         ("[base]\nrun-name = 'a'", "[base]: run-name is set by the sweep"),
-        ("[base]\nname = 'a'", "[base]: name belongs into [sweep]"),
+        ("[base]\nname = 'a'", "[base]: name belongs in [sweep]"),
         ("[base]\nscaffold.enabled = true\nleaf.strategy = 'krum'", "add scaffold.enabled=false"),
         ("[grid]\ntrain.lr = 0.1", "[grid]: train.lr must be a list of values, but is 0.1"),
         ("[grid]\ntrain.lr = []", "[grid]: train.lr must be a list of values, but is []"),
         ("[grid]\ntrain.rl = [1]", "[grid]: train.rl is not a configuration key"),
-        ("[grid]\ntrain.lr = [0.1, 0.1]", "[grid]: names must differ, but lr=0.1 comes twice"),
+        ("[grid]\ntrain.lr = [0.1, 0.1]", "[grid]: names must differ, but lr=0.1 occurs twice"),
         ("[grid]", "[grid]: it must be a table of lists"),
-        (_TWO_WAYS, "names must differ, but x-y-z-seed1 comes twice"),
+        (_TWO_WAYS, "names must differ, but x-y-z-seed1 occurs twice"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_in_one_line(read, text, words):
@@ -249,7 +249,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(read, text, words):
             "[sweep]\n",
             "[sweep]: seeds must be a list of different whole numbers of at least 0, but is missing",
         ),
-        ("[sweep]\nseeds = 5\n", "but is 5; write seeds = [1, 2, 3]"),
+        ("[sweep]\nseeds = 5\n", "but is 5; e.g. seeds = [1, 2, 3]"),
         ("[sweep]\nseeds = [1, 1]\n", "but is [1, 1]"),
         ("[sweep]\nseeds = [true]\n", "but is [True]"),
         ("[sweep]\nseeds = [1]\nsupernode = 3\n", "supernode is not known here; did you mean supernodes?"),

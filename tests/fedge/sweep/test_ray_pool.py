@@ -70,7 +70,7 @@ def write(folder, rounds=2):
 @pytest.mark.parametrize(
     ("words", "telling"),
     [
-        (["--launcher", "ray"], "--launcher ray needs a cluster, but none is named; add --address HOST:PORT"),
+        (["--launcher", "ray"], "--launcher ray needs a cluster, but none is given; add --address HOST:PORT"),
         (["--address", "127.0.0.1:1"], "--address needs --launcher ray"),
     ],
     ids=["no address", "no launcher"],
@@ -91,7 +91,7 @@ def test_a_cluster_carries_out_the_runs_of_a_sweep(cluster, tmp_path, monkeypatc
     path = write(tmp_path)
     command = ["sweep", str(path), "--launcher", "ray", "--address", cluster]
     assert main([*command, "--workers", "3"]) == 4
-    assert "they have 2 CPUs at most; set --workers 2" in capfd.readouterr().err
+    assert "they have up to 2 CPUs; set --workers 2" in capfd.readouterr().err
     assert room_for(cluster, 1) == 2
     assert main(command) == 0
     said = capfd.readouterr().out
@@ -125,7 +125,7 @@ def test_a_sweep_that_is_stopped_ends_its_tasks_and_goes_on(cluster, tmp_path):
         time.sleep(0.2)
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(60) == 130
-    assert "go on with: fedge sweep" in (tmp_path / "out").read_text()
+    assert "resume with: fedge sweep" in (tmp_path / "out").read_text()
     assert json.loads((folder / "manifest.json").read_text())["status"] == "failed"
     assert leftovers(mark) == []
     tables = folder.parent.glob("*/metrics/global_rounds.csv")

@@ -76,13 +76,13 @@ def test_a_search_by_hand(read, optuna):
             SEARCH + SPACE.replace("0.1,", "0.001,"),
             r"train\.lr: low and high must be .* but are 0\.01 and 0\.001",
         ),
-        (SEARCH + SPACE.replace("0.1,", "1,"), r"two with a point, .* but are 0\.01 and 1"),
+        (SEARCH + SPACE.replace("0.1,", "1,"), r"two with a decimal point, .* but are 0\.01 and 1"),
         (SEARCH + SPACE.replace("0.01,", "0.0,"), r"log must be true or false, and true needs low above 0"),
         (SEARCH + SPACE.replace("high = 0.1, ", ""), r"low and high must be .* but are 0\.01 and None"),
         (SEARCH + "[search.space]\ntrain.lr = [0.1]\n", r"train\.lr must be a range, .* but is \[0\.1\]"),
         (
             SEARCH + SPACE + "[grid]\ntrain.momentum = [0.1]\n",
-            r"no axis may stand beside it, but \[grid\] does",
+            r"must be the only axis of a sweep, but the file also has \[grid\]",
         ),
         (
             SEARCH + SPACE + 'cluster.method = ["components", "kmeans", "agglomerative"]\n',

@@ -94,17 +94,17 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path, capsys):
     assert sweep(tmp_path, 1) == 0
     capsys.readouterr()
     assert sweep(tmp_path, 1, prune=2) == 4
-    assert "[search] prune-after must be as it was" in capsys.readouterr().err
+    assert "[search] prune-after must be that of the first command" in capsys.readouterr().err
     (tmp_path / "runs" / "s" / "trials.json").write_text("{")
     assert sweep(tmp_path, 1) == 4
-    assert "trials.json must be as fedge sweep writes it" in capsys.readouterr().err
+    assert "trials.json must be written by fedge sweep" in capsys.readouterr().err
 
 
 def test_a_dry_run_lists_the_first_batch_and_starts_nothing(tmp_path, capsys):
     assert sweep(tmp_path, 5, also=["--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "t001-seed1" in printed
-    assert "2 trials of 5; results decide on the others" in printed
+    assert "2 trials of 5; the others depend on results" in printed
     assert not (tmp_path / "runs").exists()
 
 
@@ -112,7 +112,7 @@ def test_a_dry_run_lists_the_first_batch_and_starts_nothing(tmp_path, capsys):
     ("also", "words"),
     [
         (["--launcher", "slurm"], "[search] needs --launcher local"),
-        (["--only", "t000-seed1"], "[search] takes no --only"),
+        (["--only", "t000-seed1"], "--only must be omitted for [search]"),
     ],
 )
 def test_a_search_elsewhere_is_refused(tmp_path, capsys, also, words):

@@ -97,9 +97,9 @@ def test_one_run_alone_is_that_of_the_sweep(path, capsys):
     ("words", "said"),
     [
         (["--only", "hierfl-seed9"], "--only must be a run of s.toml, but is 'hierfl-seed9'"),
-        (["--submit"], "--submit needs --launcher slurm, but runs are carried out here"),
-        (["--sbatch=--time=1"], "--sbatch needs --launcher slurm, but runs are carried out here"),
-        (["--launcher", "slurm", "--sbatch", "time=1"], "--sbatch must be options of sbatch, as"),
+        (["--submit"], "--submit needs --launcher slurm, but another one is chosen"),
+        (["--sbatch=--time=1"], "--sbatch needs --launcher slurm, but another one is chosen"),
+        (["--launcher", "slurm", "--sbatch", "time=1"], "--sbatch must be options of sbatch, e.g."),
         (["--launcher", "slurm", "--sbatch", "'"], "--sbatch must be options of sbatch, but"),
     ],
 )
@@ -115,6 +115,6 @@ def test_sbatch_that_is_not_there_or_refuses_is_one_line(path, capsys, monkeypat
     assert "but: sbatch: error: invalid partition; change --sbatch" in capsys.readouterr().err
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert main(command) == 4
-    assert "--submit needs sbatch, but there is none here; where there is: sbatch runs/s/slurm" in (
+    assert "--submit needs sbatch, but it is not installed here; on a Slurm machine: sbatch runs/s/slurm" in (
         capsys.readouterr().err
     )

@@ -37,8 +37,8 @@ def test_a_run_has_a_client_per_user_unless_the_file_says_otherwise(stand, text,
     (standing,) = stand(text, head)
     assert standing.run.supernodes == clients
     assert standing.note == {
-        3: "5 users on 3 clients: some clients hold several users; for one each, leave supernodes out",
-        4: "5 users on 4 clients: some clients hold several users; for one each, leave supernodes out",
+        3: "5 users for 3 clients: some clients hold several users; for one each, omit supernodes",
+        4: "5 users for 4 clients: some clients hold several users; for one each, omit supernodes",
     }.get(clients, "")
 
 

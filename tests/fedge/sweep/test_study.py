@@ -76,7 +76,5 @@ def test_a_folder_without_a_plan_has_none(tmp_path):
 def test_a_damaged_plan_is_refused_in_a_line(kept, damage):
     path = kept.folder / PLAN
     path.write_text(damage(json.loads(path.read_text())))
-    with pytest.raises(
-        ConfigError, match=r"plan\.json must be as fedge sweep writes it.*carry the sweep out"
-    ):
+    with pytest.raises(ConfigError, match=r"plan\.json must be written by fedge sweep.*repeat the sweep"):
         kept_study(kept.folder)
