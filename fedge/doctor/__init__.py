@@ -1,7 +1,8 @@
-"""``fedge doctor``: the abilities of this machine, environment and project for a run (docs/doctor.md).
+"""``fedge doctor``: can this machine, environment and project carry out a run? (docs/doctor.md)
 
-`machine` and `gpus` describe the machine, `client_memory` measures a client of the run in a process of its
-own, `shares` says how many fit at a time, `findings` are good news and bad, `command` prints it.
+`machine` and `gpus` describe the machine, `client_memory` measures one of the run's clients in a separate
+process, `shares` computes how many fit at a time, `findings` collects good news and bad, `command` prints
+them.
 
 Imports only from below: `launch` and rooms below it.
 """

@@ -1,7 +1,7 @@
-"""Memory that one client of a run takes: measured with its own model and the largest client's windows.
+"""Memory of one client of a run, measured with its own model and the largest client's windows.
 
-A process of its own does a worker's work, once: loads PyTorch and Flower, builds the network, trains one
-epoch, evaluates. So its peak is that of a Ray worker, and its growth that of a thread in process.
+A separate process does a worker's work once: it loads PyTorch and Flower, builds the network, trains an epoch
+and evaluates. Its peak is that of a Ray worker, and its growth that of a thread in process.
 """
 
 import json
@@ -20,20 +20,20 @@ from fedge.config.option import ConfigError
 from fedge.engine.federation import Federation
 
 _MIB = 2**20
-_CONTEXT_MIB = 500.0  # of CUDA, in every process with a GPU
+_CONTEXT_MIB = 500.0  # CUDA's own, in every process with a GPU
 _LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
 class ClientMemory:
-    """Memory and time of one client.
+    """Memory of one client.
 
     Attributes:
-        process_mib: peak resident memory of a worker process that trains it.
-        client_mib: of it, added by training.
-        gpu_mib: peak on its GPU, CUDA's own included; 0 where it trained on the CPU.
+        process_mib: peak resident MiB of a worker process that trains it.
+        client_mib: MiB of this added by training.
+        gpu_mib: peak MiB on its GPU, including CUDA's own; 0 for training on the CPU.
         windows: training windows of the largest client.
-        clients: of the run.
+        clients: number of clients of the run.
     """
 
     process_mib: float
@@ -48,10 +48,10 @@ def measured(run_config: Mapping[str, Any], federation: Federation) -> ClientMem
 
     Args:
         run_config: all options.
-        federation: that the run is to be on.
+        federation: federation of the run.
 
     Raises:
-        ConfigError: the run cannot work, or the measuring process ended; its words are in the message.
+        ConfigError: the run cannot work, or the measuring process failed; the message has its error.
     """
     asked = {"run_config": dict(run_config), "clients": federation.num_supernodes}
     asked["is_default"] = federation.is_default
@@ -67,7 +67,7 @@ def measured(run_config: Mapping[str, Any], federation: Federation) -> ClientMem
 
 
 def main() -> None:
-    """Measure in this process: options on standard input, the figures on standard output."""
+    """Measure in this process: options on standard input, the result on standard output."""
     asked = json.load(sys.stdin)
     try:
         print(json.dumps(asdict(_measure(asked))))
@@ -119,7 +119,7 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
 
 
 def epochs_to_measure(windows: int, batch_size: int, epochs: int) -> int:
-    """Epochs of a training that records a graph of its step if that of the run does: a graph keeps memory.
+    """Epochs after which a GPU step is recorded as a CUDA graph if the run records it: a graph keeps memory.
 
     >>> epochs_to_measure(windows=320, batch_size=32, epochs=5)  # 10 batches in each
     3
@@ -131,14 +131,14 @@ def epochs_to_measure(windows: int, batch_size: int, epochs: int) -> int:
 
 
 def _reset_peak() -> float:
-    """Begin to count the peak anew where the system can; returns the resident MiB now."""
+    """Reset the peak memory where the system permits it; returns the resident MiB now."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return float(psutil.Process().memory_info().rss) / _MIB
 
 
 def _peak() -> float:
-    """The peak of this process's resident memory, MiB."""
+    """Peak resident memory of this process in MiB."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""``fedge doctor``: findings as a table, number of clients at a time, the federation to paste."""
+"""``fedge doctor``: findings as a table, number of clients at a time, and a federation to paste."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ _NAME = "this-machine"
 
 
 def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federation, Shares]:
-    """A federation with ``client-resources = "auto"`` as this machine suits the run.
+    """Federation with ``client-resources = "auto"`` replaced by values for this machine and run.
 
     Raises:
         ConfigError: the run cannot work.
@@ -54,7 +54,7 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
 
 
 def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
-    """How many clients of a run fit on this machine."""
+    """Number of a run's clients that fit on this machine."""
     machine = this_machine()
     on_gpu = [gpu.memory_mib for gpu in gpus()] if memory.gpu_mib else []
     threads = int(run_config.get("train.threads", 1))
@@ -63,7 +63,7 @@ def _shares(run_config: dict[str, Any], memory: ClientMemory) -> Shares:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Carry out ``fedge doctor``; returns the exit code: 0, or 4 when a run will not work."""
+    """Carry out ``fedge doctor``; returns the exit code: 0, or 4 if a run will not work."""
     if options.app == NAME and not Path(NAME).is_dir():
         return _told([Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json)
     if options.gpu:
@@ -98,40 +98,40 @@ def doctor(options: argparse.Namespace) -> int:
 
 def _gpus_checked() -> int:
     """Carry out ``fedge doctor --gpu``; returns the exit code."""
-    from fedge.doctor.gpu_check import FILE, can_check, check_gpus  # PyTorch, which few need here
+    from fedge.doctor.gpu_check import FILE, can_check, check_gpus  # loads PyTorch, rarely needed
 
     if not can_check():
         raise ConfigError(
-            "--gpu needs an NVIDIA GPU that PyTorch can use, but it sees none; start it on such a "
-            "machine, with a PyTorch that has CUDA"
+            "--gpu needs an NVIDIA GPU that PyTorch can use, but PyTorch finds none; use a "
+            "machine with such a GPU, and a PyTorch build with CUDA"
         )
     failed = check_gpus()
-    print(f"{failed} failed; all of it is in {FILE}, which can be sent in with a report of what went wrong")
+    print(f"{failed} failed; details are in {FILE}, which can be attached to a bug report")
     return exits.FAILED if failed else exits.COMPLETED
 
 
 def _told(found: Sequence[Finding], as_json: bool) -> int:
-    """Print findings that are of no run; returns the exit code."""
+    """Print findings that concern no run; returns the exit code."""
     text = json.dumps([asdict(one) for one in found], indent=2, ensure_ascii=False)
     print(text if as_json else "\n".join(_lines(found, "")))
     return exits.FAILED if any(one.state == BROKEN for one in found) else exits.COMPLETED
 
 
 def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
-    """Memory and time of one client, and the number of clients that fit."""
+    """Findings on a client's memory, and on the number of clients that fit."""
     gpu = f", {memory.gpu_mib:,.0f} MiB on its GPU" if memory.gpu_mib else ""
     words = (
         f"{memory.process_mib:,.0f} MiB as a process, {memory.client_mib:,.0f} more as a thread{gpu}; "
         f"measured with the largest of {memory.clients} clients, {memory.windows:,} windows"
     )
     per_gpu = f", {shares.per_gpu} on each GPU" if shares.per_gpu else ""
-    many = f"{shares.at_a_time}{per_gpu}; {shares.limit} allow no more"
+    many = f"{shares.at_a_time}{per_gpu}; limited by {shares.limit}"
     few = TRAP if shares.limit == "memory" else WELL
     return [Finding("a client", WELL, words), Finding("clients at a time", few, many)]
 
 
 def federation_table(shares: Shares, clients: int) -> str:
-    """The federation for this machine as a table of pyproject.toml.
+    """Federation for this machine as a table of pyproject.toml.
 
     >>> print(federation_table(Shares(4, 2.0, 0.25, 4, "GPU memory"), 9))
     [tool."flwr".federations.this-machine]
@@ -154,7 +154,7 @@ def federation_table(shares: Shares, clients: int) -> str:
 
 
 def _lines(found: Sequence[Finding], table: str) -> list[str]:
-    """The findings as lines for a person."""
+    """Findings as lines of text."""
     width = max(shutil.get_terminal_size().columns - 2, 60)
     name_width = max(len(finding.name) for finding in found)
     lines = []
@@ -167,7 +167,7 @@ def _lines(found: Sequence[Finding], table: str) -> list[str]:
     if table:
         lines += [
             "",
-            "for pyproject.toml; then: flwr run . this-machine, or fedge run --engine flower",
+            "add this to pyproject.toml; then: flwr run . this-machine, or fedge run --engine flower",
             "",
             table,
         ]
@@ -177,7 +177,7 @@ def _lines(found: Sequence[Finding], table: str) -> list[str]:
 def _as_json(
     found: Sequence[Finding], memory: ClientMemory | None, shares: Shares | None, table: str
 ) -> dict[str, Any]:
-    """The findings as JSON for a program."""
+    """Findings as JSON."""
     return {
         "findings": [asdict(finding) for finding in found],
         "client": asdict(memory) if memory else None,

@@ -1,4 +1,4 @@
-"""``fedge doctor deployment``: the state of a machine of a deployment, and which servers it reaches."""
+"""``fedge doctor deployment``: state of a machine of a deployment, and the servers it reaches."""
 
 import argparse
 import ctypes
@@ -25,16 +25,16 @@ from fedge.process.versions import versions
 NAME = "deployment"
 _SOON_DAYS = 7
 _LITTLE_MIB = 1024
-_TESTED = (1, 25)  # that has one port more for all, loses messages, and needs cryptography below 45
+_TESTED = (1, 25)  # may lose messages, and needs cryptography below 45
 _UNSYNCHRONISED = 5  # TIME_ERROR of <sys/timex.h>
 _TIMEX_BYTES = 512  # more than struct timex has anywhere
 
 
 def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
-    """Versions, clock, certificates, servers and places of this machine.
+    """Findings on versions, clock, certificates, servers and folders of this machine.
 
     Args:
-        options: its `superlink`, `cloud` and `control` are addresses or None, `certs` is a folder.
+        options: `superlink`, `cloud` and `control` are addresses or None, `certs` is a folder.
     """
     yield of_versions()
     yield of_clock()
@@ -44,29 +44,29 @@ def of_deployment(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def of_versions() -> Finding:
-    """Versions, which have to be the same on all machines; of Flower the newest is advised."""
+    """Versions, which must agree on all machines; a newer Flower than the tested one is advised."""
     there = versions()
     words = ", ".join(
         f"{name} {there[name]}" for name in ("fedge", "flwr", "torch", "numpy") if name in there
     )
     words += f", Python {sys.version.split()[0]}, cryptography {version('cryptography')}"
     if flower_version() <= _TESTED:
-        return Finding("versions", TRAP, f"{words}; for deployments take a newer Flower (flower-versions.md)")
-    return Finding("versions", WELL, f"{words}; they have to be the same on all machines")
+        return Finding("versions", TRAP, f"{words}; use a newer Flower for deployments (flower-versions.md)")
+    return Finding("versions", WELL, f"{words}; they must be the same on all machines")
 
 
 def of_clock() -> Finding:
-    """Whether this machine's clock is kept right: certificates hold from one time to another."""
+    """Whether this machine's clock is synchronised, as certificates have a validity period."""
     now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     state = _clock_state()
     if state == _UNSYNCHRONISED:
-        return Finding("clock", TRAP, f"{now}, kept right by nobody; compare it, or start an NTP service")
-    told = "kept right" if state is not None else "the system does not tell whether it is kept right"
+        return Finding("clock", TRAP, f"{now}, not synchronised; check it, or start an NTP service")
+    told = "synchronised" if state is not None else "the system does not report whether it is synchronised"
     return Finding("clock", WELL, f"{now}, {told}")
 
 
 def _clock_state() -> int | None:
-    """The kernel's word on its clock; None where it has none."""
+    """The kernel's state of its clock; None if unknown."""
     with suppress(OSError, AttributeError, TypeError):
         state = int(ctypes.CDLL(None).ntp_adjtime(ctypes.create_string_buffer(_TIMEX_BYTES)))
         return None if state < 0 else state
@@ -74,24 +74,26 @@ def _clock_state() -> int | None:
 
 
 def of_certificates(folder: Path) -> Iterator[Finding]:
-    """Certificates and keys of a folder: until when they hold, and whether this account can read them."""
+    """Certificates and keys of a folder: their validity, and whether this account can read them."""
     authority = folder / f"{AUTHORITY}.crt"
     if not authority.is_file():
-        yield Finding("certificates", BROKEN, f"{authority} is not there; fedge certs makes one for a trial")
+        yield Finding(
+            "certificates", BROKEN, f"{authority} does not exist; fedge certs creates one for trials"
+        )
         return
     for file in sorted(folder.glob("*.crt")):
         yield _of_certificate(file, authority)
     for key in sorted([*folder.glob("*.key"), *(one.with_suffix("") for one in folder.glob("node-*.pub"))]):
         if key.name == f"{AUTHORITY}.key":
-            words = "the authority's key lies here; only the machine that makes certificates needs it"
+            words = "the authority's key is here; only the machine that creates certificates needs it"
             yield Finding(key.name, TRAP, words)
         elif key.exists() and not os.access(key, os.R_OK):
-            words = f"this account cannot read it; chown it to the account that starts fedge ({os.getuid()})"
+            words = f"not readable by this account; chown it to the account that starts fedge ({os.getuid()})"
             yield Finding(key.name, BROKEN, words)
 
 
 def _of_certificate(file: Path, authority: Path) -> Finding:
-    """Until when a certificate holds, and whether its key, where it lies beside it, and its signer fit."""
+    """Validity of a certificate, and whether it fits its key, if present, and its authority."""
     try:
         lasting = _lasting(read_certificate(file))
         key = file.with_suffix(".key")
@@ -103,7 +105,7 @@ def _of_certificate(file: Path, authority: Path) -> Finding:
 
 
 def _lasting(certificate: x509.Certificate) -> tuple[str, str]:
-    """State and words on a certificate's time."""
+    """State of a certificate's validity period, in words."""
     now, first, last = (
         datetime.now(timezone.utc),
         certificate.not_valid_before_utc,
@@ -111,15 +113,15 @@ def _lasting(certificate: x509.Certificate) -> tuple[str, str]:
     )
     until = f"until {last:%Y-%m-%d}"
     if now < first:
-        return BROKEN, f"not good before {first:%Y-%m-%d %H:%M} UTC; set this machine's clock right"
+        return BROKEN, f"not valid before {first:%Y-%m-%d %H:%M} UTC; correct this machine's clock"
     if now > last:
-        return BROKEN, f"good {until}, which is over; renew it: fedge certs"
+        return BROKEN, f"valid {until}, now expired; renew it: fedge certs"
     days = (last - now).days
-    return (TRAP if days < _SOON_DAYS else WELL), f"good {until}, {days} days"
+    return (TRAP if days < _SOON_DAYS else WELL), f"valid {until}, {days} days"
 
 
 def of_servers(options: argparse.Namespace) -> Iterator[Finding]:
-    """Servers that this machine is to reach, each as whom its certificate has to name."""
+    """Servers that this machine should reach, with the names their certificates must have."""
     authority = options.certs / f"{AUTHORITY}.crt"
     for name, address, known_as in (
         ("--superlink", options.superlink, ""),
@@ -129,30 +131,30 @@ def of_servers(options: argparse.Namespace) -> Iterator[Finding]:
             yield _reached(name, address, authority, known_as)
     if options.control is not None:
         found = is_there("--control", options.control)
-        words = "somebody listens" if found else "nobody listens; start fedge superlink on this machine"
+        words = "answers" if found else "does not answer; start fedge superlink on this machine"
         yield Finding("--control", WELL if found else BROKEN, f"{options.control}: {words}")
 
 
 def _reached(name: str, address: str, authority: Path, known_as: str) -> Finding:
-    """Whether a server with TLS is there, and is the right one."""
+    """Whether a TLS server answers, with the right certificate."""
     try:
         found = refuse_other_authority(name, address, authority, known_as)
     except ConfigError as error:
         return Finding(name, BROKEN, str(error))
     if not found:
-        words = "nobody answers; is it started, is the name right, does a firewall let it through?"
+        words = "does not answer; check that it is started, its name, and the firewall"
         return Finding(name, BROKEN, f"{address}: {words}")
-    return Finding(name, WELL, f"{address} is there, certified by {authority}")
+    return Finding(name, WELL, f"{address} answers, certified by {authority}")
 
 
 def of_places(places: tuple[Path, ...]) -> Iterator[Finding]:
-    """Folders in which a server or a node writes: whether this account can, and how much room there is."""
+    """Folders in which a server or node writes: permission and free space."""
     for place in places:
         there = next(path for path in (place, *place.parents) if path.exists())
         if not os.access(there, os.W_OK | os.X_OK):
-            words = f"account {os.getuid()} cannot write here; chown it, or mount it with that owner"
+            words = f"not writable by account {os.getuid()}; chown it, or mount it with that owner"
             yield Finding(str(place), BROKEN, words)
             continue
         free = shutil.disk_usage(there).free / 2**20
-        words = f"can be written, {free:,.0f} MiB free"
+        words = f"writable, {free:,.0f} MiB free"
         yield Finding(str(place), TRAP if free < _LITTLE_MIB else WELL, words)

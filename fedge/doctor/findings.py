@@ -1,4 +1,4 @@
-"""Findings on machine, environment and project: well, a trap, or will not work."""
+"""Findings on machine, environment and project: ok, a note, or an error."""
 
 import importlib.util
 import os
@@ -36,8 +36,8 @@ class Finding:
     """One line of the table.
 
     Attributes:
-        name: of the subject.
-        state: "ok", "note" (works, and there is something to know) or "error" (a run will not work).
+        name: subject.
+        state: "ok", "note" (works, with a caveat) or "error" (a run will not work).
         words: the finding, and the next step.
     """
 
@@ -49,22 +49,22 @@ class Finding:
 def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Finding]:
     """Cores, memory, disk, GPUs and their limits."""
     limited = f", limited by a cgroup to {machine.cgroup}" if machine.cgroup else ""
-    cores = f"{machine.usable_cores:g} of {machine.cores} may be used{limited}"
+    cores = f"{machine.usable_cores:g} of {machine.cores} usable{limited}"
     yield Finding("cores", WELL if machine.usable_cores >= 1 else TRAP, cores)
     free = machine.available_mib / machine.memory_mib
-    words = f"{machine.available_mib:,.0f} of {machine.memory_mib:,.0f} MiB are free"
+    words = f"{machine.available_mib:,.0f} of {machine.memory_mib:,.0f} MiB free"
     yield Finding("memory", WELL if free > 0.1 else TRAP, words)
     for number, gpu in enumerate(gpus):
         words = f"{gpu.name}, {gpu.free_mib:,.0f} of {gpu.memory_mib:,.0f} MiB free"
-        taken = "; others use it" if gpu.free_mib < 0.9 * gpu.memory_mib else ""
+        taken = "; in use by others" if gpu.free_mib < 0.9 * gpu.memory_mib else ""
         yield Finding(f"GPU {number}", TRAP if taken else WELL, words + taken)
     for words in others():
         yield Finding("other GPU", TRAP, words)
     if not gpus:
-        yield Finding("GPU", WELL, "no NVIDIA GPU to be seen: clients train on the CPU")
+        yield Finding("GPU", WELL, "no NVIDIA GPU found: clients train on the CPU")
     if machine.shm_mib is not None:
         little = on_ray and machine.shm_mib < _LITTLE_SHM_MIB
-        hint = "; Ray puts what does not fit on disk: docker run --shm-size=1g" if little else ""
+        hint = "; Ray spills the excess to disk: docker run --shm-size=1g" if little else ""
         yield Finding("/dev/shm", TRAP if little else WELL, f"{machine.shm_mib:,.0f} MiB free{hint}")
     if machine.open_files is not None:
         few = machine.open_files < _FEW_FILES
@@ -73,7 +73,7 @@ def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Find
 
 
 def of_installation(on_ray: bool) -> Iterator[Finding]:
-    """Installed packages and versions, with their traps."""
+    """Installed packages and versions, with their caveats."""
     yield Finding("Python", WELL, f"{sys.version.split()[0]}, {sys.executable}")
     there = {name: _version(name) for name in _PACKAGES}
     missing = [name for name, number in there.items() if number is None]
@@ -89,11 +89,11 @@ def of_installation(on_ray: bool) -> Iterator[Finding]:
         open_library()
         yield Finding("native step", WELL, "built")
     except UnavailableError as error:
-        yield Finding("native step", WELL, f"PyTorch's is used: {error} (docs/native.md)")
+        yield Finding("native step", WELL, f"PyTorch is used: {error} (docs/native.md)")
 
 
 def _version(package: str) -> str | None:
-    """The version of a package, None where it is not installed."""
+    """Version of a package; None if not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -101,31 +101,27 @@ def _version(package: str) -> str | None:
 
 
 def _flower() -> Finding:
-    """Findings on the installed Flower."""
+    """Finding on the installed Flower."""
     here = version("flwr")
     numbers = tuple(map(int, here.split(".")[:2]))
     if not _FLOWER[0] <= numbers <= _FLOWER[1]:
-        return Finding(
-            "Flower", TRAP, f"{here} has not been tried; 1.24 to 1.42 have (docs/flower-versions.md)"
-        )
+        return Finding("Flower", TRAP, f"{here} is not tested; 1.24 to 1.42 are (docs/flower-versions.md)")
     if uses_superlink():
         words = "flwr run keeps a SuperLink in the background, with its first SEED; "
         words += "fedge run --engine flower does not"
         return Finding("Flower", TRAP, f"{here}: {words}")
-    return Finding("Flower", WELL, f"{here}; flwr run exits with 0 whatever happened, fedge run does not")
+    return Finding("Flower", WELL, f"{here}; flwr run always exits with 0, fedge run does not")
 
 
 def _ray(on_ray: bool) -> Finding:
-    """Findings on the installed Ray."""
+    """Finding on the installed Ray."""
     try:
         here = version("ray")
     except PackageNotFoundError:
         state = BROKEN if on_ray else WELL
-        return Finding(
-            "Ray", state, "not installed; fedge run needs none, flwr run does: pip install 'fedge[ray]'"
-        )
+        return Finding("Ray", state, "not installed; only flwr run needs it: pip install 'fedge[ray]'")
     if tuple(map(int, here.split(".")[:2])) >= _RAY_BELOW:
-        words = "listens on all interfaces and runs what it is sent; pip install 'ray<2.54'"
+        words = "listens on all interfaces and runs any code sent to it; pip install 'ray<2.54'"
         return Finding("Ray", BROKEN if on_ray else TRAP, f"{here} {words}")
     if on_ray:
         try:
@@ -138,11 +134,11 @@ def _ray(on_ray: bool) -> Finding:
 def of_environment(
     configured_seed: int, on_flwr_run: bool = True, environment: Mapping[str, str] | None = None
 ) -> Iterator[Finding]:
-    """Parts of this shell that reach a run: the seed, ports, a SuperLink in the background."""
+    """Parts of the environment that affect a run: seed, ports, a background SuperLink."""
     variables = os.environ if environment is None else environment
     try:
         seed, source = resolve_seed(configured_seed, variables)
-        yield Finding("seed", WELL, f"{seed}, from {source}; SEED in the environment wins")
+        yield Finding("seed", WELL, f"{seed}, from {source}; SEED in the environment takes precedence")
     except ConfigError as error:
         yield Finding("seed", BROKEN, str(error))
         return
@@ -151,19 +147,19 @@ def of_environment(
 
 
 def _superlink(configured_seed: int, seed: int, variables: Mapping[str, str]) -> Finding:
-    """Whether `flwr run` would reach a SuperLink with the seed that is meant."""
+    """Whether `flwr run` would use a SuperLink with the intended seed."""
     port = variables.get("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091")
     process = standing_superlink(variables)
     if process is None:
         with socket.socket() as probe:
             taken = port.isdecimal() and probe.connect_ex(("127.0.0.1", int(port))) == 0
         words = (
-            f"port {port} is taken by something else: flwr run will not work; fedge run --engine flower does"
+            f"port {port} is taken by another program: flwr run will not work; fedge run --engine flower will"
         )
         fresh = f"none in the background; flwr run starts one on port {port} with SEED as it is now"
         return Finding("SuperLink", TRAP if taken else WELL, words if taken else fresh)
     there = configured_seed
-    with suppress(Exception):  # another user's, or gone
+    with suppress(Exception):  # belongs to another user, or is gone
         there = resolve_seed(configured_seed, process.environ())[0]
     if there != seed:
         words = f"process {process.pid} would run with seed {there}, not {seed}: kill {process.pid}"
@@ -176,5 +172,5 @@ def of_folder(runs_dir: str) -> Finding:
     place = Path(runs_dir)
     there = next((path for path in (place, *place.absolute().parents) if path.exists()), Path("/"))
     if not os.access(there, os.W_OK):
-        return Finding("runs-dir", BROKEN, f"{place.absolute()} cannot be written; set runs-dir")
-    return Finding("runs-dir", WELL, f"{place.absolute()} can be written")
+        return Finding("runs-dir", BROKEN, f"{place.absolute()} is not writable; set runs-dir")
+    return Finding("runs-dir", WELL, f"{place.absolute()} is writable")

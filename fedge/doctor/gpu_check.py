@@ -1,7 +1,7 @@
-"""``fedge doctor --gpu``: whether GPUs of this machine do what docs/gpu.md says, in one file to send in.
+"""``fedge doctor --gpu``: do the GPUs of this machine behave as docs/gpu.md says? In one file to send in.
 
-Every check trains by Fedge's own code on made-up windows, and says one line with its figures; one that fails
-says why, and the others go on. The file names no person, host or folder.
+Every check trains with Fedge's own code on generated windows, and prints one line with its figures; a failed
+check gives the reason, and the others continue. The file names no person, host or folder.
 """
 
 import io
@@ -36,21 +36,21 @@ GOOD, BAD, SKIPPED = "ok", "failed", "skipped"
 _MODELS = ("linear", "cnn", "cnn-pool")
 _CHANNELS, _SAMPLES, _CLASSES, _BATCH, _BATCHES = 6, 128, 6, 32, 40
 _SETTINGS = LocalTraining(lr=0.05, momentum=0.9, batch_size=_BATCH, clip_norm=1.0)
-_CLOSE = 1e-2  # of the largest weight: how far one kind of arithmetic may be from another after an epoch
+_CLOSE = 1e-2  # permitted distance between kinds of arithmetic after an epoch, relative to the largest weight
 _AT_A_TIME = 4
 _MIB = 2**20
 _TOO_MUCH = 2**50  # bytes
 
 
 @dataclass(frozen=True)
-class Checked:
+class GpuCheck:
     """Result of one check.
 
     Attributes:
-        name: of the check.
+        name: name of the check.
         state: "ok", "failed" or "skipped".
         words: the finding, in one line.
-        figures: of it.
+        figures: its figures.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Checked:
 
 
 class Skipped(Exception):
-    """Reason why a check cannot be made here."""
+    """Reason for which a check cannot be made here."""
 
 
-def all_checks(device: str = "cuda") -> Iterator[Checked]:
-    """All checks, one after another, on "cuda", or on "cpu" as far as they mean anything there."""
+def all_checks(device: str = "cuda") -> Iterator[GpuCheck]:
+    """All checks one by one, on "cuda", or on "cpu" where they are meaningful."""
     settle_gpus(FLOAT32)
     yield from (_checked(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
     yield _checked("precision", _precision, device)
@@ -75,18 +75,18 @@ def all_checks(device: str = "cuda") -> Iterator[Checked]:
     yield _checked("whole runs", _whole_runs, device)
 
 
-def _checked(name: str, check: Callable[..., Checked], *arguments: Any) -> Checked:
-    """Result of a check, whatever becomes of it."""
+def _checked(name: str, check: Callable[..., GpuCheck], *arguments: Any) -> GpuCheck:
+    """Result of a check, even if it fails."""
     try:
         return replace(check(*arguments), name=name)
     except Skipped as reason:
-        return Checked(name, SKIPPED, str(reason))
+        return GpuCheck(name, SKIPPED, str(reason))
     except Exception as error:
-        return Checked(name, BAD, " ".join(f"{type(error).__name__}: {error}".split())[:500])
+        return GpuCheck(name, BAD, " ".join(f"{type(error).__name__}: {error}".split())[:500])
 
 
 def _windows() -> tuple[Tensor, Tensor]:
-    """Made-up windows: x (1280, 6, 128) float32, y (1280,) int64."""
+    """Generated windows: x (1280, 6, 128) float32, y (1280,) int64."""
     generator = torch.Generator().manual_seed(0)
     count = _BATCH * _BATCHES
     y = torch.randint(0, _CLASSES, (count,), generator=generator)
@@ -96,7 +96,7 @@ def _windows() -> tuple[Tensor, Tensor]:
 
 
 def _trained(name: str, device: str, **changes: Any) -> tuple[State, float]:
-    """State after an epoch of a network from its first weights, and ms per step."""
+    """State after an epoch of a network from its initial weights, and ms per step."""
     model = build_model(name, (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1)).to(device)
     x, y = _windows()
     began = time.perf_counter()
@@ -110,14 +110,14 @@ def same(one: State, other: State) -> bool:
 
 
 def distance(one: State, other: State) -> float:
-    """Largest difference of two states, by the largest weight of the first."""
+    """Largest difference of two states, relative to the largest weight of the first."""
     largest = max(float(np.abs(array).max()) for array in one.values())
     return max(float(np.abs(one[name] - other[name]).max()) for name in one) / largest
 
 
-def _bits_and_speeds(name: str, device: str) -> Checked:
-    """Equal bits of two trainings and of graph and plain steps; distance to a core; ms per step."""
-    _trained(name, device)  # libraries choose their kernels
+def _bits_and_speeds(name: str, device: str) -> GpuCheck:
+    """Bits of repeated training and of graph and plain steps; distance to a CPU core; ms per step."""
+    _trained(name, device)  # warm-up: libraries choose their kernels
     graph, graph_ms = _trained(name, device)
     again, again_ms = _trained(name, device)
     plain, plain_ms = _trained(name, device, cuda_graph=False)
@@ -132,11 +132,11 @@ def _bits_and_speeds(name: str, device: str) -> Checked:
     told = f"bits differ: {', '.join(unequal)}" if unequal else "same bits"
     state = GOOD if not unequal and far < _CLOSE else BAD
     words = f"{told}, {far:.1e} from a core; ms per step: {words}; fastest: {fastest}"
-    return Checked("", state, words, {"ms": ms, "same": equal, "distance": far, "fastest": fastest})
+    return GpuCheck("", state, words, {"ms": ms, "same": equal, "distance": far, "fastest": fastest})
 
 
-def _precision(device: str) -> Checked:
-    """Distance of TF32 to float32, and its speed."""
+def _precision(device: str) -> GpuCheck:
+    """Distance of TF32 from float32, and its speed."""
     if device == "cpu":
         raise Skipped("a CPU has no TF32")
     exact, exact_ms = _trained("cnn-pool", device)
@@ -147,21 +147,21 @@ def _precision(device: str) -> Checked:
         settle_gpus(FLOAT32)
     far = distance(exact, rounded)
     words = f"tf32 is {far:.1e} from float32; ms per step {exact_ms:.2f}, tf32 {rounded_ms:.2f}"
-    return Checked("", GOOD if far < 10 * _CLOSE else BAD, words, {"distance": far})
+    return GpuCheck("", GOOD if far < 10 * _CLOSE else BAD, words, {"distance": far})
 
 
-def _at_a_time(device: str) -> Checked:
-    """Bits of clients that share a GPU as threads of one process, without graphs: those of one alone."""
+def _at_a_time(device: str) -> GpuCheck:
+    """Bits of clients that share a GPU as threads, without graphs, against a client alone."""
     alone, _ = _trained("cnn-pool", device, cuda_graph=False)
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         work = [pool.submit(_trained, "cnn-pool", device, cuda_graph=False) for _ in range(2 * _AT_A_TIME)]
         equal = [same(alone, one.result()[0]) for one in work]
-    words = f"{sum(equal)} of {len(equal)} have the bits of a client alone"
-    return Checked("", GOOD if all(equal) else BAD, words)
+    words = f"{sum(equal)} of {len(equal)} have the same bits as a client alone"
+    return GpuCheck("", GOOD if all(equal) else BAD, words)
 
 
-def _memory(device: str) -> Checked:
-    """Most that tensors took, and that PyTorch held, for one client."""
+def _memory(device: str) -> GpuCheck:
+    """Peak memory of one client's tensors, and of PyTorch's cache."""
     if device == "cpu":
         raise Skipped("fedge doctor measures it on a CPU")
     torch.cuda.empty_cache()
@@ -170,14 +170,14 @@ def _memory(device: str) -> Checked:
     took, held = (most() / _MIB for most in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved))
     free, total = (number / _MIB for number in torch.cuda.mem_get_info())
     figures = {"allocated_mib": took, "reserved_mib": held, "free_mib": free, "total_mib": total}
-    words = f"tensors {took:,.0f} MiB, PyTorch {held:,.0f} MiB; {free:,.0f} of {total:,.0f} MiB are free"
-    return Checked("", GOOD, words, figures)
+    words = f"tensors {took:,.0f} MiB, PyTorch {held:,.0f} MiB; {free:,.0f} of {total:,.0f} MiB free"
+    return GpuCheck("", GOOD, words, figures)
 
 
-def _runs_out(device: str) -> Checked:
-    """Whether memory that runs out is known as such, and the GPU is good after it."""
+def _runs_out(device: str) -> GpuCheck:
+    """Whether an out-of-memory error is recognised, and the GPU works afterwards."""
     if device == "cpu":
-        raise Skipped("a CPU's memory is not tried")
+        raise Skipped("not tried on a CPU")
     before, _ = _trained("linear", device)
     try:
         torch.empty(_TOO_MUCH, dtype=torch.uint8, device=device)
@@ -185,15 +185,19 @@ def _runs_out(device: str) -> Checked:
         known = is_out_of_gpu_memory(f"{type(error).__name__}: {error}")
         after, _ = _trained("linear", device)
         state = GOOD if known and same(before, after) else BAD
-        return Checked("", state, "said as such; trains on" if state == GOOD else f"it said: {error}"[:300])
-    return Checked("", BAD, "more memory was given than there is")
+        return GpuCheck(
+            "",
+            state,
+            "recognised; training continues" if state == GOOD else f"unexpected error: {error}"[:300],
+        )
+    return GpuCheck("", BAD, "an impossible allocation succeeded")
 
 
-def _several(device: str) -> Checked:
+def _several(device: str) -> GpuCheck:
     """Training of one client by two processes, against one."""
     there = torch.cuda.device_count() if device == "cuda" else 2
     if there < 2:
-        raise Skipped("it needs two GPUs")
+        raise Skipped("needs two GPUs")
     one, _ = _trained("cnn-pool", device)
     model = build_model("cnn-pool", (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1))
     x, y = _windows()
@@ -205,11 +209,11 @@ def _several(device: str) -> Checked:
     finally:
         team.close()
     far = distance(one, two)
-    return Checked("", GOOD if far < _CLOSE else BAD, f"{far:.1e} from one process", {"distance": far})
+    return GpuCheck("", GOOD if far < _CLOSE else BAD, f"{far:.1e} from one process", {"distance": far})
 
 
-def _whole_runs(device: str) -> Checked:
-    """Models of two whole runs, by their checksums."""
+def _whole_runs(device: str) -> GpuCheck:
+    """Final models of two equal whole runs, compared bit by bit."""
     from fedge.launch.simulate import simulate
 
     sums = []
@@ -221,10 +225,10 @@ def _whole_runs(device: str) -> Checked:
             }  # fmt: skip
             found = simulate(config, terminal=io.StringIO())
             if found.status != "completed":
-                return Checked("", BAD, f"a run ended as {found.status}: {found.reason}"[:500])
+                return GpuCheck("", BAD, f"a run ended as {found.status}: {found.reason}"[:500])
             sums.append((found.folder / "checkpoints" / "final.safetensors").read_bytes())
     equal = sums[0] == sums[1]
-    return Checked("", GOOD if equal else BAD, "same models" if equal else "models of equal runs differ")
+    return GpuCheck("", GOOD if equal else BAD, "same models" if equal else "models of equal runs differ")
 
 
 def can_check() -> bool:
@@ -233,7 +237,7 @@ def can_check() -> bool:
 
 
 def check_gpus(device: str = "cuda", file: Path = FILE) -> int:
-    """Make all checks, print a line of each, and write them into a file; how many have failed."""
+    """Make all checks, print a line on each, and write them to a file; returns the number of failures."""
     found = []
     for one in all_checks(device):
         found.append(one)

@@ -1,4 +1,4 @@
-"""GPUs of this machine that a run can use, and those that it cannot, by name."""
+"""GPUs of this machine usable by a run, and names of those that are not."""
 
 import os
 import platform
@@ -21,9 +21,9 @@ class Gpu:
     """One NVIDIA GPU.
 
     Attributes:
-        name: of the product.
-        memory_mib: that it has.
-        free_mib: of it, nobody's now.
+        name: product name.
+        memory_mib: its memory in MiB.
+        free_mib: free MiB.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Gpu:
 
 
 def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
-    """The GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES shows, in its order."""
+    """GPUs that NVIDIA's driver lists and CUDA_VISIBLE_DEVICES selects, in its order."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -42,7 +42,7 @@ def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
 
 
 def _said(words: Sequence[str]) -> str:
-    """Output of a command; empty where it fails."""
+    """Output of a command; empty on failure."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -51,15 +51,15 @@ def _said(words: Sequence[str]) -> str:
 
 
 def listed(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
-    """The GPUs of a listing (index, uuid, name, MiB, MiB free) that `visible` shows; None: all.
+    """GPUs of a listing (index, uuid, name, MiB, MiB free) that `visible` selects.
 
-    A GPU in MIG mode is its slices: CUDA shows one of them at a time, and none beside whole GPUs unless it is
-    named. UUIDs may be cut short, as far as they are still of one alone.
+    A GPU in MIG mode is represented by its slices: CUDA shows one of them at a time, and none beside whole
+    GPUs unless named. UUIDs may be abbreviated while unambiguous.
 
     Args:
-        text: of the driver's listing.
-        visible: CUDA_VISIBLE_DEVICES.
-        slices: its listing of GPUs with the slices of each (``nvidia-smi -L``).
+        text: the driver's listing.
+        visible: CUDA_VISIBLE_DEVICES; None for all GPUs.
+        slices: listing of GPUs with their slices (``nvidia-smi -L``).
 
     >>> listed("0, GPU-a, H100, 81559, 80000\\n1, GPU-b, H100, 81559, 81000\\n", "1")
     [Gpu(name='H100', memory_mib=81559.0, free_mib=81000.0)]
@@ -85,7 +85,7 @@ def listed(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
     if visible in _HIDDEN:
         return []
     shown = []
-    for name in visible.split(","):  # CUDA shows those before the first that it does not know
+    for name in visible.split(","):  # CUDA ignores all from the first unknown name on
         gpu_there = _named(name.strip(), by_name)
         if gpu_there is None:
             break
@@ -94,9 +94,9 @@ def listed(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
 
 
 def _named(name: str, by_name: Mapping[str, Gpu]) -> Gpu | None:
-    """The GPU of an index or a UUID, which may be cut short; None for none or several.
+    """GPU of an index or a possibly abbreviated UUID; None if there is none, or several.
 
-    Older drivers name a slice by its GPU and two numbers, as MIG-GPU-UUID/1/0.
+    Older drivers name a slice by its GPU and two numbers, e.g. MIG-GPU-UUID/1/0.
     """
     name = name.partition("/")[0]
     if name in by_name or not name.startswith(("GPU-", "MIG-")):
@@ -106,7 +106,7 @@ def _named(name: str, by_name: Mapping[str, Gpu]) -> Gpu | None:
 
 
 def _slices_of(text: str) -> dict[str, list[tuple[str, str, float]]]:
-    """UUID of a GPU in MIG mode → UUID, profile as 3g.20gb, and MiB of each of its slices."""
+    """UUID of a GPU in MIG mode → UUID, profile (e.g. 3g.20gb) and MiB of each slice."""
     found: dict[str, list[tuple[str, str, float]]] = {}
     gpu = ""
     for line in text.splitlines():
@@ -126,12 +126,12 @@ def _is_number(text: str) -> bool:
 
 
 def others(kfd: Path = Path("/dev/kfd")) -> list[str]:
-    """Unused GPUs, each with the reason."""
+    """GPUs that Fedge does not use, each with the reason."""
     found = []
     if kfd.exists():
         found.append(
-            "an AMD GPU (ROCm): not tried; federations count NVIDIA's, so num-gpus above 0 is refused, and "
-            "fedge run with a ROCm build of PyTorch takes it as train.device = cuda"
+            "an AMD GPU (ROCm): untested; federations count NVIDIA GPUs, so num-gpus above 0 is refused, but "
+            "fedge run with a ROCm build of PyTorch uses it as train.device = cuda"
         )
     if sys.platform == "darwin" and platform.machine() == "arm64":
         found.append("Apple's GPU (MPS): not used, clients compute on the CPU")

@@ -1,12 +1,12 @@
-"""Number of clients that fit at a time, and each one's share of CPUs and GPUs."""
+"""Number of clients that fit at a time, and each client's share of CPUs and GPUs."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_LEAVE_FREE = 0.8  # of available memory: the rest is for the server and other processes
+_LEAVE_FREE = 0.8  # of available memory; the rest is for the server and other processes
 _LEAVE_FREE_GPU = 0.9
-_PARTS = 10_000  # Ray counts shares in so many parts of one
+_PARTS = 10_000  # Ray's resolution of shares
 
 
 @dataclass(frozen=True)
@@ -14,11 +14,11 @@ class Shares:
     """CPU and GPU shares of each client.
 
     Attributes:
-        at_a_time: clients that train at a time on this machine.
-        num_cpus: per client, for ``client-resources``.
+        at_a_time: clients in training at a time on this machine.
+        num_cpus: CPUs per client, for ``client-resources``.
         num_gpus: share of one GPU per client; 0 without GPUs.
-        per_gpu: clients at a time on one GPU; 0 without.
-        limit: binding resource: "cores", "memory" or "GPU memory".
+        per_gpu: clients at a time on one GPU; 0 without GPUs.
+        limit: limiting resource: "cores", "memory" or "GPU memory".
     """
 
     at_a_time: int
@@ -36,15 +36,15 @@ def shares_of(
     gpu_client_mib: float = 0.0,
     threads: int = 1,
 ) -> Shares:
-    """How many clients fit at a time, and their shares.
+    """Number of clients that fit at a time, and their shares.
 
     Args:
-        cores: that may be used.
-        available_mib: memory that is free, MiB.
-        client_mib: of a client's process, MiB.
-        gpus_mib: MiB of each GPU; the smallest counts, since a share is the same on all.
-        gpu_client_mib: of a client there, MiB.
-        threads: of a client.
+        cores: usable cores.
+        available_mib: available memory, MiB.
+        client_mib: memory of a client's process, MiB.
+        gpus_mib: MiB of each GPU; the smallest counts, because a share is the same on all.
+        gpu_client_mib: GPU memory of a client, MiB.
+        threads: threads of a client.
 
     >>> shares_of(8, 16000, 500)
     Shares(at_a_time=8, num_cpus=1.0, num_gpus=0.0, per_gpu=0, limit='cores')
@@ -73,5 +73,5 @@ def shares_of(
 
 
 def _down(value: float) -> float:
-    """A number cut after four digits: so many of it never are more than the whole."""
+    """A share rounded down to four digits, so that shares never add up to more than the whole."""
     return math.floor(value * _PARTS + 1e-9) / _PARTS

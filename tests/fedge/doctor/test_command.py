@@ -88,4 +88,4 @@ def test_a_run_takes_auto_and_flwr_run_refuses_it(tmp_path, monkeypatch, capsys)
     (tmp_path / "pyproject.toml").write_text(AUTO.replace("fedge.federations", "flwr.federations"))
     with pytest.raises(SystemExit):
         check_flwr_run([str(tmp_path)])
-    assert 'client-resources is "auto", which fedge run alone understands' in capsys.readouterr().err
+    assert 'client-resources "auto" is for fedge run only' in capsys.readouterr().err

@@ -73,7 +73,7 @@ def test_a_certificate_that_ends_soon_or_fits_no_key_is_named(tmp_path):
     found = [one for one in of_certificates(soon) if one.state == BROKEN]
     assert [one.name for one in found] == ["superlink.crt"]
     assert [one.words for one in of_certificates(tmp_path)] == [
-        f"{tmp_path}/ca.crt is not there; fedge certs makes one for a trial"
+        f"{tmp_path}/ca.crt does not exist; fedge certs creates one for trials"
     ]
 
 
@@ -91,7 +91,7 @@ def test_servers_are_reached_as_whom_they_have_to_be(certificates, server, tmp_p
     assert asked(certificates, cloud=superlink)["--cloud"].state == BROKEN  # is no cloud
     make_certificates(tmp_path / "theirs", CertificateRequest())
     other = asked(tmp_path / "theirs", superlink=superlink)["--superlink"]
-    assert (other.state, "vouches for" in other.words) == (BROKEN, True)
+    assert (other.state, "signed by" in other.words) == (BROKEN, True)
     nobody = asked(certificates, superlink=f"localhost:{free_port()}", control=f"127.0.0.1:{free_port()}")
     assert [one.state for one in nobody.values()] == [BROKEN, BROKEN]
 
@@ -123,4 +123,4 @@ def test_the_command(certificates, capsys, monkeypatch, tmp_path):
         one["name"] for one in json.loads(capsys.readouterr().out)
     }
     assert main([*words, "--superlink", f"127.0.0.1:{free_port()}"]) == 4
-    assert "nobody answers" in " ".join(capsys.readouterr().out.split())
+    assert "does not answer" in " ".join(capsys.readouterr().out.split())

@@ -31,9 +31,9 @@ def test_a_good_machine_has_no_notes():
 @pytest.mark.parametrize(
     ("change", "name", "words"),
     [
-        ({"usable_cores": 0.5, "cgroup": "0.5 cores"}, "cores", "0.5 of 8 may be used, limited by a cgroup"),
-        ({"available_mib": 100.0}, "memory", "100 of 32,000 MiB are free"),
-        ({"shm_mib": 64.0}, "/dev/shm", "64 MiB free; Ray puts .* --shm-size=1g"),
+        ({"usable_cores": 0.5, "cgroup": "0.5 cores"}, "cores", "0.5 of 8 usable, limited by a cgroup"),
+        ({"available_mib": 100.0}, "memory", "100 of 32,000 MiB free"),
+        ({"shm_mib": 64.0}, "/dev/shm", "64 MiB free; Ray spills .* --shm-size=1g"),
         ({"open_files": 256}, "open files", "256 per process; Ray needs more: ulimit -n"),
     ],
 )
@@ -53,7 +53,7 @@ def test_a_gpu_that_others_use_is_a_note():
     [
         ({"ray": "2.55.1"}, True, "Ray", "error", "listens on all interfaces"),
         ({"ray": "2.55.1"}, False, "Ray", "note", "ray<2.54"),
-        ({"flwr": "1.99.0"}, False, "Flower", "note", "has not been tried"),
+        ({"flwr": "1.99.0"}, False, "Flower", "note", "is not tested"),
         ({"flwr": "1.25.0"}, False, "Flower", "ok", "exits with 0"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_check_that_breaks_is_a_line_and_the_others_go_on(tmp_path, monkeypatc
         raise RuntimeError("CUDA error: an illegal memory access\nmore")
 
     monkeypatch.setattr(gpu_check, "_windows", broken)
-    monkeypatch.setattr(gpu_check, "_whole_runs", lambda device: gpu_check.Checked("", GOOD, "same models"))
+    monkeypatch.setattr(gpu_check, "_whole_runs", lambda device: gpu_check.GpuCheck("", GOOD, "same models"))
     file = tmp_path / "gpu.json"
     failed = check_gpus("cpu", file)
     told = json.loads(file.read_text())
