@@ -1,8 +1,8 @@
 """The run folder, written and read (contract C9).
 
-`folder` is its place, `manifest` its manifest, `catalog` all its columns, `recorder` the writer,
+`folder` locates it, `manifest` is its manifest, `catalog` all its columns, `recorder` the writer,
 `message_log` the messages' times, `reader` the reader as frames and arrays, `status` a run's status, `lock`
-its lock, `rows` a reader of damaged tables, `private` holds this machine's facts, `export` makes a copy
+its lock, `rows` a reader of damaged tables. `private` holds facts of this machine, and `export` makes a copy
 without them. `device_tables` and `device_recorder` write the further tables of the virtual clock.
 
 Imports only from below: `devices`, `edge` and rooms below them.

@@ -1,8 +1,8 @@
-"""All tables of a run folder, column by column: the one place in which a column is named.
+"""All tables of a run folder, column by column: the only place in which columns are named.
 
-The columns are in `round_tables`, `timing_tables` and `device_tables`. To add one, add it there, at the end
-of its table (so that older tables keep their order), with ``always=False``; `fedge tables` prints
-docs/tables.md anew. Shares are 0..1. Loads neither torch nor Polars.
+The columns are in `round_tables`, `timing_tables` and `device_tables`. To add one, append it to its table
+there (so older tables keep their order), with ``always=False``, and print docs/tables.md again with `fedge
+tables`. Shares are 0..1. Loads neither torch nor Polars.
 """
 
 from fedge.records.columns import INT, TEXT, Column, Table, at, described
@@ -33,7 +33,7 @@ PARTITION = Table(
         Column("group", INT, "", "planted group of its leaf in round 1", at("group")),
     ),
 )
-ROUND_TABLES = (GLOBAL, LEAF, SERVERS, CLIENTS, TIMING, WORKERS, MEMORY)  # a row or more per global round
+ROUND_TABLES = (GLOBAL, LEAF, SERVERS, CLIENTS, TIMING, WORKERS, MEMORY)  # at least one row per global round
 TABLES = (
     GLOBAL, LEAF, SERVERS, CLIENTS, CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS, PARTITION, TIMING, WORKERS,
     MESSAGES, MEMORY,
@@ -52,5 +52,5 @@ digits that give the same float back.
 
 
 def page() -> str:
-    """The page docs/tables.md."""
+    """Text of docs/tables.md."""
     return _PAGE + described(TABLES)

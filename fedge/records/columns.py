@@ -21,7 +21,7 @@ ROUND = "from 1"
 
 
 def at(path: str) -> Callable[[Any], Any]:
-    """Reader of `path`, as "leaf.gate.blend", in an object; None where a step of it is None."""
+    """Reader of an attribute path, e.g. "leaf.gate.blend"; None if any step of it is None."""
     names = path.split(".")
     if len(names) == 1:
         return operator.attrgetter(path)
@@ -39,12 +39,12 @@ class Column:
     """One column.
 
     Attributes:
-        name: in the header.
-        kind: of its values.
-        unit: of its values; empty where they have none.
-        meaning: for a reader of the table.
+        name: name in the header.
+        kind: type of its values.
+        unit: unit of its values; empty for dimensionless ones.
+        meaning: description for readers of the table.
         value: row object of its table → value; None where nothing was measured.
-        always: every version of Fedge has written it: a table without it is remarked upon.
+        always: whether every version of Fedge writes it; its absence is reported as a problem.
     """
 
     name: str
@@ -65,11 +65,11 @@ class Table:
     """One CSV file of a run folder.
 
     Attributes:
-        path: below the run folder; ``*`` stands for a number.
+        path: path below the run folder; ``*`` stands for a number.
         about: meaning of a row.
         columns: in the order of the file.
-        always: every version of Fedge has written it.
-        optional: no result stands in it: a run goes on without it.
+        always: whether every version of Fedge writes it.
+        optional: whether a run can resume without it, because it has no results.
     """
 
     path: str
@@ -84,11 +84,11 @@ class Table:
         return tuple(column.name for column in self.columns)
 
     def row(self, row: Any) -> list[Any]:
-        """The values of a row object, in the order of the columns."""
+        """Values of a row object, in the order of the columns."""
         return [column.value(row) for column in self.columns]
 
     def write_header(self, file: TextIO) -> None:
-        """Begin the table."""
+        """Write the header."""
         _write(file, [self.names])
 
     def write(self, file: TextIO, rows: Iterable[Any]) -> None:
@@ -96,7 +96,7 @@ class Table:
         _write(file, ([_cell(value) for value in self.row(row)] for row in rows))
 
     def fit(self, file: TextIO) -> None:
-        """Give a table that another version began the columns of this one; missing cells are left empty."""
+        """Convert a table of another version to the columns of this one; missing cells are left empty."""
         file.seek(0)
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) == self.names:
@@ -109,7 +109,7 @@ class Table:
         table.writerows(rows)
 
     def text(self, rows: Iterable[Any]) -> str:
-        """The whole table."""
+        """The whole table as text."""
         file = io.StringIO()
         self.write_header(file)
         self.write(file, rows)
@@ -122,9 +122,9 @@ def _write(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a cell of a table: empty if it was not measured, and no formula.
+    """A value as a table cell: empty if not measured, and never a formula.
 
-    Numbers have the fewest digits that give the same float back.
+    Numbers have the fewest digits that restore the same float.
     """
     if value is None or (isinstance(value, float) and value != value):
         return ""

@@ -1,4 +1,4 @@
-"""The run folder of a run on the virtual clock: that of every run, and its folder `devices/`."""
+"""Run folder of a run on the virtual clock: that of every run, and its folder `devices/`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DeviceRecorder(Recorder):
-    """Writes one run folder."""
+    """Writer of the run folder of a run on a clock."""
 
     def __init__(
         self,
@@ -29,16 +29,16 @@ class DeviceRecorder(Recorder):
         is_real: bool = False,
         more: Sequence[Table] = (),
     ) -> None:
-        """Open the tables of `folder`, of arrivals if the clock is real; arguments as of `Recorder`."""
+        """Open the tables of `folder`, on a real clock also that of arrivals; arguments as of `Recorder`."""
         tables = (*growing(learned.scores[0], is_real), *more)
         super().__init__(folder, offsets, manifest, tables, learned)
 
     def write_version(self, row: "VersionRow") -> None:
-        """Append an evaluation; `write_round`, which comes next, hands it to the system."""
+        """Append an evaluation, flushed by the following `write_round`."""
         self._append(VERSIONS, [row])
 
     def write_job(self, row: "JobRow") -> None:
-        """Append a job; the next `write_round` hands it to the system."""
+        """Append a job, flushed by the next `write_round`."""
         self._append(JOBS, [row])
 
     def _append(self, table: Table, rows: Sequence[Any]) -> None:
@@ -46,15 +46,15 @@ class DeviceRecorder(Recorder):
             self._files[table.path].append_rows(rows)
 
     def write_arrival(self, row: "JobRow") -> None:
-        """Append a job that has ended on the real clock; the next `write_round` hands it to the system."""
+        """Append a job that has ended on the real clock, flushed by the next `write_round`."""
         self._append(ARRIVALS, [row])
 
     def write_totals(self, devices: Iterable["DeviceTotals"], staleness: Iterable[tuple[int, int]]) -> None:
         """Write devices.csv and staleness.csv.
 
         Args:
-            devices: in order.
-            staleness: (τ, arrivals that had it), in ascending order.
+            devices: totals per device, in order.
+            staleness: (τ, number of arrivals), in ascending order.
 
         Raises:
             RecordError: the disk is full or gone.

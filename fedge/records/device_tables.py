@@ -1,4 +1,4 @@
-"""The tables of a run on the virtual clock, in its folder `devices/`; see `fedge.records.catalog`."""
+"""Tables of a run on the virtual clock, in its folder `devices/`; see `fedge.records.catalog`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ _SECOND_US = 1_000_000
 
 
 def _seconds(path: str) -> Callable[[Any], float]:
-    """Reader of a field in microseconds, in seconds."""
+    """Reader of a field in microseconds, as seconds."""
     look_up = at(path)
     return lambda row: look_up(row) / _SECOND_US
 
@@ -53,7 +53,7 @@ _ON_TWO_TIERS = (
 
 
 def _versions(score: Score) -> Table:
-    """The table of evaluations, whose columns have the name of the task's first score."""
+    """Table of evaluations, with columns named by the task's first score."""
     served = f"mean over clients of the model's test {score.said}"
     return Table(
         "devices/versions.csv",
@@ -205,9 +205,9 @@ ARRIVALS = Table(
 
 
 def growing(score: Score, is_real: bool = False) -> tuple[Table, ...]:
-    """The tables that grow with a run by whose first score columns are named."""
+    """Tables that grow during a run, with columns named by a score; arrivals only on a real clock."""
     return _versions(score), JOBS, *([ARRIVALS] if is_real else [])
 
 
-GROWING = (VERSIONS, JOBS, ARRIVALS)  # while the run goes on
+GROWING = (VERSIONS, JOBS, ARRIVALS)  # during the run
 DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS, ARRIVALS)

@@ -1,7 +1,7 @@
-"""A copy of a run that can be shared: results and settings, nothing of the machine, no names of persons.
+"""Copy of a run for sharing: results and settings, without facts of the machine or names of persons.
 
-Copied files are listed, so all else in the folder (logs, checkpoints, a tracker's files) stays.
-Users become "user-1", "user-2", … in the order of their names; absolute paths keep their last name.
+The files to copy are listed, so everything else in the folder (logs, checkpoints, a tracker's files) is left
+out. Users become "user-1", "user-2", … in the order of their names; absolute paths keep their last name.
 """
 
 import csv
@@ -35,28 +35,29 @@ from fedge.records.timing_tables import MESSAGES
 
 ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tgz": "gztar"}
 _PATH = re.compile(r"(?<![\w./\\])(?:/|[A-Za-z]:\\|\\\\)(?:[^\s/\\:;,'\"]+[/\\])+")
-_SHORTEST = 2  # letters of a name to search in text
+_SHORTEST = 2  # shortest name to search for
 
 
 def export_run(folder: Path, target: Path) -> Path:
-    """Write a copy of a run that can be shared into `target`, a new folder or archive; returns it.
+    """Write a copy of a run for sharing to `target`, a new folder or archive; returns it.
 
     Args:
-        folder: of a run that has ended.
-        target: a folder, or a file whose name ends as `ARCHIVES` have it.
+        folder: run folder of an ended run.
+        target: a folder, or a file with an ending of `ARCHIVES`.
 
     Raises:
-        ConfigError: the run goes on, holds links or is damaged, `target` is there, or cannot be written.
+        ConfigError: the run is in progress, holds links or is damaged; or `target` exists or cannot be
+            written.
     """
     manifest = read_manifest(folder)
     refuse_links(folder)
     if manifest["status"] == "running":
         raise ConfigError(
-            f"a run must have ended before it is exported, but {folder} goes on; wait or stop it"
+            f"a run must have ended before export, but {folder} is in progress; wait for it, or stop it"
         )
     if damaged := damaged_outputs(folder, manifest):
         raise ConfigError(
-            f"a run must be whole to be exported, but {'; '.join(damaged)}; fedge resume {folder} makes it so"
+            f"a run must be intact for export, but {'; '.join(damaged)}; repair it with fedge resume {folder}"
         )
     if target.exists():
         raise ConfigError(f"DEST must be new, but {target} exists; choose another")
@@ -95,7 +96,7 @@ def _copy(folder: Path, copy: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def without_users(partition: str) -> str:
-    """Partition.csv with numbers for the names of users."""
+    """partition.csv with numbers in place of users' names."""
     reader = csv.DictReader(io.StringIO(partition))
     rows = list(reader)
     number = {user: f"user-{k}" for k, user in enumerate(sorted({row["user"] for row in rows}), start=1)}
@@ -107,7 +108,7 @@ def without_users(partition: str) -> str:
 
 
 def _shared_manifest(manifest: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, Any]:
-    """The manifest of the copy."""
+    """Manifest of the copy."""
     kept = {key: value for key, value in manifest.items() if key != "process"}
     kept["config"] = without_places(kept.get("config", {}))
     shared: dict[str, Any] = json.loads(json.dumps(kept), object_hook=_scrubbed)
@@ -115,12 +116,12 @@ def _shared_manifest(manifest: Mapping[str, Any], outputs: Mapping[str, str]) ->
 
 
 def _scrubbed(table: dict[str, Any]) -> dict[str, Any]:
-    """A table whose texts have been scrubbed; tables in it have been before."""
+    """A table with scrubbed texts; nested tables have been scrubbed before."""
     return {key: _scrub(value) for key, value in table.items()}
 
 
 def _scrub(value: Any) -> Any:
-    """Text without folders and the names of machine and account, in lists, too."""
+    """Text, or texts in a list, without folders and the names of machine and account."""
     if isinstance(value, list):
         return [_scrub(item) for item in value]
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The place of a run: its folder under `runs-dir`, the link `latest`, and files removed when the run ends."""
+"""Place of a run: its folder under `runs-dir`, the link `latest`, and files removed at the run's end."""
 
 import errno
 import json
@@ -21,10 +21,10 @@ MANIFEST = "manifest.json"  # in the folder of every started run
 
 
 def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
-    """Make ``runs_dir/name`` (date, time and seed without a name) and point ``runs_dir/latest`` at it.
+    """Create ``runs_dir/name`` (without a name: date, time and seed) and point ``runs_dir/latest`` at it.
 
     Raises:
-        ConfigError: a named run is already there (nothing is overwritten), or the folder cannot be made.
+        ConfigError: a run of this name exists (nothing is overwritten), or the folder cannot be created.
     """
     parent = Path(runs_dir)
     refuse_taken_name(runs_dir, name)
@@ -34,7 +34,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
             folder = parent / name
             try:
                 folder.mkdir()
-            except FileExistsError:  # another run of that name has come in between
+            except FileExistsError:  # another run of this name was created meanwhile
                 refuse_taken_name(runs_dir, name)
                 raise
         else:
@@ -50,24 +50,24 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
 
 
 def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path:
-    """The folder of a run, given as the folder itself or as its name under `runs_dir`.
+    """Folder of a run, given by its path or by its name under `runs_dir`.
 
     Args:
-        run: "latest" is that of `runs_dir`, wherever else a folder is called so.
+        run: path or name; "latest" is that of `runs_dir`, even if another folder has this name.
         runs_dir: folder of all runs.
-        name: the user's name of `run`, for the error.
+        name: name of the argument `run` in error messages.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such folder.
     """
     below = Path(runs_dir) / run
     for folder in (below, Path(run)) if run == LATEST else (Path(run), below):
-        with suppress(OSError, ValueError):  # no possible path: too long, a null character
+        with suppress(OSError, ValueError):  # an impossible path: too long, a null character
             if run and folder.is_dir():
                 return folder.resolve()
     if run == LATEST and not any(Path(runs_dir).glob(f"*/{MANIFEST}")):
         raise ConfigError(
-            f"there is no run yet in {runs_dir}; begin one with `fedge run`, or name its folder"
+            f"there is no run yet in {runs_dir}; start one with `fedge run`, or name its folder"
         )
     raise ConfigError(
         f"{name} must be a run folder or a name under {runs_dir}, but {run!r} is neither; "
@@ -76,14 +76,14 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
 
 
 def refuse_taken_name(runs_dir: str, name: str) -> None:
-    """Raise ConfigError when a run of that name is already there; an empty name is never taken."""
+    """Raise ConfigError if a run of this name exists; an empty name is never taken."""
     folder = Path(runs_dir) / name
     if name and os.path.lexists(folder):
-        raise ConfigError(f"run-name must be new, but {folder} exists; choose another or leave it empty")
+        raise ConfigError(f"run-name must be new, but {folder} exists; choose another, or leave it empty")
 
 
 def _fresh_folder(parent: Path, stem: str) -> Path:
-    """Make ``stem``, or ``stem-2``, ``stem-3``, … when runs start in the same second."""
+    """Create ``stem``, or ``stem-2``, ``stem-3``, … for runs started in the same second."""
     for number in range(1, 1000):
         folder = parent / (stem if number == 1 else f"{stem}-{number}")
         try:
@@ -95,7 +95,7 @@ def _fresh_folder(parent: Path, stem: str) -> Path:
 
 
 def point_latest(folder: Path) -> None:
-    """Let ``latest`` beside `folder` point at it; a file system without links goes without it."""
+    """Point ``latest`` beside `folder` at it; skipped on file systems without links."""
     parent = folder.parent
     link = parent / f".latest-{os.getpid()}-{folder.name}"
     try:
@@ -103,37 +103,37 @@ def point_latest(folder: Path) -> None:
         link.replace(parent / LATEST)
     except OSError as error:
         logger.warning("cannot point %s at %s: %s", parent / LATEST, folder.name, error)
-        with suppress(OSError):  # a disk now read-only
+        with suppress(OSError):  # a read-only disk
             link.unlink(missing_ok=True)
 
 
 def remove_client_data(folder: Path) -> None:
-    """Remove the run's copy of the client windows, and the leftovers of interrupted writes."""
+    """Remove the run's copy of the client windows, and leftovers of interrupted writes."""
     for path in (folder, folder.with_name(folder.name + ".tmp")):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def write_whole(path: Path, value: Any, indent: int | None = None, durably: bool = True) -> None:
-    """Write a small JSON file as `fedge.process.durable.write_bytes` does."""
+    """Write a small JSON file atomically; see `fedge.process.durable.write_bytes`."""
     write_bytes(path, (json.dumps(value, indent=indent) + "\n").encode(), durably)
 
 
 def client_data_folder(folder: Path, resumed: int) -> Path:
-    """Where the client windows of a run lie that was resumed `resumed` times.
+    """Folder of the client windows of a run that was resumed `resumed` times.
 
-    Each time elsewhere: a worker that outlives a killed run must not write into the next one's data.
+    It differs each time, because a worker that outlives a killed run must not write into the next one's data.
     """
     return folder / (f"data-{resumed}" if resumed else "data")
 
 
 def data_folders(folder: Path) -> list[Path]:
-    """All that `client_data_folder` has named in a run folder and that is there, also half written."""
+    """Existing folders of client windows in a run folder, including partly written ones."""
     found = {path.with_name(path.name.removesuffix(".tmp")) for path in folder.glob("data*")}
     return sorted(path for path in found if re.fullmatch(r"data(-\d+)?", path.name))
 
 
 def short(folder: Path) -> str:
-    """A folder relative to the working directory where it lies below that."""
+    """A folder relative to the working directory, if inside it."""
     relative = os.path.relpath(folder)
     outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
     return str(folder) if outside else relative

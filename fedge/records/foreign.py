@@ -1,7 +1,4 @@
-"""Allowed contents of a run folder: files and folders, and no link where something is written.
-
-A folder may come from anybody.
-"""
+"""Permitted content of a run folder of unknown origin: files and folders, and no links to write through."""
 
 import os
 import stat
@@ -11,29 +8,29 @@ from pathlib import Path
 from fedge.config.option import ConfigError
 from fedge.records.folder import short
 
-_LARGEST_JSON = 256 * 2**20  # bytes; it is read whole
+_LARGEST_JSON = 256 * 2**20  # bytes; JSON is read as a whole
 _OTHERS = frozenset({"tensorboard", "wandb", "mlflow"})  # trackers link within their own folders
 
 
 class OddFileError(ConfigError):
-    """A run folder holds an unreadable entry: no file and no folder, or JSON without an end. One line."""
+    """Unreadable entry of a run folder: neither file nor folder, or oversized JSON. One line."""
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise ConfigError for a link in the folder of a run that goes on: it would write where that leads."""
+    """Raise ConfigError for a link in the folder of a run to resume, as writes would follow it."""
     for entry in _entries(folder):
         if entry.is_symlink():
             raise ConfigError(
-                f"a run that goes on must hold no links, but {short(Path(entry.path))} is one to "
-                f"{os.readlink(entry.path)}; put there what it leads to"
+                f"a run to resume must have no links in its folder, but {short(Path(entry.path))} leads to "
+                f"{os.readlink(entry.path)}; replace it by a copy"
             )
 
 
 def refuse_odd_files(folder: Path) -> None:
-    """Raise OddFileError for entries that a run folder cannot hold, before any of it is read.
+    """Raise OddFileError for entries that a run folder cannot have, before any of it is read.
 
-    That is a pipe, a socket or a device, whose opening may wait for ever; and JSON of more than
-    256 MiB, which would be read whole.
+    These are pipes, sockets and devices, whose opening may block forever, and JSON of more than 256 MiB,
+    which would be read as a whole.
     """
     for entry in _entries(folder):
         try:
@@ -42,7 +39,7 @@ def refuse_odd_files(folder: Path) -> None:
             continue
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
             raise OddFileError(
-                f"a run folder must hold files and folders only, but {short(Path(entry.path))} is neither; "
+                f"a run folder must have only files and folders, but {short(Path(entry.path))} is neither; "
                 f"remove it"
             )
         if entry.name.endswith(".json") and found.st_size > _LARGEST_JSON:
@@ -53,7 +50,7 @@ def refuse_odd_files(folder: Path) -> None:
 
 
 def _entries(folder: Path | str) -> Iterator["os.DirEntry[str]"]:
-    """All that is in a folder and in its folders, trackers' own left out; links are not followed."""
+    """All entries of a folder and its subfolders, except trackers' own; links are not followed."""
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)

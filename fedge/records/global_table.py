@@ -1,4 +1,4 @@
-"""The table of global rounds: a row per round; see `catalog`."""
+"""Table of global rounds, one row per round; see `catalog`."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,13 +17,13 @@ class GlobalRow:
     """Source of a row of global_rounds.csv; every spread is computed once."""
 
     def __init__(self, result: "RoundResult", seconds: float) -> None:
-        """Take in a round that took `seconds`."""
+        """Row of a round that took `seconds` seconds."""
         self.result = result
         self.seconds = seconds
         self._spreads: dict[tuple[str, bool], Spread | None] = {}
 
     def spread(self, name: str, unseen: bool) -> Spread | None:
-        """A client's number over the known clients, or over the unseen ones; None without any."""
+        """Spread of a clients' number over the known clients, or over the unseen ones; None without any."""
         key = (name, unseen)
         if key not in self._spreads:
             self._spreads[key] = self.result.over_clients(name, unseen)
@@ -31,17 +31,17 @@ class GlobalRow:
 
     @cached_property
     def agreement(self) -> Agreement | None:
-        """How far the clusters are the planted groups; None without any."""
+        """Agreement of the clusters with the planted groups; None without groups."""
         truth = self.result.truth
         return None if truth is None else agreement(truth, self.result.labels)
 
     @cached_property
     def over_leaves(self) -> Spread | None:
-        """The spread of the first score over leaves; None without any."""
+        """Spread of the first score over leaves; None without any."""
         return self.result.over_leaves("test_score")
 
     def decided(self, decision: str) -> int:
-        """How many gates decided so."""
+        """Number of gates with this decision."""
         return sum(leaf.gate.decision == decision for leaf in self.result.leaves)
 
 
@@ -51,7 +51,7 @@ _STATISTICS = {
 }  # fmt: skip
 
 
-_FALLING = {"worst": "largest", "p10": "90th percentile"}  # of a score of which less is better
+_FALLING = {"worst": "largest", "p10": "90th percentile"}  # for scores where less is better
 
 
 def _words_of(statistic: str, higher_is_better: bool) -> str:
@@ -70,7 +70,7 @@ def _over(
     always: bool = True,
     higher_is_better: bool = True,
 ) -> Column:
-    """The column of a statistic over clients, each of which counts the same."""
+    """Column of a statistic over clients, each with equal weight."""
 
     def value(row: GlobalRow) -> float | None:
         found = row.spread(number, unseen)
@@ -82,7 +82,7 @@ def _over(
 
 
 def _over_leaves(w: ScoreWords, statistic: str) -> Column:
-    """The column of a statistic over leaves, each of which counts the same."""
+    """Column of a statistic over leaves, each with equal weight."""
 
     def value(row: GlobalRow) -> float | None:
         found = row.over_leaves
@@ -110,7 +110,7 @@ def _of_score(w: ScoreWords, which: str, statistics: Sequence[str], words: str, 
 
 
 def _tested(w: ScoreWords) -> list[Column]:
-    """Test scores of known clients, and their training."""
+    """Test scores of known clients, and their training loss."""
     return [
         *_of_score(w, "test", ("mean", "std", "worst"), w.test),
         _over("test_loss", "mean", "test_loss", TEST_LOSS, w.nat),
@@ -142,7 +142,7 @@ def _grouped() -> list[Column]:
 
 
 def _worked() -> list[Column]:
-    """Clients that took part, their bytes, the time and the failures."""
+    """Participating clients, their bytes, the time and the failures."""
     return [
         Column("clients_ok", INT, "clients", "without a failed exchange", at("result.clients_ok")),
         Column("clients_failed", INT, "clients", "failed at least once", lambda r: len(r.result.failures)),
@@ -161,7 +161,7 @@ def _worked() -> list[Column]:
 
 
 def _unseen(w: ScoreWords) -> list[Column]:
-    """Test scores of clients that never train."""
+    """Test scores of unseen clients."""
     return [
         *_of_score(w, "unseen", ("mean", "std", "worst", "p10", "jain"), w.test, unseen=True),
         _over("unseen_loss", "mean", "test_loss", TEST_LOSS, w.nat, unseen=True),
@@ -170,7 +170,7 @@ def _unseen(w: ScoreWords) -> list[Column]:
 
 
 def _at_cloud() -> list[Column]:
-    """Bytes between leaves and the cloud, and how its clusters moved."""
+    """Bytes between leaves and the cloud, and changes of its clusters."""
     return [
         Column(
             "cloud_uplink_bytes",
@@ -197,7 +197,7 @@ def _at_cloud() -> list[Column]:
 
 
 def _agreement() -> list[Column]:
-    """Clusters beside the planted groups of a scenario."""
+    """Agreement of clusters with the planted groups of a scenario."""
     measures = (
         ("ari", "adjusted Rand index"),
         ("nmi", "normalised mutual information"),
@@ -217,7 +217,7 @@ def _agreement() -> list[Column]:
 
 
 def _private() -> Column:
-    """Privacy that clients have spent."""
+    """Privacy spent by clients."""
     return Column(
         "epsilon_spent",
         FLOAT,
@@ -251,7 +251,7 @@ def _timed() -> list[Column]:
 
 
 def global_table(w: ScoreWords) -> Table:
-    """The table for the scores of a task."""
+    """Table for the scores of a task."""
     return Table(
         "metrics/global_rounds.csv",
         "A row per global round. Known clients train; unseen clients hold users out of training. Statistics "

@@ -1,4 +1,4 @@
-"""A table on disk that grows row by row and knows the checksum of its content."""
+"""A file that grows by appending, with a running checksum of its content."""
 
 import hashlib
 import io
@@ -17,17 +17,17 @@ class GrowingFile:
     """A file that is appended to.
 
     Attributes:
-        path: of it.
-        refitted: another version began it, and its columns have been changed to those of this one.
+        path: path of the file.
+        refitted: whether columns of another version's table were converted to those of this one.
     """
 
     def __init__(self, path: Path, table: Table | None, offset: int) -> None:
-        """Open it, new or behind its first `offset` bytes; later ones are removed.
+        """Open a new file, or an old one truncated to `offset` bytes.
 
         Args:
-            path: its folder is made if it is not there.
-            table: its columns, if it is a table.
-            offset: 0 for a new one.
+            path: path of the file; its folder is created if missing.
+            table: its columns; None if it is not a table.
+            offset: bytes to keep; 0 for a new file.
 
         Raises:
             OSError: the disk is full or gone.
@@ -46,7 +46,7 @@ class GrowingFile:
             self.append(header.getvalue())
 
     def _refit(self) -> bool:
-        """Give a table of another version the columns of this one; tells whether it had others."""
+        """Convert a table of another version to the columns of this one; returns whether it differed."""
         assert self._table is not None
         before = self.path.read_bytes().decode()
         text = io.StringIO(before, newline="")
@@ -57,7 +57,7 @@ class GrowingFile:
         return True
 
     def append(self, text: str) -> None:
-        """Append text; `flush` hands it to the system."""
+        """Append text; `flush` passes it to the system."""
         content = text.encode()
         self._file.write(content)
         self._digest.update(content)
@@ -70,29 +70,29 @@ class GrowingFile:
         self.append(text.getvalue())
 
     def flush(self) -> None:
-        """Hand appended bytes to the system."""
+        """Pass appended bytes to the system."""
         self._file.flush()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._file.close()
 
     @property
     def size(self) -> int:
-        """Bytes that the system has."""
+        """Bytes passed to the system."""
         return os.fstat(self._file.fileno()).st_size
 
     @property
     def sha256(self) -> str:
-        """Checksum of all appended bytes, and of those before."""
+        """SHA-256 of the kept and all appended bytes."""
         return self._digest.hexdigest()
 
 
 def digest_of(path: Path, size: int | None = None) -> "hashlib._Hash":
-    """The SHA-256 of the first `size` bytes of a file, by default of all, for more to be added.
+    """Running SHA-256 of the first `size` bytes of a file; None for all.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     digest = hashlib.sha256()
     left = path.stat().st_size if size is None else size

@@ -1,4 +1,4 @@
-"""The lock on a run folder: held by the process that carries the run out, gone with it however it ends."""
+"""Lock on a run folder, held by the process that carries out the run, and released at its end."""
 
 import sys
 from pathlib import Path
@@ -12,34 +12,36 @@ _NAME = ".lock"
 
 
 class RunLock:
-    """Locks a run folder until it is closed or the process ends; the empty file stays."""
+    """Lock on a run folder until closed or the process ends; the empty lock file remains."""
 
     def __init__(self, folder: Path, rule: str = "a run must have ended before it is resumed") -> None:
-        """Lock `folder`; `rule` is the one that a locked folder breaks.
+        """Lock `folder`; `rule` is the rule stated in the error for a locked folder.
 
         Raises:
-            ConfigError: a living process has it, or the folder cannot be written to.
+            ConfigError: a live process holds the lock, or the folder cannot be written to.
         """
         try:
             self._file = (folder / _NAME).open("a")
         except OSError as error:
             raise ConfigError(
-                f"a run's folder must be writable, but {folder}: {error.strerror}; change that or use a copy"
+                f"a run folder must be writable, but {folder}: {error.strerror}; change that, or use a copy"
             ) from error
         try:
             if sys.platform != "win32":
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise ConfigError(f"{rule}, but {folder} is still going on; wait or stop it") from error
+            raise ConfigError(
+                f"{rule}, but {folder} is still in progress; wait for it, or stop it"
+            ) from error
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         self._file.close()
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a living process carries out the run in `folder`."""
+    """Whether a live process carries out the run in `folder`."""
     if not (folder / _NAME).is_file():
         return False
     try:

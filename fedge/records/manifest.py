@@ -1,8 +1,7 @@
-"""manifest.json of a run: written whole, and read by everybody through the one function that reads it.
+"""manifest.json of a run: written atomically, and read by a single function.
 
-A process that is killed cannot write that it ended, so the file's status is compared with whether the
-process lives. Entries that are not of their kind, as after an editor or another program, are left out as if
-they had not been written; the rest is believed.
+A killed process cannot write its end, so the recorded status is compared with whether the process is alive.
+Entries of the wrong type, e.g. after an edit, are ignored; the others are trusted.
 """
 
 import math
@@ -21,26 +20,26 @@ from fedge.records.foreign import OddFileError, refuse_odd_files
 from fedge.records.private import process_of
 
 _STATUSES = ("running", "completed", "partial", "failed")
-_LARGEST = 2**63 - 1  # whole numbers of a configuration are at most this
+_LARGEST = 2**63 - 1  # limit of whole numbers in a configuration
 
 
 class RunFolderError(ConfigError):
-    """A run folder cannot be read. One line: the file, its fault, the next step."""
+    """Unreadable run folder. One line: the file, its fault, the next step."""
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any], durably: bool = True) -> None:
-    """Replace a run's manifest as a whole; without `durably` without waiting for the disk.
+    """Replace a run's manifest atomically; without `durably`, without waiting for the disk.
 
     Raises:
-        OSError: the disk is full or gone; the file is as it was.
+        OSError: the disk is full or gone; the file is unchanged.
     """
     write_whole(folder / MANIFEST, manifest, indent=2, durably=durably)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A run's manifest, with `status`, `exit_code` and, if it failed, `reason` as they are now.
+    """Manifest of a run, with its current `status`, `exit_code` and, if it failed, `reason`.
 
-    A run that says "running" and whose process is gone is returned as failed.
+    A run recorded as "running" whose process is gone is returned as failed.
 
     Raises:
         RunFolderError: there is no such run, or its manifest is damaged.
@@ -53,7 +52,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest.update(
             status="failed",
             exit_code=exits.FAILED,
-            reason=f"died: process {process['pid']} is gone without a word (killed, no memory, reboot)",
+            reason=f"died: process {process['pid']} ended without notice (killed, out of memory, reboot)",
         )
     if "exit_code" not in manifest or manifest["status"] == "running":
         manifest["exit_code"] = exits.BY_STATUS[manifest["status"]]
@@ -61,7 +60,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Content of the file, with a known status, or RunFolderError."""
+    """Content of the file, with a valid status; RunFolderError otherwise."""
     try:
         refuse_odd_files(path.parent)
         manifest = read_json(path.read_text(encoding="utf-8"))
@@ -69,16 +68,16 @@ def _read(path: Path) -> dict[str, Any]:
         raise RunFolderError(str(error)) from None
     except FileNotFoundError as error:
         raise RunFolderError(
-            f"{path.parent} is not a run folder: it has no {MANIFEST}; give one as runs/NAME"
+            f"{path.parent} is not a run folder: it has no {MANIFEST}; give one, e.g. runs/NAME"
         ) from error
     except OSError as error:
         raise RunFolderError(
-            f"{path} cannot be read: {error.strerror}; mend that or name another run"
+            f"{path} cannot be read: {error.strerror}; fix this, or name another run"
         ) from error
     except (ValueError, RecursionError):
-        raise _damaged(path, "it is no JSON") from None
+        raise _damaged(path, "it is not JSON") from None
     if not isinstance(manifest, dict):
-        raise _damaged(path, f"it must hold a JSON object, but holds a {type(manifest).__name__}")
+        raise _damaged(path, f"it must be a JSON object, but is a {type(manifest).__name__}")
     if manifest.get("status") not in _STATUSES:
         raise _damaged(path, f"its status must be one of {', '.join(_STATUSES)}")
     return manifest
@@ -86,7 +85,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _damaged(path: Path, why: str) -> RunFolderError:
     return RunFolderError(
-        f"{MANIFEST} must be a run's manifest, but {path} is damaged: {why}; look into the folder by hand"
+        f"{MANIFEST} must be a run's manifest, but {path} is damaged: {why}; inspect the folder by hand"
     )
 
 
@@ -122,7 +121,7 @@ def _table_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _with(**kinds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """The kind of tables that have these entries, each of its kind, and perhaps others."""
+    """Type check of tables with at least these entries, each of its type."""
     return lambda value: (
         isinstance(value, dict) and all(name in value and kind(value[name]) for name, kind in kinds.items())
     )
@@ -134,18 +133,18 @@ _IS_TASK = _with(name=_is_text, scores=_list_of(_IS_SCORE), loss_unit=_is_text)
 
 
 def _has_bounds(task: Mapping[str, Any]) -> bool:
-    """Whether the bounds of a task's loss and scores are numbers, where they are told."""
+    """Whether the bounds of a task's loss and scores are numbers, if present."""
     bounds = [task.get("least_loss"), *(each.get(name) for each in task["scores"] for name in _BOUNDS)]
     return all(bound is None or _is_number(bound) for bound in bounds)
 
 
 def _are_names(value: Any) -> bool:
-    """Whether a value is a list of texts that differ, as columns must."""
+    """Whether a value is a list of distinct texts, as required for columns."""
     return _list_of(_is_text)(value) and len(set(value)) == len(value)
 
 
 def _are_eras(value: Any) -> bool:
-    """Whether a value is [global round, group of each leaf] of every time at which groups change."""
+    """Whether a value is a list of [global round, group of each leaf], for every change of groups."""
     pairs = _list_of(lambda pair: isinstance(pair, list) and len(pair) == 2)(value)
     return pairs and all(_is_count(first) and _list_of(_is_count)(groups) for first, groups in value)
 
@@ -183,20 +182,20 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 
 
 def odd_entries(manifest: Mapping[str, Any], needed: Iterable[str]) -> list[str]:
-    """Entries of a manifest that have wrong values, or are needed and missing."""
+    """Entries of a manifest with invalid values, or needed and missing."""
     return [key for key, value in manifest.items() if not _is_of_its_kind(key, value)] + [
         key for key in needed if key not in manifest
     ]
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    """Whether an entry has a form that Fedge writes; nothing is known of entries of other versions."""
+    """Whether an entry has a valid form; entries unknown to this version do."""
     kind = _KINDS.get(key)
     return kind is None or kind(value)
 
 
 def _options_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are scalars and, where this version knows them, of their default's type."""
+    """Options that are scalars and, if known to this version, of their default's type."""
     known = options()
 
     def fits(key: str, value: Any) -> bool:

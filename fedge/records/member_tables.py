@@ -1,4 +1,4 @@
-"""The tables of leaves and of clients: a row per leaf, or client, per global round; see `catalog`."""
+"""Tables of leaves and of clients: one row per leaf, or client, per global round; see `catalog`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,7 +95,7 @@ def _unseen(w: ScoreWords) -> list[Column]:
 
 
 def _served() -> list[Column]:
-    """The served model, and the mixture of the offer."""
+    """Role of the served model, and mixture of the offer."""
     return [
         later("serves", TEXT, "", "role of its known clients' model", at("leaf.serves")),
         later(
@@ -150,7 +150,7 @@ def _evidence(w: ScoreWords) -> list[Column]:
 
 
 def _tuned(w: ScoreWords) -> list[Column]:
-    """Validation scores around fine-tuning."""
+    """Validation scores before and after fine-tuning."""
     return [
         later(
             f"val_{w.name}_before",
@@ -170,7 +170,7 @@ def _tuned(w: ScoreWords) -> list[Column]:
 
 
 def _validated(w: ScoreWords) -> list[Column]:
-    """Planted group, and validation scores of the model that is served."""
+    """Planted group, and validation scores of the served model."""
     return [
         later("group", INT, "", "planted group in this round", at("leaf.group")),
         later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
@@ -179,7 +179,7 @@ def _validated(w: ScoreWords) -> list[Column]:
 
 
 def leaf_table(w: ScoreWords) -> Table:
-    """The table of leaves for the scores of a task."""
+    """Table of leaves for the scores of a task."""
     return Table(
         "metrics/leaf_rounds.csv",
         "A row per leaf per global round; test scores are pooled over the windows of its clients.",
@@ -205,7 +205,7 @@ class ClientRow:
 
 
 def client_table(w: ScoreWords) -> Table:
-    """The table of clients for the scores of a task."""
+    """Table of clients for the scores of a task."""
     return Table(
         "metrics/clients.csv",
         "A row per client per global round, unseen clients among them; a cell is empty without "

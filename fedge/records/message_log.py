@@ -1,8 +1,7 @@
-"""``timing/messages-000012.csv``: when every message of a round was under way, for three rounds of a run.
+"""``timing/messages-000012.csv``: times of every message of a round, for three rounds of a run.
 
-All messages of all rounds would be large (1,000 clients × 1,000 rounds), so the first, the slowest and the
-newest round are kept, a file each. The newest is written at most every 5 s, and when the run ends.
-
+All messages of all rounds would be too large (1,000 clients × 1,000 rounds), so only the first, the slowest
+and the newest round are kept, one file each. The newest is written at most every 5 s, and at the run's end.
 """
 
 import re
@@ -23,17 +22,17 @@ _FORMAT = ",".join("%d" if column.kind == INT else "%.6f" for column in MESSAGES
 
 
 class MessageLog:
-    """The files of one run."""
+    """Message files of one run."""
 
     def __init__(self, folder: Path, seconds: Mapping[int, float]) -> None:
-        """Go on after some rounds.
+        """Log that continues after earlier rounds.
 
         Args:
-            folder: of the run.
-            seconds: of the rounds so far; files of other rounds are removed.
+            folder: the run folder.
+            seconds: round → its seconds, so far; files of other rounds are removed.
         """
         self._folder = folder / FOLDER
-        self._seconds: dict[int, float] = {}  # of the rounds with a file
+        self._seconds: dict[int, float] = {}  # of rounds with a file
         for path in message_files(folder):
             global_round = round_of(path)
             if global_round in seconds:
@@ -44,7 +43,7 @@ class MessageLog:
         self._pending: tuple[int, float, MessageTimes] | None = None
 
     def write(self, global_round: int, seconds: float, messages: MessageTimes) -> None:
-        """Take in a round that took `seconds`.
+        """Take in a round that took `seconds` seconds.
 
         Raises:
             OSError: the disk is full or gone.
@@ -55,7 +54,7 @@ class MessageLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the newest round if it has not been written."""
+        """Write the newest round, if not yet written."""
         if self._pending is None:
             return
         global_round, seconds, messages = self._pending
@@ -66,7 +65,7 @@ class MessageLog:
             temporary.write_text(_table(global_round, messages), encoding="utf-8")
             temporary.replace(path)
         finally:
-            with suppress(OSError):  # a full disk raises above
+            with suppress(OSError):  # a full disk has raised before
                 temporary.unlink(missing_ok=True)
         self._written = time.monotonic()
         self._seconds[global_round] = seconds
@@ -82,17 +81,17 @@ class MessageLog:
 
 
 def message_files(folder: Path) -> list[Path]:
-    """The files of a run folder, by round."""
+    """Message files of a run folder, by round."""
     return sorted(folder.glob(f"{FOLDER}/messages-*.csv"), key=round_of)
 
 
 def round_of(path: Path) -> int:
-    """The round of a file; 0 for one that is none of ours."""
+    """Round of a message file; 0 for any other file."""
     found = re.fullmatch(r"messages-(\d+)\.csv", path.name)
     return int(found[1]) if found else 0
 
 
 def _table(global_round: int, messages: MessageTimes) -> str:
-    """The file of a round; its times are seconds since the round began, its parts seconds."""
+    """Content of a round's file; times in seconds since the start of the round."""
     numbers = np.column_stack(MESSAGES.row(MessageRows(global_round, messages)))
     return ",".join(MESSAGES.names) + "\n" + "".join(_FORMAT % tuple(row) for row in numbers.tolist())

@@ -1,4 +1,4 @@
-"""Tables of models beside those that leaves serve: of clients' algorithms, of families; see `catalog`."""
+"""Tables of models other than the served ones: clients' own models, and mixtures; see `catalog`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Check that a run's results are still as it wrote them, by the checksums in its manifest."""
+"""Check that a run's results are unchanged, by the checksums in its manifest."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -21,24 +21,24 @@ OUTPUTS = (
     PARTITION.path,
     MODELS,
 )
-# of a run on the virtual clock, or with models of its algorithm, too
+# further results of runs on the virtual clock, with clients' own models, mixtures or a common test set
 _ON_CLOCK = (*(table.path for table in DEVICE_TABLES), CLIENT_MODELS.path, MEMBERSHIPS.path, COMMON_TEST.path)
 
 
 def models_file(name: str = "") -> str:
-    """The file of a run's models: the final ones, or those kept by a name, "10" or "best"."""
+    """File of a run's models: the final ones, or those kept under a name, e.g. "10" or "best"."""
     return f"checkpoints/models-{name}.safetensors" if name else MODELS
 
 
 def kept_models(folder: Path) -> list[str]:
-    """Names by which models of a run are kept beside the final ones: numbers, then "best"."""
+    """Names of models kept beside the final ones: numbers, then "best"."""
     files = [path.relative_to(folder).as_posix() for path in (folder / MODELS).parent.glob("models-*")]
     names = [found[1] for file in files if (found := _KEPT.fullmatch(file))]
     return sorted(names, key=lambda name: (len(name) if name.isdecimal() else 99, name))
 
 
 def is_kept(file: str) -> bool:
-    """Whether a run's file, by its path in the folder, holds models kept beside the final ones.
+    """Whether a file, by its path in the run folder, holds models kept beside the final ones.
 
     >>> is_kept("checkpoints/models-10.safetensors"), is_kept(MODELS)
     (True, False)
@@ -47,24 +47,24 @@ def is_kept(file: str) -> bool:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Result → SHA-256 of those that are there.
+    """Result → SHA-256, of the existing ones.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a result cannot be read.
     """
     names = (*OUTPUTS, *_ON_CLOCK, *map(models_file, kept_models(folder)))
     return {name: digest_of(folder / name).hexdigest() for name in names if (folder / name).is_file()}
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """A line for each result that is missing or changed since the run wrote it; none before its end."""
+    """One line for each result that is missing or changed since the run wrote it; empty before its end."""
     return _damaged(folder, manifest, (*OUTPUTS, *_ON_CLOCK))
 
 
 def damaged_tables(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """A line for each table of an ended run that is changed since, as `damaged_outputs`.
+    """One line for each damaged table of an ended run, like `damaged_outputs`.
 
-    Models, which no page shows and which may be large, are not looked at.
+    Models are not checked, as they may be large and no page shows them.
     """
     if manifest.get("status") not in ("completed", "partial"):
         return []
@@ -73,7 +73,7 @@ def damaged_tables(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 def _damaged(folder: Path, manifest: Mapping[str, Any], names: Collection[str]) -> list[str]:
     return [
-        f"{name} is {'not what the run wrote' if (folder / name).is_file() else 'missing'}"
+        f"{name} is {'not as the run wrote it' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
         if (name in names or (MODELS in names and is_kept(name))) and not fits(folder / name, sha256)
     ]

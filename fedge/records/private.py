@@ -1,7 +1,7 @@
-"""Private file of a run: its process and its places on this machine, which are nobody else's.
+"""Private file of a run: its process and its paths on this machine.
 
-``private.json`` tells whether the run's process lives, and where its data and code lie when it goes on. No
-result depends on it; `fedge export-run` leaves it out. A run of an earlier version has the process in its
+``private.json`` shows whether the run's process is alive, and where its data and code are for resuming. No
+result depends on it; `fedge export-run` leaves it out. Runs of earlier versions have the process in their
 manifest.
 """
 
@@ -20,7 +20,7 @@ _PLACES = ("data.path", "runs-dir", "train.start")  # options with possible loca
 
 
 def write_private(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write that this process carries out the run in `folder`, and the places that its options name.
+    """Write that this process carries out the run in `folder`, and the paths in its options.
 
     Raises:
         OSError: the disk is full or gone.
@@ -31,30 +31,30 @@ def write_private(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def code_folders_of(folder: Path) -> list[str]:
-    """The folders on this machine in which a run looked for code of the user's."""
+    """Folders on this machine in which a run looked for custom code."""
     folders = _read(folder).get("code")
     return [str(path) for path in folders] if isinstance(folders, list) else []
 
 
 def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without folders of this machine: of an absolute path, the last name stays."""
+    """Options without folders of this machine: absolute paths are reduced to their last name."""
     return {key: place_name(value) if key in _PLACES else value for key, value in config.items()}
 
 
 def place_name(place: Any) -> Any:
-    """The last name of an absolute path; anything else as it is."""
+    """Last name of an absolute path; anything else unchanged."""
     path = Path(place) if isinstance(place, str) else None
     return path.name if path is not None and path.is_absolute() else place
 
 
 def process_of(folder: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The process that carries out a run, as `this_process` gives it; empty where it is not known."""
+    """Process that carries out a run, in the form of `this_process`; empty if unknown."""
     process = _read(folder).get("process", manifest.get("process"))
     return process if isinstance(process, dict) else {}
 
 
 def places_of(folder: Path) -> dict[str, str]:
-    """Option → place on this machine, of a run that is to go on."""
+    """Option → path on this machine, of a run to resume."""
     places = _read(folder).get("places")
     if not isinstance(places, dict):
         return {}
@@ -62,7 +62,7 @@ def places_of(folder: Path) -> dict[str, str]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Content of the file; empty where it is missing or damaged."""
+    """Content of the file; empty if missing or damaged."""
     path = folder / PRIVATE
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,8 +1,7 @@
 """A run folder as data: tables as Polars frames, the manifest as a mapping, models as arrays.
 
-Reads the files of `fedge.records.recorder` and nothing else, at any moment: for a running, failed or killed
-run, the rows so far. Omissions (half a line at the end of a table, a missing file) are named in
-`RunData.problems`.
+Reads only the files of `fedge.records.recorder`, at any moment: for a running, failed or killed run, the rows
+so far. Omissions (an incomplete last line, a missing file) are listed in `RunData.problems`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -127,17 +126,17 @@ class RunData:
 
     @property
     def name(self) -> str:
-        """The name of the run: the name of its folder."""
+        """Name of the run, which is that of its folder."""
         return self.folder.name
 
     @property
     def status(self) -> str:
-        """Status: "running", "completed", "partial" (a client failed on the way) or "failed"."""
+        """Status: "running", "completed", "partial" (some client failed in some round) or "failed"."""
         return str(self.manifest["status"])
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `fedge run`: 0 completed, 3 partial, …, 1 during the run; see `process.exits`."""
+        """Exit code of `fedge run`: 0 completed, 3 partial, …; 1 during the run (`fedge.process.exits`)."""
         return int(self.manifest["exit_code"])
 
     @property
@@ -146,7 +145,7 @@ class RunData:
         return str(self.manifest.get("reason", ""))
 
     def __repr__(self) -> str:
-        """A line for a notebook; the frames are too large for one."""
+        """One line for a notebook, because the frames are too large."""
         planned = self.config.get("num-server-rounds", "?")
         text = f"RunData {self.folder}: {self.status}, {len(self.rounds)} of {planned} rounds"
         if self.rounds.is_empty():
@@ -156,7 +155,7 @@ class RunData:
         return text if mean is None else f"{text}, test {first.said} {mean:.3f}, worst client {worst:.3f}"
 
     def _repr_html_(self) -> str:
-        """HTML for Jupyter: how the run ended, and a row per leaf."""
+        """HTML for Jupyter: the run's status, and a row per leaf."""
         return run_html(self)
 
     @property
@@ -167,43 +166,43 @@ class RunData:
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """The scores of the run's task, by which columns are named; models are compared by the first."""
+        """Scores of the run's task, by which columns are named; models are compared by the first."""
         return scores_of(self.manifest.get("task"))[0]
 
     @property
     def score(self) -> Score:
-        """The score by which the run's models are compared, the first; accuracy where classes are learnt."""
+        """The first score, by which the run's models are compared; accuracy for classification."""
         return self.scores[0]
 
     @property
     def least_loss(self) -> float:
-        """The smallest possible loss of the run's task."""
+        """Smallest possible loss of the run's task."""
         return least_loss_of(self.manifest.get("task"))
 
     @property
     def has_classes(self) -> bool:
-        """Whether its task learns a class per example, which is right or wrong."""
+        """Whether its task learns one class per example."""
         task = self.manifest.get("task") or {}
         return "name" not in task or TASKS.has(str(task["name"]), LABELS)
 
     @property
     def known_clients(self) -> pl.DataFrame:
-        """The rows of `clients` of training clients."""
+        """Rows of `clients` for training clients."""
         return self.clients.filter(pl.col("unseen_client").fill_null(0) == 0)
 
     @property
     def unseen_clients(self) -> pl.DataFrame:
-        """The rows of `clients` of unseen clients, with users unseen in training."""
+        """Rows of `clients` for unseen clients."""
         return self.clients.filter(pl.col("unseen_client") == 1)
 
     @property
     def truth(self) -> list[int] | None:
-        """The group of each leaf in the scenario in global round 1, or None without one."""
+        """Planted group of each leaf in global round 1; None without a scenario."""
         return self.eras[0][1] if self.eras else None
 
     @property
     def eras(self) -> list[tuple[int, list[int]]]:
-        """(first global round, the group of each leaf from then on) of the scenario; none without one."""
+        """(first global round, planted group of each leaf from then on); empty without a scenario."""
         scenario = self.manifest.get("scenario")
         if not scenario:
             return []
@@ -219,18 +218,18 @@ class RunData:
         trust_code: bool = False,
         kept: str | int = "",
     ) -> "Prediction":
-        """Classify raw windows with the run's models: labels, probabilities, names of classes (docs/use.md).
+        """Classify raw windows with the run's models: labels, probabilities, class names (docs/use.md).
 
         Args:
-            x: (N, C, T) or images (N, C, H, W), as they were recorded: scaling is done here.
-            leaf: with this leaf's model for its known clients; with `unseen`, for others.
-            client: with the served model of this client of the run.
-            unseen: with the model for people outside training; the default.
-            trust_code: trust the code of a network from outside Fedge, from now on (docs/use.md).
-            kept: a round, or "best", with models kept by `checkpoint.models`, in place of the final ones.
+            x: raw windows (N, C, T) or images (N, C, H, W), as recorded; they are scaled here.
+            leaf: leaf whose model for known clients is used; with `unseen`, its model for unseen clients.
+            client: client of the run whose served model is used.
+            unseen: whether to use the model for people outside training, which is the default.
+            trust_code: trust the custom code of a network, now and later (docs/use.md).
+            kept: a round, or "best", for models kept by `checkpoint.models`; "" for the final ones.
 
         Raises:
-            ConfigError: the models are not there, or not for such windows.
+            ConfigError: the models are missing, or do not fit the windows.
         """
         models = self.opened_models(trust_code, kept)
         return models.predict(np.asarray(x), models.choose(leaf, client, unseen))
@@ -240,23 +239,23 @@ class RunData:
 
         Args:
             trust_code: as in `predict`.
-            kept: as there, too.
+            kept: as in `predict`.
 
         Raises:
-            ConfigError: as `models`, or they say nothing.
+            ConfigError: the models are missing or damaged, or have no card.
         """
-        from fedge.inference.models import Models  # torch: most readers of runs need none
+        from fedge.inference.models import Models  # loads torch, which most readers do not need
 
         return Models(self._models_file(kept), self.folder, trust_code)
 
     def models(self, kept: str | int = "") -> list[State]:
-        """Each leaf's served model for known clients, name → array; loaded anew by every call.
+        """Each leaf's served model for known clients, name → array; loaded again by every call.
 
         Args:
             kept: as in `predict`.
 
         Raises:
-            RunFolderError: the models are not there (the final ones are written at the end) or damaged.
+            RunFolderError: the models are missing (final ones are written at the end) or damaged.
         """
         path = self._models_file(kept)
         try:
@@ -271,13 +270,13 @@ class RunData:
         return [leaves[leaf] for leaf in sorted(leaves)]
 
     def _models_file(self, kept: str | int) -> Path:
-        """The file of models; RunFolderError when they are missing, or changed since the run wrote them."""
+        """File of models; RunFolderError if missing, or changed since the run wrote it."""
         name = models_file(str(kept))
         path, known = self.folder / name, kept_models(self.folder)
         if kept and str(kept) not in known:
             raise RunFolderError(
                 f"models must be of a round that checkpoint.models kept ({', '.join(known) or 'none'}), but "
-                f"{shown(kept)} is none; leave it out for the final ones"
+                f"{shown(kept)} is not; omit it for the final ones"
             )
         if not path.is_file():
             raise RunFolderError(
@@ -286,7 +285,7 @@ class RunData:
         sha256 = self.manifest.get("outputs", {}).get(name)
         if sha256 and not fits(path, sha256):
             raise RunFolderError(
-                f"{path} is damaged: it is not what the run wrote; fedge resume makes it again"
+                f"{path} is damaged: it is not as the run wrote it; fedge resume writes it again"
             )
         return path
 
@@ -306,7 +305,7 @@ def load_run(path: str | Path) -> RunData:
     >>> run.status, run.manifest["seed"], weight.shape
     ('completed', 42, (10, 64))
     """
-    folder = Path(path).resolve()  # "latest" is a link: its target has the run's name
+    folder = Path(path).resolve()  # "latest" is a link; its target has the run's name
     manifest = read_manifest(folder)
     problems: list[str] = []
     scores, loss_unit = scores_of(manifest.get("task"))
@@ -354,12 +353,12 @@ def _last_written(folder: Path) -> datetime:
 
 
 def _schema(table: Table, always: bool) -> dict[str, Any]:
-    """Column → type of a table; only for the permanent columns, or for all."""
+    """Column → type of a table: all columns, or only those of every version (`always`)."""
     return {c.name: _DTYPES[c.kind] for c in table.columns if c.always or not always}
 
 
 def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
-    """A CSV table; incomplete rows are left out and named in `problems`.
+    """A CSV table; incomplete rows are left out and listed in `problems`.
 
     Columns unknown to this version are accepted; columns missing in older versions are not required.
     """
@@ -382,15 +381,15 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
 
 
 def _read_messages(folder: Path, problems: list[str]) -> pl.DataFrame:
-    """The messages of the rounds of which they were kept, by round."""
+    """Messages of the rounds whose messages were kept, by round."""
     known = pl.DataFrame(schema=_schema(MESSAGES, always=False))
     tables = [_read_table(path, MESSAGES, problems) for path in message_files(folder)]
     ours = [table.select([column for column in table.columns if column in known.columns]) for table in tables]
-    return pl.concat([known, *ours], how="diagonal")  # a damaged header is another column
+    return pl.concat([known, *ours], how="diagonal")  # a damaged header appears as another column
 
 
 def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> list[Any] | None:
-    """The values of a row, or None if incomplete."""
+    """Values of a row; None if incomplete."""
     try:
         return [to(cell) for to, cell in zip(convert, cells, strict=True)]
     except ValueError:
@@ -398,7 +397,7 @@ def _parse(cells: Sequence[str], convert: Sequence[Callable[[str], Any]]) -> lis
 
 
 def _guess(cells: Sequence[Sequence[str]]) -> Any:
-    """The type of a column unknown to this version: numbers if all of its cells are."""
+    """Type of a column unknown to this version: numbers if all of its cells are."""
     try:
         for cell in cells:
             float(cell[0] or "nan") if cell else None
@@ -408,7 +407,7 @@ def _guess(cells: Sequence[Sequence[str]]) -> Any:
 
 
 def _converter(dtype: Any) -> Callable[[str], Any]:
-    """Converter from a cell to its value; nothing measured is None."""
+    """Converter from a cell to its value; an empty cell becomes None."""
     kinds: dict[Any, Callable[[str], Any]] = {_INT: _whole, _TEXT: str}
     kind = kinds.get(dtype, float)
     return lambda cell: kind(cell) if cell else None
@@ -418,19 +417,19 @@ def _whole(cell: str) -> int:
     """A whole number of 64 bits."""
     number = int(cell)
     if abs(number) >= _TOO_LARGE:
-        raise ValueError("no table holds a number of so many digits")
+        raise ValueError("a number exceeds 64 bits")
     return number
 
 
 def _note_damaged(name: str, lines: Sequence[int], problems: list[str]) -> None:
-    """Name the omitted lines of a file."""
+    """Report the omitted lines of a file."""
     if lines:
         few = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
         problems.append(f"{name}: damaged and left out: line {few}")
 
 
 def _whole_lines(path: Path, problems: list[str]) -> list[str]:
-    """The lines with a final line break: the last one may still be being written."""
+    """Lines with a final line break; the last one may still be being written."""
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
@@ -443,7 +442,7 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
 
 
 def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
-    """clusters.jsonl; incomplete lines are left out and named in `problems`."""
+    """clusters.jsonl; incomplete lines are left out and listed in `problems`."""
     entries = [_cluster_entry(line) for line in _whole_lines(path, problems)]
     _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
     frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)
@@ -451,7 +450,7 @@ def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
 
 
 def _cluster_entry(line: str) -> dict[str, Any] | None:
-    """The needed fields of a line of clusters.jsonl, or None for an incomplete line."""
+    """Required fields of a line of clusters.jsonl; None for an incomplete line."""
     try:
         entry = read_json(line)
         entry["compared"] = entry.get("compared", True)
@@ -461,7 +460,7 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
         entry["server"], entry["server_round"] = entry.get("server", "/"), entry.get("server_round")
         entry["level"] = float(tests[0]["level"]) if tests and "level" in tests[0] else None
         found = {key: entry[key] for key in _CLUSTERS}
-        pl.DataFrame([found], schema=_CLUSTERS)  # alone: one that does not fit would lose all others
+        pl.DataFrame([found], schema=_CLUSTERS)  # one at a time: an unsuitable entry would discard all others
         return found
     except (
         ValueError,
@@ -476,7 +475,7 @@ def _cluster_entry(line: str) -> dict[str, Any] | None:
 
 
 def _read_confusion(path: Path, problems: list[str]) -> dict[int, np.ndarray]:
-    """The matrices of metrics/confusion.json; none before the first round has ended."""
+    """Matrices of metrics/confusion.json; empty before the end of the first round."""
     if not path.is_file():
         return {}
     try:

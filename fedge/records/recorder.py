@@ -1,4 +1,4 @@
-"""The run folder (contract C9): everything a run leaves behind, written as the run goes, row by row.
+"""Writer of the run folder (contract C9): everything a run leaves behind, written row by row.
 
 The tables' columns are in `fedge.records.catalog`.
 """
@@ -50,11 +50,11 @@ from fedge.timing.timeline import TIMELINE_PARTS, RoundTimelines
 
 
 class RecordError(OSError):
-    """A run's record cannot be written. One line."""
+    """Failure to write a run's record. One line."""
 
 
 class Recorder:
-    """Writes one run folder. Use as a context manager: files are closed in any case."""
+    """Writer of one run folder; a context manager that closes all files."""
 
     def __init__(
         self,
@@ -64,21 +64,21 @@ class Recorder:
         more: Sequence[Table] = (),
         learned: Task = CLASSIFICATION,
     ) -> None:
-        """Open the tables of `folder`, which `create_run_folder` has made.
+        """Open the tables of `folder`, which `create_run_folder` has created.
 
         Args:
-            folder: of the run.
-            offsets: of a run that goes on, table → bytes that stay; later ones are removed. Tables
-                that are not in it are begun anew.
-            manifest: of a run that goes on, its entries so far.
+            folder: the run folder.
+            offsets: of a resumed run, table → bytes to keep; later ones are removed, and tables not listed
+                are started anew. None for a new run.
+            manifest: of a resumed run, its entries so far.
             more: tables beside those of every run.
-            learned: the task of the run, by whose scores columns are named.
+            learned: the run's task, whose scores name columns.
         """
         self.folder = folder
         self._tables = tables_of(learned)
         self._files: dict[str, GrowingFile] = {}
         self._manifest = dict(manifest or {})
-        self._manifest_lock = threading.RLock()  # the watchdog and signal handlers write it, too
+        self._manifest_lock = threading.RLock()  # also written by the watchdog and signal handlers
         self._ended = False
         self._kept: dict[str, str] = {}  # file of kept models → its sha256
         with self._explained("tables"):
@@ -99,42 +99,42 @@ class Recorder:
         with suppress(OSError):
             self._messages.flush()
         for file in self._files.values():
-            with suppress(OSError):  # on a full disk, earlier failed writes fail now
+            with suppress(OSError):  # on a full disk, buffered writes fail here
                 file.close()
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """The entries of manifest.json."""
+        """Entries of manifest.json."""
         return dict(self._manifest)
 
     @property
     def paths(self) -> list[Path]:
-        """All tables."""
+        """Paths of all tables."""
         return [file.path for file in self._files.values()]
 
     @property
     def unsynced(self) -> list[Path]:
-        """All that changes from round to round, to be made durable: tables, matrices, and their folders."""
+        """Files that change every round and must be made durable: tables, matrices, and their folders."""
         confusion = [path for path in (self.folder / CONFUSION,) if path.exists()]
         return [*self.paths, *confusion, *sorted({path.parent for path in self.paths})]
 
     @property
     def refitted(self) -> bool:
-        """Whether a table has got the columns of this version, so no checkpoint fits until the next one."""
+        """Whether a table has this version's columns, so no checkpoint fits until the next one."""
         return any(file.refitted for file in self._files.values())
 
     def offsets(self) -> dict[str, int]:
-        """The bytes of every table so far."""
+        """Bytes of every table so far."""
         return {name: file.size for name, file in self._files.items()}
 
     def checksums(self) -> dict[str, str]:
-        """The SHA-256 of every table so far, of kept models, and of the newest confusion matrices."""
+        """SHA-256 of every table so far, of kept models, and of the newest confusion matrices."""
         found = {name: file.sha256 for name, file in self._files.items()} | self._kept
         confusion = self.folder / CONFUSION
         return {**found, CONFUSION: digest_of(confusion).hexdigest()} if confusion.is_file() else found
 
     def begin(self, config: Mapping[str, Any]) -> None:
-        """Write that this process carries out the run, with these options, and then its manifest.
+        """Write that this process carries out the run with these options, and then its manifest.
 
         Raises:
             RecordError: the disk is full or gone.
@@ -144,10 +144,10 @@ class Recorder:
         self.update_manifest()
 
     def update_manifest(self, **entries: Any) -> None:
-        """Add or replace entries of manifest.json, which is replaced as a whole.
+        """Add or replace entries of manifest.json, which is replaced atomically.
 
         Raises:
-            RecordError: the disk is full or gone; the file is as it was.
+            RecordError: the disk is full or gone; the file is unchanged.
         """
         self._update_manifest(entries, durably=True)
 
@@ -157,15 +157,15 @@ class Recorder:
             write_manifest(self.folder, self._manifest, durably)
 
     def end(self, status: str, exit_code: int, durably: bool = True, **entries: Any) -> Mapping[str, Any]:
-        """Write the run's end, once: later ends are consequences. Returns the written one.
+        """Write the run's end, once, as later ends are consequences; returns the written manifest.
 
-        A run that has succeeded has all of its results on disk before it says so.
+        All results of a successful run are on disk before its end is written.
 
         Args:
             status: "completed", "partial" or "failed".
-            exit_code: of the run.
+            exit_code: exit code of the run.
             durably: wait for the disk.
-            entries: further ones of the manifest.
+            entries: further entries of the manifest.
 
         Raises:
             RecordError: as `update_manifest`.
@@ -190,7 +190,7 @@ class Recorder:
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Turn an OSError into a RecordError."""
+        """Convert an OSError to a RecordError."""
         try:
             yield
         except OSError as error:
@@ -210,13 +210,13 @@ class Recorder:
         """Append one global round to every table.
 
         Args:
-            result: of the round.
+            result: result of the round.
             laps: phase → seconds.
-            memory: a process each.
-            timelines: of the workers; None where unknown.
+            memory: measurements, one per process.
+            timelines: timelines of the workers; None if unknown.
 
         Raises:
-            RecordError: the disk is full or gone. Rows may be there in part.
+            RecordError: the disk is full or gone; rows may be incomplete.
         """
         with self._explained("metrics"):
             self._write_round(result, laps, memory)
@@ -247,7 +247,7 @@ class Recorder:
         for inner in result.inner_steps:
             where = {"server": path_text(inner.path), "server_round": inner.number}
             self._files[CLUSTERS].append(json.dumps(_cluster_entry(number, inner.step) | where) + "\n")
-        # made durable with the checkpoint, as the tables are
+        # made durable with the checkpoint, like the tables
         write_whole(self.folder / CONFUSION, _confusion_entry(result), durably=False)
 
     def _write_times(
@@ -281,13 +281,13 @@ class Recorder:
         card: Card | None = None,
         name: str = "",
     ) -> None:
-        """Write a file of every served leaf model, entries named ``leaf-0/…``: checkpoints/final.safetensors.
+        """Write all served leaf models to one file, by default checkpoints/final.safetensors.
 
         Args:
-            models: per leaf the one served to the clients that it knows.
-            unseen_clients: leaf → model for unseen clients, where that is another one; ``unseen-0/…``.
-            card: the file's description of itself.
-            name: of models that are kept beside the final ones; empty: the final ones.
+            models: each leaf's model served to its known clients, entries ``leaf-0/…``.
+            unseen_clients: leaf → model for unseen clients, where different; entries ``unseen-0/…``.
+            card: description of the models, stored in the file.
+            name: name of models kept beside the final ones; empty for the final ones.
         """
         path = self.folder / models_file(name)
         path.parent.mkdir(exist_ok=True)
@@ -299,9 +299,9 @@ class Recorder:
                 self._kept[models_file(name)] = digest_of(path).hexdigest()
 
     def go_on_with_models(self, kept: Mapping[str, str]) -> None:
-        """Leave only those models beside the final ones that a run has at its checkpoint.
+        """Remove models beside the final ones that were not there at the checkpoint, or are damaged.
 
-        Rounds after it are done again, and their models are written again; a damaged file goes, too.
+        Later rounds are repeated, and their models written again.
 
         Args:
             kept: file in the folder → its sha256.
@@ -315,7 +315,7 @@ class Recorder:
 
 
 class _Joined(Mapping[str, np.ndarray]):
-    """Several states as one, in the order of their prefixed names; entries are looked up when asked for."""
+    """Several states as one, in the order of their prefixed names; entries are looked up lazily."""
 
     def __init__(self, states: Mapping[str, State]) -> None:
         self._entries = {prefix + name: (state, name) for prefix, state in states.items() for name in state}
@@ -332,13 +332,13 @@ class _Joined(Mapping[str, np.ndarray]):
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a table that is to be begun anew, if it holds anything."""
+    """Rename a table to be started anew, if it has any content."""
     if path.is_file() and path.stat().st_size:
         path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def _seconds_so_far(folder: Path) -> dict[int, float]:
-    """Round → seconds of the rounds that timing.csv has; rows that cannot be read are left out."""
+    """Round → seconds, from timing.csv; unreadable rows are left out."""
     found = {}
     with (folder / "timing.csv").open(newline="", encoding="utf-8", errors="replace") as file:
         for row in records_of(file):
@@ -348,7 +348,7 @@ def _seconds_so_far(folder: Path) -> dict[int, float]:
 
 
 def _cluster_entry(number: int, cloud: CloudStep) -> dict[str, Any]:
-    """The line of clusters.jsonl on a step of a global round."""
+    """Line of clusters.jsonl for a step of a global round."""
     return {
         "round": number,
         "signal": cloud.signal,
@@ -363,7 +363,7 @@ def _cluster_entry(number: int, cloud: CloudStep) -> dict[str, Any]:
 
 
 def _membership_rows(result: RoundResult) -> list[MembershipRow]:
-    """The rows of memberships.csv; none for hard clusters."""
+    """Rows of memberships.csv; empty for hard clusters."""
     assert result.cloud is not None
     shares = result.cloud.memberships
     if shares is None:
@@ -377,7 +377,7 @@ def _membership_rows(result: RoundResult) -> list[MembershipRow]:
 
 
 def _confusion_entry(result: RoundResult) -> dict[str, Any]:
-    """The content of confusion.json: the newest round's matrix per client that was evaluated."""
+    """Content of confusion.json: the newest round's matrix per evaluated client."""
     return {
         "global_round": result.global_round,
         "clients": {c.client: c.confusion.tolist() for c in result.clients if c.confusion is not None},
@@ -385,5 +385,5 @@ def _confusion_entry(result: RoundResult) -> dict[str, Any]:
 
 
 def utc_now() -> str:
-    """The time as ISO 8601 in UTC, to the second."""
+    """Current time as ISO 8601 in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The tables of global rounds, whose columns have the names of the task's scores; see `catalog`."""
+"""Tables of global rounds, with columns named by the task's scores; see `catalog`."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,10 +25,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RoundTables:
-    """The tables of global rounds whose columns have the names of a task's scores.
+    """Tables of global rounds with columns named by a task's scores.
 
     Attributes:
-        rounds, leaves, clients: of global rounds, of leaves, of clients.
+        rounds, leaves, clients: tables of global rounds, of leaves, of clients.
     """
 
     rounds: Table
@@ -37,17 +37,17 @@ class RoundTables:
 
 
 def tables_of(learned: Task) -> RoundTables:
-    """The tables of global rounds of a run that learns a task."""
+    """Tables of global rounds for a task."""
     return round_tables(tuple(learned.scores), learned.loss_unit)
 
 
 @lru_cache(maxsize=8)
 def round_tables(scores: tuple[Score, ...], loss_unit: str) -> RoundTables:
-    """The tables of global rounds for a task's scores, the first of which decides.
+    """Tables of global rounds for a task's scores, the first of which is the main one.
 
     Args:
-        scores: of the task, at least one.
-        loss_unit: of its loss.
+        scores: scores of the task, at least one.
+        loss_unit: unit of its loss.
     """
     words = ScoreWords(scores, loss_unit)
     return RoundTables(global_table(words), leaf_table(words), client_table(words))

@@ -1,14 +1,14 @@
-"""Rows of a table that may be damaged, as after a power cut: the same on every version of Python."""
+"""Rows of a possibly damaged table, e.g. after a power failure, read alike by all Python versions."""
 
 import csv
 from collections.abc import Iterable, Iterator
 
 
 def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the cells of each row of CSV text; none of a row that cannot be read.
+    """Cells of each row of CSV text; an unreadable row has no cells.
 
-    Zero bytes, which a disk leaves where it had no time to write, are shown as U+FFFD; Python 3.10 refuses
-    them, and every version refuses a cell longer than `csv.field_size_limit`.
+    Zero bytes, which a disk may leave after a power failure, become U+FFFD, because Python 3.10 refuses them.
+    Every version refuses a cell longer than `csv.field_size_limit`.
 
     >>> list(rows_of(["round,loss", "1,0.5", "2,\\0"]))
     [['round', 'loss'], ['1', '0.5'], ['2', '\\ufffd']]
@@ -19,7 +19,7 @@ def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _next(rows: Iterator[list[str]]) -> list[str] | None:
-    """The next row, empty if it cannot be read; None after the last."""
+    """The next row, empty if unreadable; None after the last."""
     try:
         return next(rows, None)
     except csv.Error:
@@ -27,7 +27,7 @@ def _next(rows: Iterator[list[str]]) -> list[str] | None:
 
 
 def records_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    """Yield column → cell of each row below the first, which names the columns; missing cells are left out.
+    """Column → cell of each row after the header; missing cells are left out.
 
     >>> list(records_of(["round,loss", "1,0.5", "2"]))
     [{'round': '1', 'loss': '0.5'}, {'round': '2'}]

@@ -14,7 +14,7 @@ class ScoreWords:
     """Names and meanings of columns for a task's scores."""
 
     def __init__(self, scores: Sequence[Score], loss_unit: str) -> None:
-        """Take in the scores, the first of which decides, and the unit of the loss."""
+        """Names for scores, the first of which is the main one, and for the unit of the loss."""
         first, *self.further = scores
         self.name, self.unit, self.nat = first.name, first.unit, loss_unit
         self.higher_is_better = first.higher_is_better

@@ -1,4 +1,4 @@
-"""The table of servers of any tier: a row per server per global round; see `catalog`."""
+"""Table of servers of any tier: one row per server per global round; see `catalog`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def path_text(path: Sequence[int]) -> str:
-    """Path of a server as results have it: / for the root, /1/0 for the first child of its second."""
+    """Path of a server in results: / for the root, /1/0 for the first child of its second."""
     return "/" + "/".join(map(str, path))
 
 
@@ -25,7 +25,7 @@ class ServerRow:
 
     @property
     def tier(self) -> int:
-        """How deep the server stands; the root is 0."""
+        """Depth of the server; 0 for the root."""
         return len(self.server.path)
 
 

@@ -1,4 +1,4 @@
-"""A run as Jupyter shows it: a small table as HTML, without scripts or styles of its own."""
+"""A run in Jupyter: a small table as HTML, without scripts or styles of its own."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def _columns(run: "RunData") -> dict[str, str]:
-    """Heading → column of leaf_rounds.csv; columns without a value are left out."""
+    """Heading → column of leaf_rounds.csv."""
     first, *others = run.scores
     return {
         "leaf": "leaf",
@@ -24,7 +24,7 @@ def _columns(run: "RunData") -> dict[str, str]:
 
 
 def run_html(run: "RunData") -> str:
-    """A run in a few lines: name, status, accuracy, a row per leaf of its newest round, its report."""
+    """A run in a few lines: name, status, scores, a row per leaf of its newest round, and its report."""
     lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason(run)}{_scores(run)}</p>"]
     if not run.leaves.is_empty():
         newest = run.leaves["global_round"].max()
@@ -37,14 +37,14 @@ def run_html(run: "RunData") -> str:
 
 
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table of rows, heading → value; numbers have four digits after the point, None is empty."""
+    """Table of rows, heading → value; numbers have four decimals, None is an empty cell."""
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join(f"<tr>{''.join(f'<td>{_cell(v)}</td>' for v in row.values())}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The rows with headings, without columns in which nothing stands."""
+    """Rows by heading, without empty columns."""
     unseen = any(row.get("unseen_clients") for row in rows)
     there = [
         (head, name)
@@ -55,12 +55,12 @@ def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) 
 
 
 def _reason(run: "RunData") -> str:
-    """Why it failed, or nothing."""
+    """Reason of a failure; empty without one."""
     return f" ({escape(run.reason)})" if run.reason else ""
 
 
 def _scores(run: "RunData") -> str:
-    """How far it came, and how good it is."""
+    """Rounds done, and scores."""
     text = f", {len(run.rounds)} of {escape(str(run.config.get('num-server-rounds', '?')))} rounds"
     if run.rounds.is_empty():
         return text

@@ -1,4 +1,4 @@
-"""Status of a run, read from its folder: for `fedge status` and others."""
+"""Status of a run, read from its folder, for `fedge status` and others."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,18 +18,18 @@ _RECENT = 10  # rounds over which seconds per round are averaged
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run at one moment.
+    """Status of a run at one moment.
 
     Attributes:
-        folder: of the run.
+        folder: the run folder.
         status: "running", "completed", "partial" or "failed".
-        exit_code: of `fedge.process.exits`; RUNNING while it runs, FAILED where results are damaged.
-        reason: why it failed, or why it ended before its last round; empty otherwise.
+        exit_code: one of `fedge.process.exits`; RUNNING during the run, FAILED if results are damaged.
+        reason: reason of a failure, or of an end before the last round; empty otherwise.
         last_round: last global round in the metrics; 0 before the first.
-        num_rounds: global rounds in all; 0 where that is not known.
+        num_rounds: planned global rounds; 0 if unknown.
         seconds_per_round: mean over the last rounds; None before the first.
-        last_row: when the last row was written; None before the first.
-        damaged: a line for each changed result of a run that has succeeded.
+        last_row: time of the last row; None before the first.
+        damaged: one line for each changed result of a successful run.
     """
 
     folder: Path
@@ -44,7 +44,7 @@ class RunStatus:
 
 
 def read_status(folder: Path) -> RunStatus:
-    """Read how a run stands.
+    """Read the status of a run.
 
     Raises:
         RunFolderError: its manifest is missing or damaged.
@@ -69,19 +69,19 @@ def read_status(folder: Path) -> RunStatus:
 
 
 def _stopped(manifest: Mapping[str, Any]) -> str:
-    """Reason why a run ended before its last round; empty where there is none."""
+    """Reason of an end before the last round; empty without one."""
     stopped = manifest.get("stopped")
     return f"stopped by {stopped['by']}: {stopped['reason']}" if stopped else ""
 
 
 def _rounds(table: Path) -> list[tuple[int, float]]:
-    """(global round, seconds) of every whole row of global_rounds.csv."""
+    """(global round, seconds) of every complete row of global_rounds.csv."""
     try:
         text = table.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     found = []
-    whole = text[: text.rfind("\n") + 1]  # a row without its end is being written, or was cut off
+    whole = text[: text.rfind("\n") + 1]  # an incomplete row is being written, or was cut off
     for row in records_of(whole.split("\n")):
         with suppress(KeyError, TypeError, ValueError):
             found.append((int(row["global_round"]), float(row["seconds"])))
@@ -93,7 +93,7 @@ def _one_line(value: Any) -> str:
 
 
 def status_lines(status: RunStatus) -> list[str]:
-    """A run's status as lines for a person."""
+    """A run's status as lines of text."""
     of = f" of {status.num_rounds}" if status.num_rounds else ""
     lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
     if status.seconds_per_round is not None and status.last_row is not None:
@@ -110,13 +110,13 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _next_step(status: RunStatus) -> str:
-    """Next step for the user of a run that did not end well."""
+    """Next step for the user of a run that failed or is damaged."""
     if status.damaged:
         return f"fedge resume {short(status.folder)}"
     if status.status != "failed":
         return ""
     if status.last_round == 0:
-        return f"see {status.folder / 'run.log'}, mend the cause and start it again"
+        return f"see {status.folder / 'run.log'}, fix the cause and start the run again"
     ended_by_us = status.exit_code > 128
     see = "" if ended_by_us else f"see {status.folder / 'run.log'}, then "
     return f"{see}fedge resume {short(status.folder)}"

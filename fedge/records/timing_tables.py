@@ -1,4 +1,4 @@
-"""The tables of where time and memory go; see `catalog`."""
+"""Tables of time and memory; see `catalog`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ _MACHINE = (
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """Source of a row of workers.csv; nanoseconds are enough."""
+    """Source of a row of workers.csv, rounded to nanoseconds."""
 
     global_round: int
     timeline: "Timeline"
@@ -145,14 +145,14 @@ WORKERS = Table(
 
 @dataclass(frozen=True)
 class MessageRows:
-    """Source of a file of messages; each column's value is that of all M messages, (M,)."""
+    """Source of a file of messages; each column's value is an array over all M messages, (M,)."""
 
     global_round: int
     times: "MessageTimes"
 
     @property
     def rounds(self) -> np.ndarray:
-        """(M,) their global round."""
+        """Global round of each message, (M,)."""
         return np.full(len(self.times.client), self.global_round)
 
 
@@ -192,7 +192,7 @@ class MemoryRow:
 
 
 def _mib(name: str, meaning: str, always: bool = False) -> Column:
-    """A column of MiB; a tenth is enough."""
+    """A column in MiB, rounded to a tenth."""
 
     def value(row: MemoryRow) -> float | None:
         found: float | None = getattr(row.process, name)
@@ -233,5 +233,5 @@ MEMORY = Table(
 
 
 def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The row object of timing.csv: seconds per phase, and other measurements."""
+    """Row object of timing.csv: seconds per phase, and other measurements."""
     return {"global_round": global_round, **laps, "total": sum(laps.values()), **more}

@@ -103,12 +103,13 @@ def test_what_is_refused(folder, tmp_path):
     damaged = shutil.copytree(folder, tmp_path / "damaged")
     (damaged / "metrics" / "clients.csv").unlink()
     with pytest.raises(
-        ConfigError, match=r"must be whole to be exported, but metrics/clients\.csv is missing; fedge"
+        ConfigError,
+        match=r"must be intact for export, but metrics/clients\.csv is missing; repair it with fedge",
     ):
         export_run(damaged, tmp_path / "shared")
     manifest = json.loads((folder / "manifest.json").read_text())
     write_whole(damaged / "manifest.json", {**manifest, "status": "running"})
-    with pytest.raises(ConfigError, match="must have ended before it is exported"):
+    with pytest.raises(ConfigError, match="must have ended before export"):
         export_run(damaged, tmp_path / "shared")
     assert not (tmp_path / "shared").exists()
 

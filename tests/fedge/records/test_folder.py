@@ -54,7 +54,7 @@ def test_a_taken_name_is_refused_and_nothing_is_touched(tmp_path):
     (folder / "kept").write_text("x")
     create_run_folder(str(tmp_path), "second", 42)
     with pytest.raises(
-        ConfigError, match=r"^run-name must be new, but .*first exists; choose another or leave"
+        ConfigError, match=r"^run-name must be new, but .*first exists; choose another, or leave"
     ):
         create_run_folder(str(tmp_path), "first", 42)
     assert (folder / "kept").read_text() == "x"

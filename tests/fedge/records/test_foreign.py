@@ -63,7 +63,7 @@ def test_what_trackers_link_within_their_folder_is_theirs(folder):
     (folder / "wandb" / "latest-run").symlink_to("run-1")
     refuse_links(folder)
     (folder / "mlflow").symlink_to("wandb")
-    with pytest.raises(ConfigError, match="mlflow is one to wandb; put there what it leads to"):
+    with pytest.raises(ConfigError, match="mlflow leads to wandb; replace it by a copy"):
         refuse_links(folder)
 
 

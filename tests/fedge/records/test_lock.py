@@ -14,7 +14,7 @@ def test_one_holder_at_a_time(tmp_path):
     lock = RunLock(tmp_path)
     assert is_locked(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"^a run must have ended before .* is still going on; wait or stop"
+        ConfigError, match=r"^a run must have ended before .* is still in progress; wait for it, or stop"
     ):
         RunLock(tmp_path)
     lock.close()

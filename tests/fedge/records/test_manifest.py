@@ -72,7 +72,7 @@ def test_everybody_is_told_the_same(folder, capsys, entries, expected):
     assert told(folder, capsys) == [expected] * 4
     assert load_run(folder).reason == read_status(folder).reason
     if expected == ("failed", 4):
-        assert load_run(folder).reason.startswith(f"died: process {os.getpid()} is gone without a word")
+        assert load_run(folder).reason.startswith(f"died: process {os.getpid()} ended without notice")
         assert json.loads((folder / "manifest.json").read_text())["status"] == "running"
 
 
@@ -84,7 +84,7 @@ def test_a_damaged_manifest_is_one_line(folder, capsys, content):
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("fedge: manifest.json must be a run's manifest, but ")
         assert " is damaged: " in line
-        assert line.endswith("; look into the folder by hand")
+        assert line.endswith("; inspect the folder by hand")
     with pytest.raises(RunFolderError, match="is damaged"):
         load_run(folder)
     assert main(["runs", "--runs-dir", str(folder.parent)]) == 0

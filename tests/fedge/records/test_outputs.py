@@ -44,7 +44,7 @@ def test_all_results_have_a_checksum(folder):
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_a_damaged_result_is_said(folder, capsys, name, damage):
     damage(folder / name)
-    word = "not what the run wrote" if (folder / name).exists() else "missing"
+    word = "not as the run wrote it" if (folder / name).exists() else "missing"
     assert damaged_outputs(folder, read_manifest(folder)) == [f"{name} is {word}"]
     assert main(["status", "first", "--runs-dir", str(folder.parent)]) == 4
     lines = capsys.readouterr().out.splitlines()
@@ -77,7 +77,7 @@ def test_a_page_on_a_table_that_was_changed_says_so(folder, capsys):
     """A table that lost its last line is whole by its form: only the checksum tells."""
     table = folder / "metrics" / "clients.csv"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
-    line = "metrics/clients.csv is not what the run wrote"
+    line = "metrics/clients.csv is not as the run wrote it"
     assert damaged_tables(folder, read_manifest(folder)) == [line]
     assert main(["report", str(folder)]) == 0
     assert line in (folder / "report.html").read_text()

@@ -262,8 +262,8 @@ def test_missing_and_damaged_files_are_named(folder):
     ("manifest", "message"),
     [
         (None, "is not a run folder: it has no manifest.json"),
-        ("{", "manifest.json is damaged: it is no JSON"),
-        ("[]", "must hold a JSON object, but holds a list"),
+        ("{", "manifest.json is damaged: it is not JSON"),
+        ("[]", "must be a JSON object, but is a list"),
     ],
 )
 def test_what_is_no_run(tmp_path, manifest, message):

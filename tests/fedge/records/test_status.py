@@ -102,7 +102,7 @@ def test_a_run_that_failed_before_its_first_round(make_run, capsys):
     assert status(folder, capsys)[1] == [
         "first: failed, global round 0 of 10",
         "reason: no client",
-        f"next: see {folder}/run.log, mend the cause and start it again",
+        f"next: see {folder}/run.log, fix the cause and start the run again",
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_process_that_is_gone(make_run, capsys):
     code, lines = status(folder, capsys)
     assert code == 4
     assert lines[0] == "first: failed, global round 1 of 10"
-    assert lines[2].startswith(f"reason: died: process {os.getpid()} is gone without a word")
+    assert lines[2].startswith(f"reason: died: process {os.getpid()} ended without notice")
     assert read_manifest(folder)["exit_code"] == 4
     assert json.loads((folder / "manifest.json").read_text())["status"] == "running"
 
@@ -150,7 +150,7 @@ def test_before_the_first_run_the_next_step_is_said(command, tmp_path, capsys, m
     words = [command, "latest", "windows.npz"] if command == "predict" else [command]
     assert main(words) == 4
     assert capsys.readouterr().err == (
-        "fedge: there is no run yet in runs; begin one with `fedge run`, or name its folder\n"
+        "fedge: there is no run yet in runs; start one with `fedge run`, or name its folder\n"
     )
 
 
