@@ -1,4 +1,4 @@
-"""Arguments that several commands share: which run is meant, and how many clients train at a time."""
+"""Arguments common to several commands: the run, and the number of clients in training at a time."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ from fedge.launch.project import Project
 
 
 def add_run_arguments(parser: Parser) -> None:
-    """Add the arguments that name a run."""
+    """Add the arguments that describe a run."""
     parser.add_argument(
         "app",
         nargs="?",
@@ -44,13 +44,13 @@ def add_run_arguments(parser: Parser) -> None:
 
 
 def project_of(options: argparse.Namespace) -> Project:
-    """The project that is meant; from here on `options.app` is its folder."""
+    """Project of the command line; sets `options.app` to its folder."""
     project = Project(Path(options.app))
     options.app = str(project.folder)
     return project
 
 
 def check_workers(workers: int | None) -> None:
-    """Raise ConfigError for a number of workers that cannot be."""
+    """Raise ConfigError for an impossible number of workers."""
     if workers is not None and workers < 1:
-        raise ConfigError(f"--workers must be at least 1, but is {workers}; leave it out for one per core")
+        raise ConfigError(f"--workers must be at least 1, but is {workers}; omit it for one per core")

@@ -1,4 +1,4 @@
-"""Work of ``fedge compare``: a sweep alone by its own plan, all else by what the runs have in common."""
+"""``fedge compare``: a single sweep by its own plan, anything else by the runs' settings."""
 
 import argparse
 

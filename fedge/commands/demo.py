@@ -1,6 +1,6 @@
-"""``fedge demo``: groups planted, found, and useful for people outside training; on made-up data.
+"""``fedge demo``: planted groups, found, and useful for people outside training; on synthetic data.
 
-Two runs of one seed, one model for all and a model per cluster, then the results in a few lines.
+Two runs of one seed, with one model for all and with a model per cluster; then the results in a few lines.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def add_demo(commands: Any) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    """Exit code of ``fedge demo``: that of the first run that was not completed, else 0."""
+    """Carry out ``fedge demo``; returns the exit code of the first run that was not completed, else 0."""
     config = read_config(CONFIG, "the demonstration") | {"runs-dir": options.runs_dir}
     if options.seed is not None:
         _refuse_other_seed(options.seed)
@@ -67,13 +67,13 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _without_clusters(config: dict[str, Any]) -> dict[str, Any]:
-    """The same with one model for all, and no report: the second run's is the one to open."""
+    """The same configuration with one model for all, and no report, as the second run's is shown."""
     kept = {key: value for key, value in config.items() if not key.startswith("cluster.")}
     return kept | {"cluster.enabled": False, "report": False}
 
 
 def _refuse_other_seed(seed: int) -> None:
-    """Raise ConfigError where the environment names another seed, which would win without a word."""
+    """Raise ConfigError if the environment has another seed, which would silently take precedence."""
     named = os.environ.get("SEED")
     if named not in (None, "", str(seed)):
         raise ConfigError(
@@ -82,18 +82,18 @@ def _refuse_other_seed(seed: int) -> None:
 
 
 def _carried_out(config: dict[str, Any]) -> "RunData":
-    """One run on threads of this process, its lines on the terminal."""
-    from fedge.launch.simulate import simulate  # loads torch, which a refused command need not wait for
+    """Results of one run on threads of this process, with its lines on the terminal."""
+    from fedge.launch.simulate import simulate  # loads torch, deferred past cheap checks
 
     return simulate(config)
 
 
 def story(one: "RunData", groups: "RunData") -> list[str]:
-    """The story of the two runs, in lines: groups planted and found, accuracies of known and unseen people.
+    """Lines on the two runs: groups planted and found, accuracies of known and unseen people.
 
     Args:
         one: the run with one model for all.
-        groups: the same with clusters.
+        groups: the run with clusters.
     """
     planted, found = _leaves_by(groups.truth), _leaves_by(groups.rounds["cluster_labels"][-1].split())
     changes = [words for step in groups.clusters["changes"].to_list() for words in step]
@@ -119,14 +119,14 @@ def _row(words: str, one: "RunData", groups: "RunData", column: str) -> str:
 
 
 def _better(one: "RunData", groups: "RunData") -> str:
-    """How many unseen clients the model of their group serves better than the one model."""
+    """Number of unseen clients served better by their group's model than by the single one, in words."""
     last = [run.unseen_clients.filter(run.unseen_clients["global_round"] == run.rounds["global_round"][-1])
             .sort("client")["test_accuracy"] for run in (one, groups)]  # fmt: skip
     return f"{int((last[1] > last[0]).sum())} of {len(last[0])} do better with their group's model"
 
 
 def _leaves_by(labels: Any) -> str:
-    """Leaves in braces, one pair of braces per label, by their first leaf: ``{0 1 2} {3 4 5}``."""
+    """Leaves grouped by label in braces, ordered by their first leaf: ``{0 1 2} {3 4 5}``."""
     groups: dict[Any, list[int]] = {}
     for leaf, label in enumerate(labels):
         groups.setdefault(label, []).append(leaf)
@@ -134,7 +134,7 @@ def _leaves_by(labels: Any) -> str:
 
 
 def _open(report: Path, no_open: bool) -> None:
-    """Open the report in a browser where there is a screen and a person; its path is printed in any case."""
+    """Print the report's path, and open it in a browser if there is a screen and an interactive terminal."""
     print(f"\nreport: {report}")
     screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if not no_open and screen and sys.stdout.isatty():

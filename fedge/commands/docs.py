@@ -1,4 +1,4 @@
-"""``fedge docs``: the pages of this documentation, offline: as a site in a browser, or in the terminal."""
+"""``fedge docs``: the documentation, offline, as a site in a browser or in the terminal."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from typing import Any
 from fedge.config.option import ConfigError, nearest
 from fedge.launch.packaged import packaged_folder
 
-_HOME = "index"  # the page that README is, where the site begins
+_HOME = "index"  # the start page, which is README
 
 
 def add_docs(commands: Any) -> None:
@@ -49,35 +49,35 @@ def page_files() -> dict[str, Path]:
     readme = found.pop(_HOME, top / "README.md")
     if not found or not readme.is_file():
         raise ConfigError(
-            f"Fedge's installation must have its documentation, but {top} has none; install it again"
+            f"Fedge's installation must have its documentation, but {top} has none; reinstall Fedge"
         )
     return {_HOME: readme, **found}
 
 
 def site_folder() -> Path | None:
-    """The folder of the built site, if this installation has it: a wheel's own, or what `make docs` left."""
+    """Folder of the built site: the wheel's, or that of `make docs`; None without one."""
     site = packaged_folder() / "site"
     return site if (site / "index.html").is_file() else None
 
 
 def _name_of(page: str | None, pages: dict[str, Path]) -> str:
-    """The name of a page that a user names with or without its folder and ending.
+    """Name of a page, given with or without its folder and suffix.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no page of this name.
     """
     name = (page or _HOME).removeprefix("docs/").removesuffix(".md").lower()
     name = _HOME if name == "readme" else name
     if name not in pages:
         raise ConfigError(
-            f"the page must be one of this documentation, but is {page!r}{nearest(name, tuple(pages))}; "
-            f"fedge docs --list has all of them"
+            f"the page must be one of the documentation, but is {page!r}{nearest(name, tuple(pages))}; "
+            f"fedge docs --list lists them"
         )
     return name
 
 
 def _list(pages: dict[str, Path]) -> None:
-    """Print names and titles, a line each."""
+    """Print names and titles, one per line."""
     width = max(map(len, pages))
     for name, path in pages.items():
         with path.open(encoding="utf-8") as lines:
@@ -85,7 +85,7 @@ def _list(pages: dict[str, Path]) -> None:
 
 
 def _print(path: Path) -> None:
-    """Print a page: laid out for a person on a terminal, as it is for a program."""
+    """Print a page: rendered on a terminal, verbatim otherwise."""
     text = path.read_text(encoding="utf-8")
     if not sys.stdout.isatty():
         print(text, end="")
@@ -99,7 +99,7 @@ def _print(path: Path) -> None:
 
 
 def _open(page: Path) -> None:
-    """Open a page of the site in a browser where there is a screen; its path is printed in any case."""
+    """Print the path of a page of the site, and open it in a browser if there is a screen."""
     print(page)
     screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if screen and sys.stdout.isatty():

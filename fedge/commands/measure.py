@@ -1,4 +1,4 @@
-"""Words of ``fedge sweep``, ``status``, ``profile`` and ``doctor``; their work is done in other rooms."""
+"""Arguments of ``fedge sweep``, ``status``, ``profile`` and ``doctor``; other rooms carry them out."""
 
 import argparse
 from pathlib import Path
@@ -95,7 +95,7 @@ def add_doctor(commands: Any) -> None:
 
 def _sweep(options: argparse.Namespace) -> int:
     """Carry out ``fedge sweep``."""
-    from fedge.sweep.command import run_sweeps  # loads Polars, which other commands need not wait for
+    from fedge.sweep.command import run_sweeps  # loads Polars, not needed by other commands
 
     return run_sweeps(options)
 
@@ -117,7 +117,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _print_status(options: argparse.Namespace) -> int:
-    """Carry out ``fedge status``; its exit code is the run's."""
+    """Carry out ``fedge status``; returns the run's exit code."""
     from fedge.records.status import read_status, status_lines
 
     status = read_status(find_run(options.run, options.runs_dir))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedge.leaf.trial import Tiers
 
 _CLIENTS, _CLOUD = "what clients do", "what the cloud does"
-_WINDOW, _CLASSES = (3, 32), 4  # of the trial by which a method's tiers are found
+_WINDOW, _CLASSES = (3, 32), 4  # of the trial that determines a method's tiers
 
 
 def add_methods(commands: Any) -> None:
@@ -41,14 +41,14 @@ def _listed() -> Iterator[str]:
         for entry in register:
             yield f"  {entry.name:{width}}  {entry.doc}"
         yield ""
-    yield "what each tier of one keeps and sends: fedge methods ditto"
+    yield "for what each tier of a method keeps and sends: fedge methods ditto"
 
 
 def _told(name: str) -> Iterator[str]:
     """Lines on one method.
 
     Raises:
-        ConfigError: there is none of that name, or it cannot be used.
+        ConfigError: there is no method of this name, or it cannot be used.
     """
     first = _register_of(name)
     entry = first.entry(name)
@@ -62,12 +62,12 @@ def _told(name: str) -> Iterator[str]:
 
 
 def _register_of(name: str) -> Register:
-    """The register of a name; of the user's code the one whose base class it has."""
+    """Register of a name; for custom code, the one whose base class it has."""
     for register in (ALGORITHMS, GROUPINGS):
         if not register.is_own(name) or register.is_declared(name):
             return register
     if ":" not in name:
-        ALGORITHMS.entry(name)  # raises: names the known ones
+        ALGORITHMS.entry(name)  # raises an error that names the known ones
     from fedge.algorithm.algorithm import Algorithm
 
     code = ALGORITHMS.load(name)
@@ -75,14 +75,14 @@ def _register_of(name: str) -> Register:
 
 
 def _arguments(code: Any) -> str:
-    """Arguments of a class, or of a function behind the three that every grouping takes, with defaults."""
+    """Arguments with defaults of a class, or of a function after the three that every grouping takes."""
     parameters = list(inspect.signature(code).parameters.values())[0 if inspect.isclass(code) else 3 :]
     named = (p for p in parameters if p.default is not p.empty)
     return ", ".join(f"{p.name.replace('_', '-')}={p.default!r}" for p in named)
 
 
 def _client_method(name: str) -> Iterator[str]:
-    """Lines on clients and leaf of a method, found by the trial of two rounds."""
+    """Lines on clients and leaf of a method, from a trial of two rounds."""
     tiers = _tried(name)
     model = "the model"
     if len(tiers.form.entries) < len(tiers.model):
@@ -98,7 +98,7 @@ def _client_method(name: str) -> Iterator[str]:
 
 
 def _tried(name: str) -> "Tiers":
-    """Tiers of a method, by a trial on made-up windows."""
+    """Tiers of a method, from a trial on generated windows."""
     from torch import Generator
 
     from fedge.config.flat import from_run_config
@@ -130,7 +130,7 @@ def _words(memory: Mapping[str, Any], tiers: "Tiers") -> str:
 
 
 def _beside(name: str) -> dict[str, Any]:
-    """Options without which a grouping is refused, by its traits."""
+    """Options that a grouping requires, by its traits."""
     needed: dict[tuple[str, Any], tuple[str, ...]] = {
         ("cluster.count", "2"): (NUMBERED, NEVER_BY_THRESHOLD),
         ("scenario", "rotate"): (TRUTH,),
@@ -144,7 +144,7 @@ def _beside(name: str) -> dict[str, Any]:
 
 
 def _cloud_method(name: str) -> Iterator[str]:
-    """Lines on the cloud of a method, and on messages that clients send for it."""
+    """Lines on the cloud of a method, and on the messages that clients send for it."""
     from fedge.clustering.registry import method_named, sent_for
     from fedge.config.flat import from_run_config
 

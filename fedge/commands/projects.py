@@ -1,4 +1,4 @@
-"""``fedge new``, and the lists that one writes a study with: configurations, options, methods, columns."""
+"""``fedge new``, and lists for writing a study: configurations, options, methods, columns."""
 
 import argparse
 import json

@@ -64,16 +64,16 @@ def _run(options: argparse.Namespace) -> int:
     run_config = project.run_config(options.run_config) | _said(options)
     federation = project.federation(options.federation)
     if project.packaged:
-        with suppress(OSError):  # a run does not care whether anybody reads it
+        with suppress(OSError):  # the terminal may be closed
             print("no pyproject.toml in this folder: options and federations are Fedge's own", flush=True)
     address = project.address(options.federation)
     if address is not None:
         return _run_deployed(options, project, address, run_config)
     if federation.is_auto:
-        from fedge.doctor.command import resolved  # measures a client: other runs need not load it
+        from fedge.doctor.command import resolved  # measures a client; not needed by other runs
 
         federation, shares = resolved(federation, run_config)
-        if not shares.per_gpu:  # on GPUs, as many threads as there are suit a run in this process best
+        if not shares.per_gpu:  # on GPUs, one thread per GPU is best in process
             options.workers = options.workers or shares.at_a_time
     return _carry_out(options, run_config, federation)
 
@@ -90,12 +90,12 @@ def _run_deployed(
 
 
 def _said(options: argparse.Namespace) -> dict[str, Scalar]:
-    """The options that have an argument of their own."""
+    """Options given by arguments of their own."""
     return {} if options.clients is None else {"clients": options.clients}
 
 
 def _resume(options: argparse.Namespace) -> int:
-    """Carry out ``fedge resume``: the run's own configuration, with `options` on top."""
+    """Carry out ``fedge resume``: the run's own configuration, with overrides applied."""
     check_workers(options.workers)
     run_config, engine, federation = _as_it_began(options.run)
     named = dict(run_config)
@@ -117,7 +117,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 
 def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
-    """Configuration, last engine and federation of the run that a word names."""
+    """Configuration, last engine and federation of an existing run."""
     from fedge.config.register import look_in
     from fedge.config.trust import own_folders
     from fedge.engine.federation import Federation
@@ -133,27 +133,29 @@ def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
 
 
 def _use_cluster(options: argparse.Namespace) -> None:
-    """Let Ray, which this process starts others for, use the cluster that the command line names."""
+    """Set RAY_ADDRESS to the cluster given on the command line, for the processes that start Ray."""
     address = getattr(options, "address", None)
     if address is None:
         return
     if not engine_kind(options.engine).on_ray:
-        raise ConfigError("--address needs --engine flower, because threads use no Ray; add that")
+        raise ConfigError(
+            "--address needs --engine flower, because threads do not use Ray; add --engine flower"
+        )
     os.environ["RAY_ADDRESS"] = address
 
 
 def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation") -> int:
-    """Carry out a run on the engine that `options` name; returns the exit code."""
+    """Carry out a run on the chosen engine; returns the exit code."""
     from fedge.launch.flower import run_on_flower
     from fedge.launch.preflight import check
 
     kind = engine_kind(options.engine)
     if getattr(options, "owners", False) and not options.leaves:
-        raise ConfigError("--owners is for leaf servers, but there are none; add --leaves HOST:PORT")
+        raise ConfigError("--owners needs leaf servers, but there are none; add --leaves HOST:PORT")
     if getattr(options, "leaves", None):
         return _run_with_leaves(options, run_config, federation)
     if not kind.chosen:
-        raise ConfigError("this run has leaf servers of its own; go on with --leaves HOST:PORT")
+        raise ConfigError("this run has separate leaf servers; resume it with --leaves HOST:PORT")
     leave_s = exits.LEAVE_S + kind.ends_others_s
     with exits.signals_as_exceptions(leave_s) if options.owns_process else nullcontext():
         prepared = check(run_config, federation, on_ray=kind.on_ray)
@@ -162,7 +164,7 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
             federation = replace(federation, num_supernodes=clients)
             return _run_in_process(run_config, federation, options, prepared)
         config = prepared.config
-        del prepared  # the run is another process's, and reads the data itself
+        del prepared  # another process carries out the run and loads the data itself
         there = replace(federation, num_supernodes=clients)
         return run_on_flower(options.app, options.federation, run_config, config, there)
 
@@ -170,14 +172,14 @@ def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], feder
 def _run_with_leaves(
     options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation"
 ) -> int:
-    """Run as the cloud of leaf servers that are processes of their own."""
+    """Carry out a run as the cloud of leaf servers in separate processes."""
     named = getattr(options, "client_app", CLIENT_APP)
     refuse_with_leaves(options.engine, options.workers, named, CLIENT_APP)
     from fedge.launch.leaf import run_with_leaves
     from fedge.launch.preflight import check
 
     with exits.signals_as_exceptions() if options.owns_process else nullcontext():
-        # owners have the windows, and the cloud none
+        # with owners, the cloud has no windows
         prepared = check(run_config, replace(federation, num_supernodes=0) if options.owners else federation)
         said = prepared.num_clients or (options.owners and prepared.config.clients)
         clients = said if isinstance(said, int) and said else federation.num_supernodes
@@ -195,8 +197,8 @@ def _run_in_process(
     options: argparse.Namespace,
     prepared: "Prepared",
 ) -> int:
-    """Run on threads of this process."""
-    with spared_imports():  # loads torch, which a refused run need not wait for
+    """Carry out a run on threads of this process."""
+    with spared_imports():  # loads torch, deferred past cheap checks
         from fedge.launch.simulate import client_app_named, run_in_process
 
     app = client_app_named(getattr(options, "client_app", CLIENT_APP))

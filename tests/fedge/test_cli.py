@@ -133,7 +133,7 @@ def test_a_folder_without_a_project_runs_the_default(tmp_path, monkeypatch, caps
 def test_resume_without_any_run_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["resume"]) == 4
-    assert "there is no run yet in runs; begin one with `fedge run`" in capsys.readouterr().err
+    assert "there is no run yet in runs; start one with `fedge run`" in capsys.readouterr().err
 
 
 def test_resume_takes_the_address_of_a_cluster(tmp_path, monkeypatch, capsys):
