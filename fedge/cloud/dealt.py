@@ -22,9 +22,9 @@ import numpy as np
 from fedge.cloud.forks import Forks
 from fedge.clustering import deals, strangers
 from fedge.clustering.auto import dealt_tests, p_of_cut
-from fedge.clustering.deals import Deal
+from fedge.clustering.deals import DealTest
 from fedge.clustering.evidence import Answers
-from fedge.clustering.proposals import Change, Proposals, applied, changes_between, towards
+from fedge.clustering.proposals import ClusterChange, Proposals, applied, changes_between, towards
 from fedge.clustering.similarity import number_by_first_appearance
 from fedge.clustering.strangers import Asking, Folds, StrangerLosses, is_simple_move
 from fedge.clustering.trials import TrialResult, is_doubted, merged, misplaced, moved, result_of
@@ -53,7 +53,7 @@ class DealtGroups:
         self._config = config
         self.proposals = Proposals()
         self.likeness: Likeness | None = None
-        self.tests: list[Deal] = []
+        self.tests: list[DealTest] = []
         self.is_open = False
         self.too_few = ""
         self._losses: dict[int, float] = {}
@@ -195,8 +195,8 @@ class DealtGroups:
         return labels, facts
 
     def _decided(
-        self, trial_results: Mapping[Change, TrialResult | None], said: StrangerLosses | None
-    ) -> dict[Change, bool]:
+        self, trial_results: Mapping[ClusterChange, TrialResult | None], said: StrangerLosses | None
+    ) -> dict[ClusterChange, bool]:
         """Decided changes, by trials; forks of the undecided train on."""
         known = {change: gained for change, gained in trial_results.items() if gained is not None}
         return {
@@ -207,7 +207,7 @@ class DealtGroups:
             or not is_doubted(change, said, gained, self._config.min_gain)
         }
 
-    def _note_who_brings_what(self, change: Change, home: Sequence[int], wrong: Sequence[int]) -> None:
+    def _note_who_brings_what(self, change: ClusterChange, home: Sequence[int], wrong: Sequence[int]) -> None:
         """Keep the leaves without a part yet in their new cluster's model, and those with forks.
 
         Args:
@@ -266,7 +266,7 @@ class DealtGroups:
         for change in changes_between(labels, self._towards_verdict(labels)):
             self.proposals.agreed.setdefault(change, self._config.patience)
 
-    def _placed(self, change: Change, wrong: Sequence[int]) -> list[int]:
+    def _placed(self, change: ClusterChange, wrong: Sequence[int]) -> list[int]:
         """Put leaves of a split adopted on its other side, in force and in the result; return them.
 
         Only if the resulting cut stands in the deal test, too: adopted cuts are tested cuts. Other leaves may
@@ -294,7 +294,7 @@ class DealtGroups:
         self.proposals.labels = applied(labels, [])
         return list(wrong)
 
-    def _told(self, trial_results: Mapping[Change, TrialResult | None]) -> dict[str, Any]:
+    def _told(self, trial_results: Mapping[ClusterChange, TrialResult | None]) -> dict[str, Any]:
         """The facts of the trials of a step."""
         known = {change: gained for change, gained in trial_results.items() if gained is not None}
         if not known:
@@ -346,7 +346,7 @@ class DealtGroups:
         """Restore the result of `facts`."""
         self.likeness = likeness
         self.proposals.restore(facts["proposals"])
-        self.tests = [Deal.from_json(test) for test in facts["tests"]]
+        self.tests = [DealTest.from_json(test) for test in facts["tests"]]
         self.is_open = facts["is_open"]
         self._since_change, self._changed = facts["since_change"], list(facts["changed"])
         self._forks.restore(facts.get("forks", []))

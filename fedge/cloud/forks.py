@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.proposals import Change
+from fedge.clustering.proposals import ClusterChange
 from fedge.clustering.strangers import Folds, is_simple_move
 from fedge.leaf.folds import lines_of
 from fedge.states.averaging import State, weighted_mean
@@ -29,7 +29,7 @@ class Forks:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self.ages: dict[Change, int] = {}
+        self.ages: dict[ClusterChange, int] = {}
         self._made: Sequence[State | None] = ()
         self._folds: dict[int, list[State]] = {}
 
@@ -62,7 +62,7 @@ class Forks:
             return weighted_mean(self._folds[leaf], [1.0] * len(self._folds[leaf]))
         return self._made[leaf] if self._made else None
 
-    def go_on(self, on_trial: Collection[Change], adopted: Collection[Change]) -> None:
+    def go_on(self, on_trial: Collection[ClusterChange], adopted: Collection[ClusterChange]) -> None:
         """Take note which changes are on trial from now on.
 
         Args:
@@ -120,4 +120,4 @@ class Forks:
 
     def restore(self, facts: Sequence[Sequence[Any]]) -> None:
         """Restore the result of `facts`."""
-        self.ages = {Change.from_json(change): int(age) for change, age in facts}
+        self.ages = {ClusterChange.from_json(change): int(age) for change, age in facts}

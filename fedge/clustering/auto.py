@@ -17,7 +17,7 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 
 
-def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.Deal] | str:
+def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.DealTest] | str:
     """The cuts of all leaves and of their parts, allowed or not, or why there are none.
 
     Deals are drawn from the same streams through the run, hence equal updates have equal tests.

@@ -45,7 +45,7 @@ from fedge.clustering.cuts import (
     refined,
     without_client_effects,
 )
-from fedge.clustering.deals import Deal, deal_test
+from fedge.clustering.deals import DealTest, deal_test
 from fedge.clustering.reach import (
     FEWEST_LEAVES,
     WEAK,
@@ -66,7 +66,7 @@ _SAME = 1e-12  # tolerance for equal numbers
 
 @dataclass(frozen=True)
 class Tested:
-    """The deal test of one set of leaves: as in `Deal`, without a level."""
+    """The deal test of one set of leaves: as in `DealTest`, without a level."""
 
     parts: tuple[Leaves, Leaves]
     statistic: float
@@ -282,11 +282,11 @@ class ClosedTest:
                     found = (p, level)
         return found
 
-    def chain(self) -> list[Deal]:
+    def chain(self) -> list[DealTest]:
         """The cuts from all leaves on, each with its decisive p."""
         groups: list[Leaves] = [self._leaves]
         closed: set[Leaves] = set()
-        made: list[Deal] = []
+        made: list[DealTest] = []
         most = MOST_GROUPS if len(self._leaves) <= MOST_LEAVES_FOR_ALL_CUTS else MOST_GROUPS_OF_MANY
         while True:
             group = self._next(groups, closed)
@@ -300,7 +300,7 @@ class ClosedTest:
             else:
                 share = self._tests.clients(group) / self._tests.clients(self._leaves)
                 p, level = tested.p, self.level_of([self._leaves]) * share
-            deal = Deal(group, (first, second), tested.statistic, p, level, tested.deals, tested.exact)
+            deal = DealTest(group, (first, second), tested.statistic, p, level, tested.deals, tested.exact)
             made.append(deal)
             if deal.stands:
                 groups = after

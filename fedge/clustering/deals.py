@@ -68,7 +68,7 @@ _MOST_NUMBERS = 2**22  # in one array while they are: 32 MB
 
 
 @dataclass(frozen=True)
-class Deal:
+class DealTest:
     """Result of the test on one set of leaves.
 
     Attributes:
@@ -107,7 +107,7 @@ class Deal:
         }
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Deal":
+    def from_json(cls, facts: Mapping[str, Any]) -> "DealTest":
         """Inverse of `to_json`."""
         first, second = (tuple(part) for part in facts["parts"])
         numbers = (facts[name] for name in ("statistic", "p", "level", "deals", "exact"))
@@ -292,10 +292,10 @@ def leaf_similarity(
     return found
 
 
-def with_leaf_beside(test: Deal, leaf: int, other: int) -> Deal:
+def with_leaf_beside(test: DealTest, leaf: int, other: int) -> DealTest:
     """A cut in which a leaf is on the side of another leaf; without it where only the leaf is there.
 
-    >>> cut = Deal((0, 1, 2, 3), ((0, 1), (2, 3)), 5.0, 0.001, 0.01, 1999, False)
+    >>> cut = DealTest((0, 1, 2, 3), ((0, 1), (2, 3)), 5.0, 0.001, 0.01, 1999, False)
     >>> with_leaf_beside(cut, 1, 2).parts
     ((0,), (1, 2, 3))
     """
@@ -307,7 +307,7 @@ def with_leaf_beside(test: Deal, leaf: int, other: int) -> Deal:
     return replace(test, leaves=tuple(sorted((*first, *second))), parts=(first, second))
 
 
-def labels_after(tests: Sequence[Deal], labels: np.ndarray) -> np.ndarray:
+def labels_after(tests: Sequence[DealTest], labels: np.ndarray) -> np.ndarray:
     """Labels (S,) after the accepted cuts."""
     after, free = labels.copy(), int(labels.max()) + 1
     for test in tests:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.deals import Deal
+from fedge.clustering.deals import DealTest
 from fedge.clustering.membership import events_between
 from fedge.clustering.similarity import number_by_first_appearance
 
@@ -23,7 +23,7 @@ _PROMPT_TRIALS = 3  # successive, of continued forks
 
 
 @dataclass(frozen=True)
-class Change:
+class ClusterChange:
     """One change of clusters.
 
     Attributes:
@@ -49,7 +49,7 @@ class Change:
     def movers(self) -> Leaves:
         """The leaves with new companions: all but the largest part of each new cluster.
 
-        >>> Change("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers
+        >>> ClusterChange("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers
         (2,)
         """
         staying: set[int] = set()
@@ -67,18 +67,18 @@ class Change:
         }
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Change":
+    def from_json(cls, facts: Mapping[str, Any]) -> "ClusterChange":
         """Inverse of `to_json`."""
         before, after = (tuple(map(tuple, facts[name])) for name in ("before", "after"))
         return cls(str(facts["kind"]), before, after)
 
 
-def changes_between(before: np.ndarray, after: np.ndarray) -> list[Change]:
+def changes_between(before: np.ndarray, after: np.ndarray) -> list[ClusterChange]:
     """The changes from some groups to others, (S,) both; they share no leaf."""
-    return [Change.from_json(event) for event in events_between(before, after)]
+    return [ClusterChange.from_json(event) for event in events_between(before, after)]
 
 
-def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
+def applied(labels: np.ndarray, changes: Collection[ClusterChange]) -> np.ndarray:
     """The groups (S,) after some changes without common leaves, numbered by first appearance."""
     after, free = labels.copy(), int(labels.max()) + 1
     for change in changes:
@@ -89,7 +89,7 @@ def applied(labels: np.ndarray, changes: Collection[Change]) -> np.ndarray:
 
 
 def towards(
-    target: np.ndarray, tests: Sequence[Deal], present: np.ndarray, refused: Collection[Change]
+    target: np.ndarray, tests: Sequence[DealTest], present: np.ndarray, refused: Collection[ClusterChange]
 ) -> np.ndarray:
     """The groups (S,) of the next step from the present ones to the tests' result.
 
@@ -115,7 +115,7 @@ def towards(
     return found
 
 
-def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
+def _coarser(change: ClusterChange, tests: Sequence[DealTest]) -> list[ClusterChange]:
     """The splits of a cluster by its first cut, by the first two, …, without the last."""
     (cluster,) = change.before
     groups, found = [cluster], []
@@ -124,7 +124,7 @@ def _coarser(change: Change, tests: Sequence[Deal]) -> list[Change]:
         whole = next((group for group in groups if set(group) == {*parts[0], *parts[1]}), None)
         if test.stands and all(parts) and whole is not None:
             groups = sorted([*(group for group in groups if group != whole), *parts])
-            found.append(Change("split", change.before, tuple(groups)))
+            found.append(ClusterChange("split", change.before, tuple(groups)))
     return [split for split in found if split != change]
 
 
@@ -141,9 +141,9 @@ class Proposals:
     def __init__(self) -> None:
         """Start with nothing known."""
         self.labels: np.ndarray | None = None
-        self.agreed: dict[Change, int] = {}
-        self.on_trial: tuple[Change, ...] = ()
-        self.failed: dict[Change, int] = {}
+        self.agreed: dict[ClusterChange, int] = {}
+        self.on_trial: tuple[ClusterChange, ...] = ()
+        self.failed: dict[ClusterChange, int] = {}
 
     def present(self, leaves: int) -> np.ndarray:
         """The groups (S,) in force; one cluster before there are any."""
@@ -159,7 +159,7 @@ class Proposals:
         changes = changes_between(self.present(len(found)), found)
         self.agreed = {change: self.agreed.get(change, 0) + 1 for change in changes}
 
-    def decide(self, useful: Mapping[Change, bool], leaves: int) -> list[Change]:
+    def decide(self, useful: Mapping[ClusterChange, bool], leaves: int) -> list[ClusterChange]:
         """Adopt the changes on trial, if found again and useful; return them.
 
         Args:
@@ -178,21 +178,21 @@ class Proposals:
         self.labels = applied(self.present(leaves), adopted)
         return adopted
 
-    def call(self, patience: int) -> tuple[Change, ...]:
+    def call(self, patience: int) -> tuple[ClusterChange, ...]:
         """The changes with the next trial: the next step decides, if they are found again."""
         for change in self.agreed:
             self.agreed[change] = min(self.agreed[change], self.needed(change, patience) - 1)
         self.on_trial = tuple(c for c, n in self.agreed.items() if n + 1 >= self.needed(c, patience))
         return self.on_trial
 
-    def needed(self, change: Change, patience: int) -> int:
+    def needed(self, change: ClusterChange, patience: int) -> int:
         """How many steps in a row must find a change."""
         failed = self.failed.get(change, 0)
         if 0 < failed < _PROMPT_TRIALS:
             return 1
         return int(patience * 2 ** min(max(0, failed - _PROMPT_TRIALS), MOST_DOUBLINGS))
 
-    def hurdle(self, change: Change) -> int:
+    def hurdle(self, change: ClusterChange) -> int:
         """How many times the least gain a change must show in its next trial.
 
         Forks of different groups gain more round by round. And repeated looks find a small gain by chance:
@@ -213,7 +213,7 @@ class Proposals:
         """Restore the result of `facts`."""
         self.labels = None if facts["labels"] is None else np.array(facts["labels"], dtype=np.int64)
         self.agreed, self.failed = (
-            {Change.from_json(change): count for change, count in facts[name]}
+            {ClusterChange.from_json(change): count for change, count in facts[name]}
             for name in ("agreed", "failed")
         )
-        self.on_trial = tuple(Change.from_json(change) for change in facts["on_trial"])
+        self.on_trial = tuple(ClusterChange.from_json(change) for change in facts["on_trial"])

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedge.clustering.evidence import Answers
 from fedge.clustering.mixture import ByClass
-from fedge.clustering.proposals import Change
+from fedge.clustering.proposals import ClusterChange
 from fedge.states.averaging import State, weighted_mean
 
 PROPOSED, PRESENT, NEIGHBOUR = "trial-proposed", "trial-present", "trial-neighbour"  # roles
@@ -60,7 +60,7 @@ class Asking:
     labels: np.ndarray
     models: Sequence[State] = field(repr=False)
     weights: Sequence[float]
-    on_trial: Sequence[Change]
+    on_trial: Sequence[ClusterChange]
     forks: Sequence[State | None] = field(repr=False)
     folds: Mapping[int, Folds] = field(repr=False)
     order: Sequence[Sequence[int]]
@@ -96,7 +96,7 @@ def questions(asking: Asking) -> list[dict[str, State]]:
     return asked
 
 
-def _of_trial(change: Change, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
+def _of_trial(change: ClusterChange, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
     """The models of a change, for comparison with the present one at one of its leaves."""
     if is_simple_move(change):
         if leaf not in change.movers:
@@ -143,7 +143,7 @@ def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
     return tuple(int(other) for other in np.flatnonzero(labels == labels[leaf]) if other != leaf)
 
 
-def is_simple_move(change: Change) -> bool:
+def is_simple_move(change: ClusterChange) -> bool:
     """Whether leaves only go to clusters with mostly unchanged leaves: nothing need be trained anew."""
     movers = set(change.movers)
     return change.kind == "move" and all(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedge.clustering.mixture import standardised_gain
-from fedge.clustering.proposals import Change
+from fedge.clustering.proposals import ClusterChange
 from fedge.clustering.strangers import StrangerLosses, is_simple_move
 
 _CLEARLY = 4  # times min_gain, by which a leaf must do better on the other side of a cut
@@ -53,7 +53,7 @@ class TrialResult:
         return {name: fact for name, fact in facts.items() if name != "standardised" or fact is not None}
 
 
-def result_of(change: Change, said: StrangerLosses, min_gain: float) -> TrialResult | None:
+def result_of(change: ClusterChange, said: StrangerLosses, min_gain: float) -> TrialResult | None:
     """Gain of a change in the clients' answers; None if no client has evaluated both models."""
     if change.kind == "merge":
         found = _result_of_merge(change, said)
@@ -66,12 +66,12 @@ def result_of(change: Change, said: StrangerLosses, min_gain: float) -> TrialRes
     return replace(found, useful=useful, standardised=by_class)
 
 
-def _judges(change: Change) -> tuple[tuple[int, ...], ...]:
+def _judges(change: ClusterChange) -> tuple[tuple[int, ...], ...]:
     """The parts of a split or move with judging clients."""
     return (change.movers,) if is_simple_move(change) else change.after
 
 
-def _result_of_merge(change: Change, said: StrangerLosses) -> TrialResult | None:
+def _result_of_merge(change: ClusterChange, said: StrangerLosses) -> TrialResult | None:
     """Gain of a merge: by forks of the mean of all, or with the model of one of its clusters.
 
     Where clusters have come to be alike since they were parted, as when the cause is over, the mean of their
@@ -106,7 +106,7 @@ def _gained(falls: np.ndarray, leaf_of: np.ndarray, parts: Sequence[tuple[int, .
     return TrialResult(gain, tuple(means), float((every > 0).mean()), int(every.size), False)
 
 
-def misplaced(change: Change, said: StrangerLosses, min_gain: float) -> list[int]:
+def misplaced(change: ClusterChange, said: StrangerLosses, min_gain: float) -> list[int]:
     """Leaves of a split better served by the other part; a part is never emptied.
 
     A cut right on the whole may have a leaf on the wrong side. All of its clients must say so, and by
@@ -128,7 +128,7 @@ def misplaced(change: Change, said: StrangerLosses, min_gain: float) -> list[int
     return [leaf for leaf in found if left[leaf] > 1]
 
 
-def is_doubted(change: Change, said: StrangerLosses, gained: TrialResult, min_gain: float) -> bool:
+def is_doubted(change: ClusterChange, said: StrangerLosses, gained: TrialResult, min_gain: float) -> bool:
     """Whether forks of a useful split should train further before the decision.
 
     They should if a part loses, or if a leaf seems to be on the wrong side: after one round, the reason may

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedge.cloud.forks import Forks
-from fedge.clustering.proposals import Change
+from fedge.clustering.proposals import ClusterChange
 
-HALVES = Change("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
-LONE = Change("split", ((0, 1, 2),), ((0, 1), (2,)))
-MERGE = Change("merge", ((0, 1), (2, 3)), ((0, 1, 2, 3),))
+HALVES = ClusterChange("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
+LONE = ClusterChange("split", ((0, 1, 2),), ((0, 1), (2,)))
+MERGE = ClusterChange("merge", ((0, 1), (2, 3)), ((0, 1, 2, 3),))
 LEAF_OF = np.repeat(np.arange(3), 3)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedge.clustering.cuts import without_client_effects
 from fedge.clustering.deals import (
-    Deal,
+    DealTest,
     _least_likely,
     _statistic,
     deal_test,
@@ -211,7 +211,7 @@ def test_strata_of_size_by_hand(windows, strata):
 
 
 def test_a_cut_that_does_not_stand_changes_nothing():
-    test = Deal((0, 1, 2), ((0,), (1, 2)), 1.0, 0.2, 0.05, 280, True)
+    test = DealTest((0, 1, 2), ((0,), (1, 2)), 1.0, 0.2, 0.05, 280, True)
     assert labels_after([test], np.zeros(3, dtype=np.int64)).tolist() == [0, 0, 0]
 
 

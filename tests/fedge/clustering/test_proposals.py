@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.clustering.deals import Deal
-from fedge.clustering.proposals import Change, Proposals, applied, changes_between, towards
+from fedge.clustering.deals import DealTest
+from fedge.clustering.proposals import ClusterChange, Proposals, applied, changes_between, towards
 
 LABELS = st.integers(2, 7).flatmap(
     lambda size: st.tuples(*(st.lists(st.integers(0, size - 1), min_size=size, max_size=size),) * 2)
@@ -16,7 +16,7 @@ LABELS = st.integers(2, 7).flatmap(
 
 
 def cut(first, second, p=0.001):
-    return Deal(tuple(sorted((*first, *second))), (first, second), 5.0, p, 0.01, 1999, False)
+    return DealTest(tuple(sorted((*first, *second))), (first, second), 5.0, p, 0.01, 1999, False)
 
 
 def grouping(labels):
@@ -31,13 +31,13 @@ def test_changes_share_no_leaf_and_lead_where_they_should(pair):
     leaves = [leaf for change in changes for leaf in change.leaves]
     assert len(leaves) == len(set(leaves))
     assert grouping(applied(before, changes)) == grouping(after)
-    assert all(Change.from_json(json.loads(json.dumps(c.to_json()))) == c for c in changes)
+    assert all(ClusterChange.from_json(json.loads(json.dumps(c.to_json()))) == c for c in changes)
 
 
 def test_movers_by_hand():
-    assert Change("split", ((0, 1, 2),), ((0, 1), (2,))).movers == ()
-    assert Change("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers == (2,)
-    assert Change("merge", ((0, 1), (2,)), ((0, 1, 2),)).movers == (2,)
+    assert ClusterChange("split", ((0, 1, 2),), ((0, 1), (2,))).movers == ()
+    assert ClusterChange("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4))).movers == (2,)
+    assert ClusterChange("merge", ((0, 1), (2,)), ((0, 1, 2),)).movers == (2,)
 
 
 def test_cuts_come_one_at_a_time_the_coarsest_first():
@@ -106,7 +106,7 @@ def test_each_further_trial_asks_for_more_gain():
         if proposals.call(1):
             hurdles.append(proposals.hurdle(split))
     assert hurdles[:6] == [1, 2, 3, 4, 4, 4]
-    assert proposals.hurdle(Change("merge", split.after, split.before)) == 1
+    assert proposals.hurdle(ClusterChange("merge", split.after, split.before)) == 1
 
 
 def test_what_waits_survives():

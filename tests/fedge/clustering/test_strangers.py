@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.clustering.evidence import Answers, collect_answers
-from fedge.clustering.proposals import Change
+from fedge.clustering.proposals import ClusterChange
 from fedge.clustering.strangers import (
     MOST_MODELS,
     NEIGHBOUR,
@@ -25,8 +25,8 @@ from fedge.exchange.evaluate import Evaluation
 from fedge.tasks.classification import CONFUSION
 
 NAN = float("nan")
-SPLIT = Change("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
-LONE = Change("split", ((0, 1, 2),), ((0, 1), (2,)))
+SPLIT = ClusterChange("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
+LONE = ClusterChange("split", ((0, 1, 2),), ((0, 1), (2,)))
 
 
 def models(count, first=0.0):
@@ -85,9 +85,9 @@ def test_other_clusters_are_asked_about_and_nobody_is_asked_too_much():
 
 def test_a_simple_move_needs_no_forks():
     """Leaf 2 goes to 3 and 4: it is asked about their mean, and nobody else about anything of the move."""
-    change = Change("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4)))
+    change = ClusterChange("move", ((0, 1, 2), (3, 4)), ((0, 1), (2, 3, 4)))
     assert is_simple_move(change)
-    assert not is_simple_move(Change("move", ((0, 1), (2, 3)), ((0, 2), (1, 3))))
+    assert not is_simple_move(ClusterChange("move", ((0, 1), (2, 3)), ((0, 2), (1, 3))))
     about = asking([0, 0, 0, 1, 1], [change], ask=False)
     asked = values(questions(about))
     assert asked[2] == {PRESENT: 0.5, PROPOSED: 3.5}
@@ -130,7 +130,7 @@ def test_right_answers_by_class_of_leaves_that_differ_in_their_classes():
 
 
 def test_where_leaves_have_the_same_classes_losses_alone_are_stranger_losses():
-    about = asking([0, 0], [Change("split", ((0, 1),), ((0,), (1,)))], models(2, 10.0))
+    about = asking([0, 0], [ClusterChange("split", ((0, 1),), ((0,), (1,)))], models(2, 10.0))
     said = replace(answers({}, [0, 1]), confusions={PRESENT: confusion((4, 4, 4, 4), (3, 5, 2, 6))})
     apart, even = np.array([[9, 0], [0, 9]]), np.array([[5, 4], [4, 5]])
     assert stranger_losses(said, replace(about, taught=apart)).by_class is not None

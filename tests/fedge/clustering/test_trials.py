@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fedge.clustering.mixture import ByClass
-from fedge.clustering.proposals import Change
+from fedge.clustering.proposals import ClusterChange
 from fedge.clustering.strangers import StrangerLosses
 from fedge.clustering.trials import is_doubted, merged, misplaced, moved, result_of
 
 NAN = float("nan")
-SPLIT = Change("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
-LONE = Change("split", ((0, 1, 2),), ((0, 1), (2,)))
+SPLIT = ClusterChange("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
+LONE = ClusterChange("split", ((0, 1, 2),), ((0, 1), (2,)))
 
 
 def said_of(present, proposed=None, neighbour=None, clusters=None, leaf_of=None, labels=None):
@@ -27,7 +27,7 @@ def said_of(present, proposed=None, neighbour=None, clusters=None, leaf_of=None,
 
 
 def test_a_merge_may_cost_a_little_a_split_must_gain():
-    merge = Change("merge", ((0, 1), (2,)), ((0, 1, 2),))
+    merge = ClusterChange("merge", ((0, 1), (2,)), ((0, 1, 2),))
     slight = said_of([0, 0, 0], [0.04, 0.04, 0.04])  # three clients lose 4 %
     assert result_of(merge, slight, 0.05).useful
     assert not result_of(merge, said_of([0, 0, 0], [0.06, 0.06, 0.06]), 0.05).useful
@@ -37,7 +37,7 @@ def test_a_merge_may_cost_a_little_a_split_must_gain():
 
 def test_what_parted_clusters_is_over():
     """Forks of the mean lose .4 and gain .2; cluster 0's model gains leaf 2 .3, who wins nothing else."""
-    merge = Change("merge", ((0, 1), (2,)), ((0, 1, 2),))
+    merge = ClusterChange("merge", ((0, 1), (2,)), ((0, 1, 2),))
     clusters = [[NAN, NAN, -0.3], [0.9, 0.9, NAN]]
     said = said_of([0, 0, 0], [0.4, 0.4, -0.2], clusters=clusters, labels=[0, 0, 1])
     gained = result_of(merge, said, 0.05)
@@ -47,7 +47,7 @@ def test_what_parted_clusters_is_over():
 
 def test_one_leaf_counts_as_much_as_the_many_that_it_leaves():
     """63 leaves gain nothing, one gains 1: half of that."""
-    many = Change("split", (tuple(range(64)),), (tuple(range(63)), (63,)))
+    many = ClusterChange("split", (tuple(range(64)),), (tuple(range(63)), (63,)))
     assert result_of(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
 
 
@@ -129,5 +129,5 @@ def test_a_split_that_gains_in_all_classes_counts_and_waits_if_class_shares_expl
     assert not result_of(SPLIT, said, gain).useful  # a later trial asks for more
     worse = replace(said_of([0] * 4, [0.06] * 4, [1] * 4), by_class=by_class)
     assert not result_of(SPLIT, worse, 0.05).useful  # known clients lose too much
-    move = Change("move", ((0, 1, 2), (3,)), ((0, 1), (2, 3)))
+    move = ClusterChange("move", ((0, 1, 2), (3,)), ((0, 1), (2, 3)))
     assert not is_doubted(move, said, result_of(move, said, 0.05), 0.05)  # has no forks that could train on
