@@ -1,8 +1,9 @@
-"""HHAR (Stisen et al., SenSys 2015) as window files: download, prepare, inspect, or synthesize.
+"""HHAR (Stisen et al., SenSys 2015) as window files: download, prepare, inspect or synthesize.
 
-Everything that follows works on `Windows`, from a real download or from the synthetic set alike. Rooms:
-`raw`, the data set as UCI has it; `synthetic`, one like it; `windows`, the form of both. All rooms use
-`errors`, `facts` (of HHAR), `npz` (arrays without pickles) and `progress`; `cli` is the command.
+All later code works on `Windows`, whether they come from the real download or from the synthetic set. Rooms:
+`raw`, the data set as UCI distributes it; `synthetic`, a synthetic copy of it; `windows`, the common format.
+All rooms use `errors`, `facts` (of HHAR), `npz` (arrays without pickles) and `progress`; `cli` is the
+command.
 
 Imports nothing of Fedge.
 """

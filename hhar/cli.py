@@ -25,7 +25,7 @@ ARCHIVE_NAME = "heterogeneity-activity-recognition.zip"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; 0 when done, 2 with one line on stderr when something is not as it must be."""
+    """Run one subcommand; returns 0, 2 after an error (one line on stderr), or 130 after Ctrl-C."""
     arguments = make_parser().parse_args(argv)
     try:
         arguments.run(arguments)
@@ -37,20 +37,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         resumes = arguments.command == "download"
-        hint = "run the same command again to resume" if resumes else "what was written in part is not used"
+        hint = "run the same command again to resume" if resumes else "partial output is not used"
         print(f"hhar: stopped; {hint}", file=sys.stderr)
         return 130
     return 0
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line: five subcommands, their options and help."""
+    """Parser of the command line, with five subcommands."""
     parser = argparse.ArgumentParser(prog="hhar", description="HHAR (Stisen et al. 2015) as window files.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_download(commands.add_parser("download", help="fetch the archive from UCI and unpack it"))
-    _add_prepare(commands.add_parser("prepare", help="raw CSV files to a window file"))
+    _add_prepare(commands.add_parser("prepare", help="convert raw CSV files to a window file"))
     _add_info(commands.add_parser("info", help="describe a window file"))
-    _add_thin(commands.add_parser("thin", help="a smaller window file from a larger one"))
+    _add_thin(commands.add_parser("thin", help="make a smaller window file from a larger one"))
     _add_synthesize(commands.add_parser("synthesize", help="make a synthetic set with HHAR's structure"))
     return parser
 
@@ -63,7 +63,7 @@ def _add_download(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_RAW,
         help=f"folder for archive and CSV files (default: {DEFAULT_RAW})",
     )
-    parser.add_argument("--sha256", help="expected checksum of the archive; always recorded beside it")
+    parser.add_argument("--sha256", help="expected SHA-256 of the archive; always recorded beside it")
     parser.add_argument("--no-unpack", action="store_true", help="only fetch the archive")
     parser.set_defaults(run=_download)
 
@@ -109,7 +109,7 @@ def _add_thin(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="K",
-        help="replace K samples in a row by their mean: a K-th of the sampling rate (default: 1)",
+        help="replace K consecutive samples by their mean, which divides the sampling rate by K (default: 1)",
     )
     parser.add_argument("--compress", action="store_true", help="smaller file, slower to write and load")
     parser.set_defaults(run=_thin)
@@ -124,12 +124,12 @@ def _add_synthesize(parser: argparse.ArgumentParser) -> None:
         help="write raw CSV files in UCI's layout instead (always all devices)",
     )
     parser.add_argument("--users", type=int, default=9, help="number of users (default: 9)")
-    parser.add_argument("--seed", type=int, default=0, help="of all random draws (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random draws (default: 0)")
     parser.add_argument(
         "--fraction",
         type=float,
         default=1.0,
-        help="share of each bout's length, 1 = HHAR's full size (default: 1)",
+        help="fraction of each bout's length; 1 is HHAR's full size (default: 1)",
     )
     parser.add_argument(
         "--small", action="store_true", help="the embedded set: six short bouts per activity, three phones"
@@ -199,7 +199,7 @@ def _thin(arguments: argparse.Namespace) -> None:
 
 def _synthesize(arguments: argparse.Namespace) -> None:
     if (arguments.out is None) == (arguments.raw is None):
-        raise HharError("synthesize: must be given either a window file or --raw FOLDER; name one of the two")
+        raise HharError("synthesize: needs either a window file or --raw FOLDER; give one of the two")
     if arguments.raw is not None:
         with progress_bars() as report:
             rows = write_raw(

@@ -1,10 +1,10 @@
-"""Structure of HHAR, as numbers: users, activities, times, and each device's sampling.
+"""Structure of HHAR in numbers: users, activities, times, and the sampling of each device.
 
 Sources. Bouts, sampling rates, coverage and gaps of the phones' accelerometers were counted from the
 11,279,275 labelled rows of `Phones_accelerometer.csv` (2,041 uninterrupted segments). Models, sensors and the
 protocol are from Stisen et al. 2015, "Smart Devices are Different", SenSys. Numbers that could not be counted
-are inferred and marked so: the watches' coverage from excerpts and row counts, the S3's gyroscope rate from
-the row count of `Phones_gyroscope.csv` (13,932,632 rows although the Samsung Gold has no gyroscope).
+are inferred and marked as such: the watches' coverage from excerpts and row counts, the S3's gyroscope rate
+from the row count of `Phones_gyroscope.csv` (13,932,632 rows although the Samsung Gold has no gyroscope).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ RAW_FILES = {
     ("watches", "acc"): "Watch_accelerometer.csv",
     ("watches", "gyro"): "Watch_gyroscope.csv",
 }
-MISSING_PAIRS = (("f", "s3_1"),)  # user × device with no row at all
-MAX_SILENCE_S = 30.0  # a device silent for longer starts a new recording; the shortest stairs take 12 s
+MISSING_PAIRS = (("f", "s3_1"),)  # user × device without any row
+MAX_SILENCE_S = 30.0  # a longer silence starts a new recording; the shortest stairs take 12 s
 MAX_GAP_S = 1.0  # nothing is interpolated across a longer gap
 
 # Quantiles of the 1,073 gaps over one second in Creation_Time (seconds).
@@ -95,7 +95,7 @@ _BOUTS = {
 
 @dataclass(frozen=True)
 class Bout:
-    """One activity of one user, start to end; `start_s` counts from the user's first arrival."""
+    """One activity of one user from start to end; `start_s` is relative to the user's first arrival."""
 
     activity: str
     start_s: float
@@ -104,12 +104,14 @@ class Bout:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """How one phone or watch samples.
+    """Sampling of one phone or watch.
 
-    `coverage` is samples delivered ÷ (rate × bout length), per activity in the order of `ACTIVITIES`; above 1
-    the device inserts extra samples while it moves. `gaps_per_min` counts gaps over one second in
-    Creation_Time. `clock`: "epoch" (Creation_Time is epoch time and shows gaps) or "boot" (time since boot,
-    which stands still while samples are lost, so that losses leave no gap in it).
+    `acc_hz` and `gyro_hz` are nominal rates (None: no such sensor). `coverage` is samples delivered ÷ (rate ×
+    bout length), per activity in the order of `ACTIVITIES`; above 1 the device inserts extra samples while it
+    moves. `gaps_per_min` counts gaps over one second in Creation_Time. `clock` is "epoch" (Creation_Time is
+    epoch time and shows gaps) or "boot" (time since boot at epoch second `boot_epoch_s`; it stands still
+    while samples are lost, so losses leave no gap). `burst_ms` is the interval at which samples arrive
+    together.
     """
 
     name: str
@@ -121,11 +123,11 @@ class DeviceFacts:
     clock: str
     boot_epoch_s: float
     burst_ms: int
-    presence: tuple[float, ...] = (1.0,) * 6  # share of bouts in which the device recorded at all
+    presence: tuple[float, ...] = (1.0,) * 6  # share of the bouts that the device recorded
 
     @property
     def is_watch(self) -> bool:
-        """Worn on the wrist; the others are carried at the waist."""
+        """Whether the device is worn on the wrist; phones are carried at the waist."""
         return self.model in ("gear", "lgwatch")
 
 
@@ -212,7 +214,7 @@ def device_names(devices: str) -> tuple[str, ...]:
 
 
 def user_name(index: int) -> str:
-    """a … i as in HHAR, j … z, then u026, u027, …: the same name for any number of users."""
+    """Name of user `index`, the same for any number of users: a … i as in HHAR, j … z, then u026, u027, …"""
     return chr(ord("a") + index) if index < 26 else f"u{index:03d}"
 
 

@@ -26,7 +26,7 @@ _ORDINARY = re.compile(
 
 
 class Header(NamedTuple):
-    """Shape, order and dtype that a header names; the array's bytes follow it."""
+    """Shape, memory order and dtype from the header of an array; the array's bytes follow the header."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -34,20 +34,20 @@ class Header(NamedTuple):
 
 
 def read_header(stream: IO[bytes]) -> Header:
-    """Header of an array of npy version 1.0 or 2.0; the stream stands at the array's first byte afterwards.
+    """Read the header of an array of npy version 1.0 or 2.0, up to the array's first byte.
 
     Raises:
-        ValueError: no header, or one of another version, of more than 10,000 bytes, or not of NumPy's form.
+        ValueError: no header, or a header of another version, of more than 10,000 bytes, or of another form.
     """
     version = np.lib.format.read_magic(stream)
     if version not in _LENGTHS:
-        raise ValueError(f"must be of npy version 1.0 or 2.0, is {version[0]}.{version[1]}")
+        raise ValueError(f"must be of npy version 1.0 or 2.0, but is {version[0]}.{version[1]}")
     length_bytes = stream.read(struct.calcsize(_LENGTHS[version]))
     if len(length_bytes) < struct.calcsize(_LENGTHS[version]):
         raise ValueError("the header must be whole, is cut")
     (length,) = struct.unpack(_LENGTHS[version], length_bytes)
     if length > _MAX_HEADER_BYTES:
-        raise ValueError(f"the header must have at most {_MAX_HEADER_BYTES} bytes, has {length}")
+        raise ValueError(f"the header must have at most {_MAX_HEADER_BYTES} bytes, but has {length}")
     header = stream.read(length)
     if len(header) < length:
         raise ValueError("the header must be whole, is cut")
@@ -62,13 +62,13 @@ def _ordinary(found: re.Match[str]) -> Header:
 
 
 def _by_numpy(version: tuple[int, int], rest: bytes) -> Header:
-    """Header of any other form: structured dtypes, or as Python 2 wrote it."""
+    """Header of any other form: structured dtypes, or a header written by Python 2."""
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return Header(*read(io.BytesIO(rest), max_header_size=_MAX_HEADER_BYTES))
 
 
 def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
-    """Array of a header's shape and dtype, in its own memory.
+    """Read the array of a header's shape and dtype into memory of its own.
 
     Raises:
         ValueError: the stream ends before the array does.
@@ -79,18 +79,18 @@ def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
     while len(left):
         part = stream.read(min(len(left), 1 << 20))
         if not part:
-            raise ValueError(f"must hold {flat.nbytes} bytes, ends {len(left)} before that")
+            raise ValueError(f"must hold {flat.nbytes} bytes, but ends {len(left)} bytes early")
         left[: len(part)] = part
         left = left[len(part) :]
     return flat.reshape(header.shape[::-1]).T if header.fortran_order else flat.reshape(header.shape)
 
 
 def map_array(path: Path) -> NDArray[Any]:
-    """Array of a file, of its shape and dtype, mapped read-only; plain: np.memmap has a cost at each slice.
+    """Map the array of a file read-only, as a plain ndarray: np.memmap has a cost at each slice.
 
     Raises:
-        OSError: the file is not there.
-        ValueError: the file is no array, or shorter than its header says.
+        OSError: the file does not exist.
+        ValueError: the file is not an array, or is shorter than its header states.
     """
     with path.open("rb") as stream:
         header = read_header(stream)

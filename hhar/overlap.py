@@ -1,4 +1,4 @@
-"""Members of a zip archive that share bytes: nobody writes such, and a few kilobytes unpack to anything.
+"""Members of a zip archive that share bytes: no zip tool writes them, and a few kilobytes unpack to any size.
 
 Source: Fifield 2019, "A better zip bomb".
 """
@@ -12,7 +12,7 @@ _LEAST_HEADER_BYTES = 30  # before a member's name and its content
 
 
 def overlapping(members: Iterable[zipfile.ZipInfo]) -> str | None:
-    """The name of a member that begins before another ends; None where each has bytes of its own."""
+    """Name of a member that begins before another ends; None if no two members share bytes."""
     end = 0
     for member in sorted(members, key=lambda m: m.header_offset):
         if member.header_offset < end:

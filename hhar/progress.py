@@ -1,4 +1,4 @@
-"""Progress of long work: a callback that the command line turns into bars and others may leave out."""
+"""Progress of long work: an optional callback, which the command line draws as bars."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FRAMES_PER_S = 4
-_WIDE = 100  # columns; with fewer, bars take the rest
+_WIDE = 100  # columns; on narrower terminals bars take the rest of the line
 BYTES = "bytes"
 
 
 class ProgressCallback(Protocol):
-    """Callback that long work calls now and then."""
+    """Callback that long work calls from time to time."""
 
     def __call__(self, what: str, done: int, total: int, unit: str = BYTES) -> None:
-        """Take in how far something is; `total` is 0 where it is not known; both are in `unit`."""
+        """Report that `done` of `total` is finished, both in `unit`; `total` is 0 if unknown."""
 
 
 def no_progress(what: str, done: int, total: int, unit: str = BYTES) -> None:
-    """Report to nobody."""
+    """Ignore the report."""
 
 
 @contextmanager
 def progress_bars() -> Iterator[ProgressCallback]:
-    """Bars on stderr, one per thing in work; silence where stderr is no terminal that can draw them."""
+    """Bars on stderr, one per task; nothing is drawn unless stderr is a terminal that can move its cursor."""
     from rich.console import Console
     from rich.progress import TaskID
 
@@ -50,7 +50,7 @@ def progress_bars() -> Iterator[ProgressCallback]:
 
 
 def _can_draw(console: Console) -> bool:
-    """Whether a console is a terminal that moves its cursor, and not that of a CI."""
+    """Whether a console is a terminal that can move its cursor, and not a CI's."""
     quiet = console.is_dumb_terminal or not os.environ.get("TERM") or os.environ.get("CI")
     return console.is_terminal and not quiet
 
@@ -60,7 +60,7 @@ def _bars(console: Console) -> Progress:
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
     class Amount(ProgressColumn):
-        """How much is done, in the task's unit."""
+        """Amount done, in the task's unit."""
 
         def render(self, task: Task) -> Text:
             """Amount and speed as text."""
@@ -82,7 +82,7 @@ def _bars(console: Console) -> Progress:
 
 
 def amount(done: float, total: float | None, unit: str, speed: float | None) -> str:
-    """How much is done: "412 of 822 MB, 12.3 MB/s", or "3 of 9 users"."""
+    """Amount done as text: "412 of 822 MB, 12.3 MB/s", or "3 of 9 users"."""
     scale = 1e6 if unit == BYTES else 1.0
     text = f"{done / scale:.0f}"
     if total is not None:
@@ -93,5 +93,5 @@ def amount(done: float, total: float | None, unit: str, speed: float | None) -> 
 
 
 def _printable(text: str) -> str:
-    """A name from elsewhere as one short line that cannot steer the terminal."""
+    """A name from outside as one short line that cannot send control characters to the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[:40])

@@ -1,7 +1,7 @@
-"""The raw HHAR data set: downloaded, unpacked, parsed, prepared as a window file.
+"""The raw HHAR data set: downloaded, unpacked, parsed and prepared as a window file.
 
-`download` fetches UCI's archive, `unpack` takes its files out, `parse` reads them in bounded memory,
-`prepare` does the whole way.
+`download` fetches UCI's archive, `unpack` extracts its files, `parse` reads them in bounded memory, `prepare`
+turns a folder of them into windows.
 
 Imports only `hhar.windows` and rooms below it.
 """

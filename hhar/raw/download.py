@@ -1,9 +1,9 @@
-"""Fetch HHAR's archive over https, resuming where an earlier try stopped.
+"""Fetch HHAR's archive over https, resuming an interrupted download.
 
-Pooch is not used: it begins a broken download anew, and 822 MB over a slow line is where resuming matters.
-Arriving bytes go to `NAME.part`; its entity tag, kept in `NAME.part.etag`, makes the server say whether the
-rest still belongs to the same file. The SHA-256 is checked when one is given and always written beside the
-archive as `NAME.sha256`, in the form that `sha256sum -c` reads.
+Pooch is not used: it restarts a broken download from the beginning, and 822 MB over a slow line is where
+resuming matters. Arriving bytes go to `NAME.part`; the file's entity tag, kept in `NAME.part.etag`, lets the
+server decide whether the rest still belongs to the same file. The SHA-256 is checked when one is given and
+always written beside the archive as `NAME.sha256`, in the form that `sha256sum -c` reads.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def download(
 
     Args:
         url: https; http is allowed for a loopback address only.
-        target: appears only when complete and checked.
-        sha256: expected checksum, 64 hex digits, or None to trust https and record that of the file.
+        target: created only when complete and checked.
+        sha256: expected checksum, 64 hex digits, or None to trust https and record the file's own.
         timeout_s: longest silence of the server, in seconds.
-        report: told the bytes received.
+        report: called with the bytes received.
 
     Returns:
         The SHA-256 of the file in hex.
 
     Raises:
         HharError: the address is refused, the server fails, or the checksum differs. After a broken
-            connection the part stays and the same call resumes.
+            connection the partial file stays and the same call resumes.
     """
     check_url(url)
     expected = _check_sha256(sha256)
@@ -76,8 +76,8 @@ def download(
     if expected is not None and found != expected:
         _forget(part)
         raise HharError(
-            f"{url}: sha256 must be {expected}, is {found}; the download was removed, check the address "
-            "or the sum"
+            f"{url}: sha256 must be {expected}, but is {found}; the download was removed; check the address "
+            "or the checksum"
         )
     os.replace(part, path)
     _forget(part)
@@ -87,10 +87,10 @@ def download(
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, so that two downloads do not write one part.
+    """Hold a folder's lock, so that two downloads do not write the same partial file.
 
     Raises:
-        HharError: another process holds it, or something that is no file stands in its place.
+        HharError: another process holds it, or its path is not a regular file.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder / LOCK, keep=True) as lock:
@@ -99,30 +99,34 @@ def alone_in(folder: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise HharError(
-                f"{folder}: another process must not download into it at the same time, one does; wait for "
-                "it, or choose another folder with --to"
+                f"{folder}: another process is downloading into it; wait for it to end, or choose another "
+                "folder with --to"
             ) from error
         yield
 
 
 def check_url(url: str) -> None:
-    """Raise `HharError` unless `url` is a whole https address, or http to a loopback address."""
+    """Raise `HharError` unless `url` is a complete https address, or http to a loopback address."""
     try:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError as error:
-        raise HharError(f"url: must be an https address, is {url[:200]!r} ({error}); mend it") from error
+        raise HharError(
+            f"url: must be an https address, but is {url[:200]!r} ({error}); correct it"
+        ) from error
     if not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
         raise HharError(
-            f"url: must be of plain characters without spaces, is {url[:200]!a}; write others as %XX"
+            f"url: must consist of ASCII characters without spaces, but is {url[:200]!a}; write others as %XX"
         )
     if host and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))):
         return
-    raise HharError(f"url: must begin with https://, is {url[:200]!r}; use the https address of the archive")
+    raise HharError(
+        f"url: must begin with https://, but is {url[:200]!r}; use the https address of the archive"
+    )
 
 
 class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect only where the address itself would have been allowed."""
+    """Follows a redirect only to an address that `check_url` accepts."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         check_url(newurl)
@@ -143,56 +147,56 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
             _write_tag(part, reply)
             _copy(reply, part, have, total, url, report)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is left to send, or the part is longer than the file
+        if error.code == 416 and have:  # nothing is left to send, or the partial file is too long
             size = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
             if size and int(size[1]) == have:
                 return
             _forget(part)
         raise HharError(
-            f"{url}: server must send the file, answers {error.code} {error.reason}; try again or use --url"
+            f"{url}: server must send the file, but answers {error.code} {error.reason}; retry or use --url"
         ) from error
     except (UnicodeError, http.client.InvalidURL) as error:
-        raise HharError(f"{url}: must be an address that can be asked for ({error}); mend it") from error
+        raise HharError(f"{url}: must be a valid address ({error}); correct it") from error
     except (OSError, http.client.HTTPException) as error:
-        if getattr(error, "errno", None) in _OF_THE_DISK:  # bytes received stay, too
+        if getattr(error, "errno", None) in _OF_THE_DISK:  # the bytes received stay in this case, too
             raise
         reason = getattr(error, "reason", error)
         if isinstance(reason, socket.gaierror):
             raise HharError(
-                f"{url}: its server must be reachable, is not ({reason.strerror}); without a network fetch "
-                f"it elsewhere and copy it to {part.with_name(part.name.removesuffix('.part'))}"
+                f"{url}: server cannot be reached ({reason.strerror}); without a network, download "
+                f"the file elsewhere and copy it to {part.with_name(part.name.removesuffix('.part'))}"
             ) from error
         raise HharError(
-            f"{url}: download broke off ({reason}); run the same command again to resume"
+            f"{url}: download interrupted ({reason}); run the same command again to resume"
         ) from error
 
 
 def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
-    """Where the reply's first byte belongs, and the size of the whole file (0: not told)."""
+    """Offset of the reply's first byte, and the size of the whole file (0: unknown)."""
     length = _length(reply.headers.get("Content-Length"), url)
     if reply.status != 206:
         return 0, length
     answer = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", reply.headers.get("Content-Range", ""))
     if not answer or int(answer[1]) != have:
         raise HharError(
-            f"{url}: server must resume at byte {have}, sends {reply.headers.get('Content-Range')!r}; "
+            f"{url}: server must resume at byte {have}, but sends {reply.headers.get('Content-Range')!r}; "
             "delete the .part file"
         )
     return have, have + length
 
 
 def _length(told: str | None, url: str) -> int:
-    """How many bytes a server says that it sends; 0 where it does not say.
+    """Content length that a server states; 0 if it states none.
 
     Raises:
-        HharError: its length is no number of bytes.
+        HharError: the stated length is not a number of bytes.
     """
     if told is None or not told.strip():
         return 0
     text = told.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_LENGTH):
         raise HharError(
-            f"{url}: server must say how many bytes it sends, says {text[:40]!a}; use another --url"
+            f"{url}: server must state the length in bytes, but states {text[:40]!a}; use another --url"
         )
     return int(text)
 
@@ -208,19 +212,19 @@ def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: Progr
             report("downloading", have, total)
     if total and have != total:
         raise HharError(
-            f"{url}: download broke off at {have} of {total} bytes; run the same command again to resume"
+            f"{url}: download interrupted at {have} of {total} bytes; run the same command again to resume"
         )
 
 
 def _known_file(path: Path, expected: str | None) -> str:
-    """Check a file that is there already, against the given sum or the recorded one."""
+    """Check an existing file against the given or the recorded checksum; return its checksum."""
     found = fingerprint(path)
     record = _checksum_file(path)
     if expected is None and record.is_file():
         expected = record.read_text().split()[0] if record.read_text().split() else None
     if expected is not None and found != expected:
         raise HharError(
-            f"{path}: sha256 must be {expected}, is {found}; delete the file to download it again"
+            f"{path}: sha256 must be {expected}, but is {found}; delete the file to download it again"
         )
     _write_text(record, f"{found}  {path.name}\n")
     return found
@@ -232,7 +236,7 @@ def _check_sha256(sha256: str | None) -> str | None:
     text = sha256.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         raise HharError(
-            f"sha256: must be 64 hex digits, is {sha256[:80]!r}; copy the whole checksum or leave it out"
+            f"sha256: must be 64 hex digits, but is {sha256[:80]!r}; copy the whole checksum or omit it"
         )
     return text
 
@@ -259,7 +263,7 @@ def _read_tag(part: Path) -> str | None:
 
 
 def _write_tag(part: Path, reply: Any) -> None:
-    """Keep the identity of this version of the file: a strong entity tag, else its last change."""
+    """Record this version of the file: its strong entity tag, else its time of last change."""
     tag = reply.headers.get("ETag") or ""
     if not tag.startswith('"'):
         tag = reply.headers.get("Last-Modified") or ""
@@ -270,19 +274,21 @@ def _write_tag(part: Path, reply: Any) -> None:
 
 
 def _refuse_link(path: Path) -> None:
-    """Raise `HharError` where a link stands in place of a file: writes would go where it leads."""
+    """Raise `HharError` if the path is a link or otherwise no file: writing would follow the link."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise HharError(f"{path}: must be a file or not there, is a link or something else; remove it")
+        raise HharError(
+            f"{path}: must be a regular file or absent, but is a link or something else; remove it"
+        )
 
 
 def _opened(path: Path, keep: bool) -> IO[bytes]:
-    """A file opened to be written, never through a link; as it is (`keep`), or empty."""
+    """Open a file for writing, never through a link; its content is kept (`keep`) or removed."""
     flags = os.O_RDWR | os.O_CREAT | (0 if keep else os.O_TRUNC)
     try:
         descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise HharError(f"{path}: must be a file or not there, is a link; remove it") from error
+            raise HharError(f"{path}: must be a regular file or absent, but is a link; remove it") from error
         raise
     return os.fdopen(descriptor, "r+b")
 

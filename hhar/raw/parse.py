@@ -1,9 +1,8 @@
 """Read HHAR's raw CSV files, as published or as found in copies, into recordings.
 
-A file is read in blocks of whole lines, so memory does not grow with the text; each row keeps 29
-bytes. Copies differ: with or without the header line, separated by commas or tabs, `Creation_Time` in full or
-as a rounded number in exponent form, blank lines at the end. Anything else that is not as published is
-refused with its line.
+A file is read in blocks of whole lines, so memory does not grow with the text; each row kept takes 29 bytes.
+Copies differ: with or without the header line, separated by commas or tabs, `Creation_Time` in full or as a
+rounded number in exponent form, blank lines at the end. Any other deviation is refused with its line number.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Pieces = dict[tuple[str, str], list[pl.DataFrame]]
 
 @dataclass
 class _Layout:
-    """How one file is written; `exponent` turns true once a Creation_Time is not a whole number."""
+    """Format of one file; `exponent` becomes true once a Creation_Time is not a whole number."""
 
     path: Path
     separator: str
@@ -59,8 +58,8 @@ def read_raw(
 
     Args:
         path: one of the four CSV files.
-        report: told the bytes read.
-        block_bytes: how much text to hold at a time.
+        report: called with the bytes read.
+        block_bytes: size of a block of text in bytes.
 
     Raises:
         HharError: the file is missing, empty or malformed; names the file, the line and the reason.
@@ -82,12 +81,12 @@ def read_raw(
             report(source.name, done, total)
     report(source.name, total, total)
     if not pieces:
-        raise HharError(f"{source}: must hold rows of measurements, holds none; unpack the archive again")
+        raise HharError(f"{source}: must hold rows of measurements, but holds none; unpack the archive again")
     return dict(pieces)
 
 
 def recordings_of(user: str, device: str, sensor: str, pieces: Sequence[pl.DataFrame]) -> list[Recording]:
-    """Rows of one sensor of one (user, device) → one recording per run of equal labels; `null` ends a run."""
+    """Rows of one sensor of one (user, device) → one recording per run of equal labels except `null`."""
     frame = pl.concat(pieces, rechunk=True)
     labels = frame["gt"].to_physical().to_numpy()
     arrival_ms = frame["Arrival_Time"].to_numpy()
@@ -113,7 +112,7 @@ def _file_size(source: Path) -> int:
 
 
 def _detect_layout(source: Path, stream: BinaryIO) -> _Layout:
-    """Look at the first line; leaves the stream at the first row."""
+    """Detect the format from the first line; leaves the stream at the first row."""
     first = stream.readline(1 << 16)
     start = 3 if first.startswith(b"\xef\xbb\xbf") else 0
     text = first[start:].decode("utf-8", "replace").rstrip("\r\n")
@@ -122,7 +121,7 @@ def _detect_layout(source: Path, stream: BinaryIO) -> _Layout:
     has_header = fields[0].strip().lower() == "index"
     if has_header and tuple(name.strip() for name in fields) != RAW_COLUMNS:
         raise HharError(
-            f"{source}, line 1: columns must be {','.join(RAW_COLUMNS)}, are {text[:200]}; use the "
+            f"{source}, line 1: columns must be {','.join(RAW_COLUMNS)}, but are {text[:200]}; use the "
             "published files"
         )
     if not has_header:
@@ -138,7 +137,7 @@ def _line_blocks(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
         if end == 0:
             rest += data
             if len(rest) > 4 * block_bytes + (1 << 20):
-                break  # no line is this long: let the parser name it
+                break  # no line is this long: the parser reports it
             continue
         yield rest + data[:end]
         rest = data[end:]
@@ -184,13 +183,13 @@ def _in_range(frame: pl.DataFrame) -> bool:
 
 
 def _first_defect(block: bytes, layout: _Layout, line: int) -> HharError:
-    """The error for the first line that is not as it must be."""
+    """The error for the first malformed line."""
     for offset, raw in enumerate(block.split(b"\n")):
         text = raw.decode("utf-8", "replace").rstrip("\r")
         reason = _defect(text.split(layout.separator)) if text.strip() else None
         if reason:
             return HharError(
-                f"{layout.path}, line {line + offset}: {reason}; repair the line or use the published files"
+                f"{layout.path}, line {line + offset}: {reason}; correct the line or use the published files"
             )
     return HharError(
         f"{layout.path}, lines from {line}: cannot be read as HHAR's CSV; use the published files"
@@ -199,7 +198,7 @@ def _first_defect(block: bytes, layout: _Layout, line: int) -> HharError:
 
 def _defect(fields: Sequence[str]) -> str | None:
     if len(fields) != len(RAW_COLUMNS):
-        return f"a row must have {len(RAW_COLUMNS)} fields, has {len(fields)}"
+        return f"a row must have {len(RAW_COLUMNS)} fields, but has {len(fields)}"
     row = dict(zip(RAW_COLUMNS, fields, strict=True))
     for name, kinds in (
         ("Arrival_Time", "whole"),
@@ -210,12 +209,12 @@ def _defect(fields: Sequence[str]) -> str | None:
     ):
         if not _is_number(row[name], kinds):
             wanted = "positive whole" if kinds == "whole" else "finite"
-            return f"{name} must be a {wanted} number, is {row[name][:40]!r}"
+            return f"{name} must be a {wanted} number, but is {row[name][:40]!r}"
     for name in ("User", "Device"):
         if not row[name]:
             return f"{name} must not be empty"
     if row["gt"] not in LABELS:
-        return f"gt must be one of {', '.join(LABELS)}, is {row['gt'][:40]!r}"
+        return f"gt must be one of {', '.join(LABELS)}, but is {row['gt'][:40]!r}"
     return None
 
 

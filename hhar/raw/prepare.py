@@ -1,4 +1,4 @@
-"""Raw folder → windows: phones, then watches, one (user, device) at a time, so that samples are held once."""
+"""Raw folder → windows: phones, then watches, one (user, device) at a time to hold the samples only once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ def prepare(
     """Windows of all users from HHAR's raw CSV files.
 
     Args:
-        raw_folder: holds the CSV files, at any depth.
+        raw_folder: folder with the CSV files, at any depth.
         spec: sensors, rate, window and stride.
         devices: "phones", "watches" or "all".
-        report: told bytes read and devices done.
+        report: called with the bytes read and the devices done.
 
     Raises:
-        HharError: a file is missing or malformed, or nothing gives a window.
+        HharError: a file is missing or malformed, or no recording yields a window.
     """
     if devices not in DEVICE_GROUPS:
-        raise HharError(f"devices: must be phones, watches or all, is {devices!r}; choose one of the three")
+        raise HharError(
+            f"devices: must be phones, watches or all, but is {devices!r}; choose one of the three"
+        )
     groups = DEVICE_GROUPS[devices]
     wanted = [RAW_FILES[group, sensor] for group in groups for sensor in spec.sensor_names]
     files = find_raw_files(raw_folder, wanted)
@@ -41,7 +43,7 @@ def prepare(
 
 
 def find_raw_files(raw_folder: str | Path, names: list[str]) -> dict[str, Path]:
-    """Where each named file lies under `raw_folder`; the one nearest to the top if there are several."""
+    """Path of each named file under `raw_folder`; of several, the one nearest to the top."""
     folder = Path(raw_folder)
     if not folder.is_dir():
         raise HharError(
@@ -52,7 +54,7 @@ def find_raw_files(raw_folder: str | Path, names: list[str]) -> dict[str, Path]:
         places = [path for path in folder.rglob(name) if path.is_file() and "__MACOSX" not in path.parts]
         if not places:
             raise HharError(
-                f"{folder}: must hold {name}, does not; fetch it with `hhar download` or choose other "
+                f"{folder}: must hold {name}, but does not; fetch it with `hhar download` or choose other "
                 "--devices/--sensors"
             )
         found[name] = min(places, key=lambda path: (len(path.parts), str(path)))

@@ -1,9 +1,8 @@
-"""Unpack a zip archive from elsewhere without letting it write outside its folder or fill the disk.
+"""Unpack an untrusted zip archive so that it can neither write outside its folder nor fill the disk.
 
 Nested zips are unpacked in place, doubled folders (`a/a/file`) become one, `__MACOSX` and `.DS_Store` are
-left out.
-Refused: paths that leave the folder, links, encrypted members, members that grow beyond all measure (archive
-    bombs).
+skipped. Refused: paths that leave the folder, links, encrypted members, and members that expand beyond a
+limit (archive bombs).
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from hhar.progress import ProgressCallback, no_progress
 
 MAX_TOTAL_BYTES = 8 << 30  # HHAR's four files are 3.3 GB
 MAX_RATIO = 100  # sensor CSV compresses 4 to 10 times
-RATIO_FROM_BYTES = 4 << 20  # small members may compress as well as they like
-TOTAL_FROM_BYTES = 64 << 20  # the same for all members together
+RATIO_FROM_BYTES = 4 << 20  # smaller members may have any ratio
+TOTAL_FROM_BYTES = 64 << 20  # the same for the total of all members
 MAX_MEMBERS = 10_000
 MAX_DEPTH = 3
 BLOCK_BYTES = 1 << 20
@@ -38,7 +37,7 @@ _NO_PLACE = (
 
 @dataclass
 class _Budget:
-    """Remaining budget for unpacking an archive and all inside it."""
+    """Remaining budget for unpacking an archive and its nested archives."""
 
     archive: Path
     folder: Path
@@ -59,20 +58,20 @@ def unpack(
 
     Args:
         archive: a zip file.
-        folder: made if absent; files of the same names are replaced.
-        max_total_bytes: most that all members together, nested ones included, may unpack to.
-        report: told the bytes written.
+        folder: created if absent; files of the same names are replaced.
+        max_total_bytes: limit on the unpacked size of all members together, nested ones included.
+        report: called with the bytes written.
 
     Raises:
-        HharError: not a zip, damaged, or a member breaks a rule; the member is named. Nothing is written for
-            a member whose path is refused, and a bomb stops at the limit.
+        HharError: not a zip, damaged, or a member breaks a rule; names the member. Nothing is written for a
+            member whose path is refused, and a bomb stops at the limit.
     """
     source = Path(archive)
     if not source.is_file():
         raise HharError(f"{source}: archive must exist; fetch it with `hhar download`")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    # all together, however deep: a zip of zips must not multiply the limit of each
+    # one limit at all depths: a zip of zips must not multiply it
     most = min(max_total_bytes, max(source.stat().st_size * MAX_RATIO, TOTAL_FROM_BYTES))
     budget = _Budget(source, target.resolve(), most, MAX_MEMBERS, [], report)
     with source.open("rb") as stream:
@@ -81,16 +80,16 @@ def unpack(
 
 
 def member_path(name: str, archive: str) -> PurePosixPath | None:
-    """Where a member goes, relative to the folder; None if it is to be left out.
+    """Path of a member relative to the folder; None if it is skipped.
 
     Raises:
-        HharError: the name is absolute, has a drive or a backslash, or climbs with `..`.
+        HharError: the name is absolute, has a drive or a backslash, or contains `..`.
     """
     path = PurePosixPath(name)
     drive = len(name) > 1 and name[1] == ":"
     if path.is_absolute() or drive or "\\" in name or ".." in path.parts or "\0" in name:
         raise HharError(
-            f"{archive}: member paths must stay inside the folder, {name[:200]!r} does not; do not trust "
+            f"{archive}: member paths must stay inside the folder, but {name[:200]!r} does not; do not trust "
             "this archive"
         )
     parts = [part for part in path.parts if part != "."]
@@ -114,7 +113,7 @@ def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: 
             shared = overlapping(members)
             if shared is not None:
                 raise HharError(
-                    f"{name}: members must not overlap, {shared[:200]!r} does, an archive bomb; do not trust "
+                    f"{name}: members must not overlap, but {shared[:200]!r} does, a bomb; do not trust "
                     "this archive"
                 )
             planned = [(member, _planned_path(member, name, prefix, budget)) for member in members]
@@ -124,37 +123,37 @@ def _unpack_stream(stream: IO[bytes], name: str, prefix: PurePosixPath, budget: 
     except HharError:
         raise
     except Exception as error:  # damaged bytes: zipfile, zlib, bz2 and lzma raise a dozen kinds
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's, not the archive's
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the disk, not of the archive
             raise
         raise HharError(
-            f"{budget.archive}: {name} must be a whole zip archive ({str(error)[:200]}); download it again"
+            f"{budget.archive}: {name} must be an intact zip archive ({str(error)[:200]}); download it again"
         ) from error
 
 
 def _planned_path(
     member: zipfile.ZipInfo, name: str, prefix: PurePosixPath, budget: _Budget
 ) -> PurePosixPath | None:
-    """Check one member by its entry in the archive; None for folders and members left out."""
+    """Check one member by its entry in the archive; None for folders and skipped members."""
     budget.members_left -= 1
     if budget.members_left < 0:
         raise HharError(
-            f"{name}: must hold at most {MAX_MEMBERS} members, holds more; do not trust this archive"
+            f"{name}: must hold at most {MAX_MEMBERS} members, but holds more; do not trust this archive"
         )
     path = member_path(member.filename, name)
     mode = member.external_attr >> 16
     if stat.S_ISLNK(mode) or (mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR)):
         raise HharError(
-            f"{name}: members must be plain files, {member.filename[:200]!r} is a link or device; do not "
+            f"{name}: members must be plain files, but {member.filename[:200]!r} is a link or device; do not "
             "trust this archive"
         )
     if member.flag_bits & 0x1:
         raise HharError(
-            f"{name}: members must not be encrypted, {member.filename[:200]!r} is; unpack it by hand"
+            f"{name}: members must not be encrypted, but {member.filename[:200]!r} is; unpack it by hand"
         )
     if member.file_size > budget.bytes_left:
         raise HharError(
-            f"{name}: must unpack to at most {budget.bytes_left} bytes more, {member.filename[:200]!r} alone "
-            f"says {member.file_size}"
+            f"{name}: must unpack to at most {budget.bytes_left} more bytes, but {member.filename[:200]!r} "
+            f"alone states {member.file_size}"
         )
     if path is None or member.is_dir():
         return None
@@ -167,8 +166,8 @@ def _unpack_member(
     if path.suffix.lower() == ".zip":
         if depth >= MAX_DEPTH:
             raise HharError(
-                f"{budget.archive}: zips must nest at most {MAX_DEPTH} deep, {str(path)[:200]!r} is deeper; "
-                "unpack it by hand"
+                f"{budget.archive}: zips must nest at most {MAX_DEPTH} deep, but {str(path)[:200]!r} is "
+                "deeper; unpack it by hand"
             )
         with tempfile.TemporaryFile(dir=budget.folder) as inner:
             _copy_member(opened, member, inner, budget)
@@ -183,14 +182,14 @@ def _unpack_member(
 
 @contextmanager
 def possible_path(archive: Path, path: PurePosixPath) -> Iterator[None]:
-    """Raise HharError where a member cannot lie at its path: another lies there, or the name is none here."""
+    """Raise HharError if a member's path is taken by another member or is not valid on this disk."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_PLACE:
             raise
         raise HharError(
-            f"{archive}: {str(path)[:200]!r} must be a path that this disk takes and no other member is on, "
+            f"{archive}: {str(path)[:200]!r} must be a valid path that no other member takes, "
             f"but: {error.strerror}; unpack it by hand"
         ) from error
 
@@ -198,10 +197,10 @@ def possible_path(archive: Path, path: PurePosixPath) -> Iterator[None]:
 def _write_member(
     opened: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, path: PurePosixPath, budget: _Budget
 ) -> None:
-    """Write one plain file, whole or not at all."""
+    """Write one plain file, completely or not at all."""
     if not target.parent.resolve().is_relative_to(budget.folder):
         raise HharError(
-            f"{budget.archive}: {str(path)[:200]!r} leads through a link out of {budget.folder}; choose an "
+            f"{budget.archive}: {str(path)[:200]!r} leaves {budget.folder} through a link; choose an "
             "empty folder"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +218,7 @@ def _write_member(
 def _copy_member(
     opened: zipfile.ZipFile, member: zipfile.ZipInfo, stream: IO[bytes], budget: _Budget
 ) -> None:
-    """Copy one member, counting the bytes that really come, not those that the archive states."""
+    """Copy one member, counting the bytes actually read rather than those that the archive states."""
     limit = max(member.compress_size * MAX_RATIO, RATIO_FROM_BYTES)
     size = 0
     with opened.open(member) as reader:
@@ -229,7 +228,7 @@ def _copy_member(
             if size > limit or budget.bytes_left < 0:
                 raise HharError(
                     f"{budget.archive}: {member.filename[:200]!r} unpacks to more than {min(limit, size)} "
-                    f"bytes from {member.compress_size}, an archive bomb; do not trust this archive"
+                    f"bytes from {member.compress_size}: an archive bomb; do not trust this archive"
                 )
             stream.write(block)
             budget.report(f"unpacking {PurePosixPath(member.filename).name}", size, member.file_size)

@@ -1,7 +1,7 @@
 """A synthetic HHAR: the structure of the real data set, with physics for every activity and device.
 
-`motion` is people's motion, `devices` their devices' readings, `generate` the recordings and windows,
-`raw_csv` the same as files in UCI's layout.
+`motion` models people's motion, `devices` the readings of their devices, `generate` makes recordings and
+windows, `raw_csv` writes the same data as files in UCI's layout.
 
 Imports only `hhar.windows` and rooms below it.
 """

@@ -1,9 +1,7 @@
-"""How a phone or watch samples a motion: its instants, losses, clock, and its sensors' readings of the
-signal.
+"""Sampling of a motion by a phone or watch: instants, losses, clock, and the sensors' readings.
 
-Stisen et al. 2015 measured the differences between devices that this file imitates: rates that differ by
-model and jitter with load, biases and gains that differ by device, samples lost, and clocks that share no
-epoch.
+The differences between devices follow the measurements of Stisen et al. 2015: rates that differ by model and
+jitter with load, biases and gains that differ by device, lost samples, and clocks without a common epoch.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ MODELS: dict[str, ModelPhysics] = {
 
 @dataclass(frozen=True)
 class DeviceInstance:
-    """One device as one user carries it: how it sits (3, 3), its gain (3,) and its biases (3,)."""
+    """One device as one user carries it: mounting (3, 3), gain (3,) and biases (3,)."""
 
     facts: DeviceFacts
     mounting: Matrix
@@ -56,7 +54,7 @@ class DeviceInstance:
 
 @dataclass(frozen=True)
 class Presence:
-    """When a device delivers within a bout: `edges` (2m,) seconds, start and end of each stretch, in order.
+    """Stretches of a bout in which a device delivers: `edges` (2m,) are their starts and ends in seconds.
 
     `lost_s` (2m,) is the time lost before each edge that the device's own clock does not show.
     """
@@ -79,11 +77,11 @@ def make_device(
 def device_presence(
     facts: DeviceFacts, activity: str, duration_s: float, rng: np.random.Generator, long_gaps: bool = True
 ) -> Presence:
-    """Stretches of a bout in which the device delivers, so that coverage and gaps are as counted.
+    """Draw the stretches of a bout in which the device delivers, with coverage and gaps as counted in HHAR.
 
-    Gaps over one second show in the clock. The rest of the loss is in dropouts under a second, which an epoch
-    clock shows and a boot clock does not. A device that covers less than half leaves most of it out in one
-    piece.
+    Gaps over one second show in the clock. The rest of the loss is in dropouts under a second (under 2.4 s on
+    a watch), which an epoch clock shows and a boot clock does not. The device s3mini_2, which covers less
+    than half of a bout, instead delivers one stretch at its start.
     """
     column = ACTIVITIES.index(activity)
     coverage = min(facts.coverage[column], 1.0)
@@ -121,7 +119,7 @@ def sample_times(
     duration_s: float,
     rng: np.random.Generator,
 ) -> tuple[Matrix, Matrix]:
-    """Instants (n,) of a bout in seconds, about `rate_hz` Hz, and by the device's clock."""
+    """Instants (n,) of a bout in seconds, about `rate_hz` Hz, and the same by the device's clock."""
     step = 1 / rate_hz
     num = int(duration_s * rate_hz)
     jitter = MODELS[facts.model].jitter
@@ -167,7 +165,7 @@ def record(
     duration_s: float,
     rng: np.random.Generator,
 ) -> Recording | None:
-    """A sensor's recording of `duration_s` seconds from epoch `start_ms` on; None if it is empty."""
+    """A sensor's recording of `duration_s` seconds starting at epoch `start_ms`; None if it is empty."""
     facts = device.facts
     rate_hz = facts.acc_hz if sensor == "acc" else facts.gyro_hz
     if rate_hz is None:

@@ -1,10 +1,10 @@
-"""The synthetic set: HHAR's structure with physics of our own, so that work can start with no data on disk.
+"""The synthetic set: HHAR's structure with simulated physics, so that no data need be downloaded.
 
 Two sizes share all code. `synthetic_windows` is small and quick (216 windows per user, three phones, six
 short bouts per activity); `synthetic_recordings` follows the facts in full: bouts, twelve devices, losses,
-gaps and clocks. Both go through `hhar.windows.cut`, the path of real CSV files. User k is drawn from (seed,
-k) alone, so it is the same for any number of users. Accuracy on it says nothing about people: report it
-as synthetic.
+gaps and clocks. Both go through `hhar.windows.cut`, as real CSV files do. User k is drawn from (seed, k)
+alone, so the user is the same for any number of users. Accuracy on synthetic data says nothing about people:
+report it as synthetic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hhar.facts import (
 )
 from hhar.progress import ProgressCallback, no_progress
 from hhar.synthetic.devices import DeviceInstance, device_presence, make_device, record
-from hhar.synthetic.motion import Person, Spread, bout_motion, make_person, rotation
+from hhar.synthetic.motion import MotionSpread, Person, bout_motion, make_person, rotation
 from hhar.windows.cut import WindowSpec, build_windows
 from hhar.windows.recordings import Recording
 from hhar.windows.window_file import Windows
@@ -47,7 +47,7 @@ _UNIT = 1 << 30  # first entry for draws of a device, not a user
 
 @dataclass(frozen=True)
 class Carrier:
-    """A user with their devices: the waist moves one way (phones), the wrist another (watches)."""
+    """A user with their devices; the motion of the waist (phones) and of the wrist (watches) differ."""
 
     index: int
     name: str
@@ -67,7 +67,7 @@ def synthetic_windows(
     bouts: int = 6,
     windows_per_bout: int = 2,
     devices: Sequence[str] = EMBEDDED_DEVICES,
-    spread: Spread | None = None,
+    spread: MotionSpread | None = None,
 ) -> Windows:
     """The embedded set: every user does each of the six activities `bouts` times.
 
@@ -75,13 +75,13 @@ def synthetic_windows(
         num_users: 1 to 100,000; about 0.1 s and 216 windows each by default.
         seed: any non-negative integer.
         sensors: "acc" (3 channels) or "acc+gyro" (6).
-        rate_hz: of the windows; 50 Hz × 2.56 s = 128 samples.
-        window_s: length of a window.
-        stride_s: from window to window; not overlapping by default.
+        rate_hz: sampling rate of the windows; 50 Hz × 2.56 s = 128 samples.
+        window_s: length of a window in seconds.
+        stride_s: seconds from one window to the next; windows do not overlap by default.
         bouts: sessions per user and activity.
         windows_per_bout: windows per session and device.
-        devices: names out of `hhar.facts.DEVICES`.
-        spread: how much people and bouts differ; changes the difficulty.
+        devices: names from `hhar.facts.DEVICES`.
+        spread: differences between people and bouts; larger ones make the task harder.
 
     Raises:
         HharError: a value out of range.
@@ -91,10 +91,10 @@ def synthetic_windows(
     unknown = [name for name in devices if name not in DEVICES]
     if unknown or not devices:
         raise HharError(
-            f"devices: must be out of {', '.join(DEVICES)}, is {list(devices)}; choose some of these"
+            f"devices: must be from {', '.join(DEVICES)}, but is {list(devices)}; choose one or more of these"
         )
     duration_s = window_s + (windows_per_bout - 1) * stride_s + 2 / rate_hz + 0.35
-    spread = spread or Spread()
+    spread = spread or MotionSpread()
     groups = (
         group
         for index in range(num_users)
@@ -112,22 +112,27 @@ def synthetic_recordings(
     sensors: Sequence[str] = ("acc", "gyro"),
     fraction: float = 1.0,
     with_null: bool = False,
-    spread: Spread | None = None,
+    spread: MotionSpread | None = None,
 ) -> dict[str, list[Recording]]:
-    """Everything user `index` recorded, per device, in order of time, with HHAR's structure.
+    """All recordings of user `index` per device, in order of time, with HHAR's structure.
 
     Args:
         index: 0 is user a.
         seed: any non-negative integer.
         devices: "phones", "watches" or "all".
-        sensors: which to record.
+        sensors: sensors to record.
         fraction: share of each bout's length to keep, 0 < fraction <= 1 (a bout keeps at least 6 s).
-        with_null: also the time between bouts, with the activity "null" (only raw files need it).
-        spread: how much people and bouts differ.
+        with_null: also record the time between bouts, with the activity "null" (needed by raw files only).
+        spread: differences between people and bouts.
+
+    Raises:
+        HharError: `fraction` is out of range.
     """
     if not 0 < fraction <= 1:
-        raise HharError(f"fraction: must lie in 0 < fraction <= 1, is {fraction}; 1 gives HHAR's full size")
-    spread = spread or Spread()
+        raise HharError(
+            f"fraction: must be greater than 0 and at most 1, but is {fraction}; 1 gives HHAR's full size"
+        )
+    spread = spread or MotionSpread()
     names = [name for name in device_names(devices) if (USERS[index % len(USERS)], name) not in MISSING_PAIRS]
     carrier = make_carrier(index, seed, names, spread)
     found: dict[str, list[Recording]] = {name: [] for name in names}
@@ -143,9 +148,10 @@ def synthetic_recordings(
 
 
 def as_delivered(recordings: Sequence[Recording], with_null: bool) -> list[Recording]:
-    """Rows as a reader would see them: per sensor, neighbours of equal label are one recording.
+    """Rows as a reader of the files sees them: per sensor, consecutive recordings of equal label become one.
 
-    A device that slept through the bout between two alike has no row to tell them apart, in HHAR too.
+    If a device recorded nothing of the bout between two bouts of equal label, no row separates the two; the
+    same occurs in HHAR.
     """
     merged: list[Recording] = []
     for sensor in SENSORS:
@@ -167,7 +173,7 @@ def recordings_by_device(
 
 
 def scaled_schedule(index: int, fraction: float) -> list[Bout]:
-    """The bouts of user `index`, each cut to `fraction` of its length (at least 6 s), pauses cut alike."""
+    """The bouts of user `index`, each cut to `fraction` of its length (at least 6 s), pauses likewise."""
     schedule, clock_s, previous_end_s = [], 0.0, 0.0
     for bout in bouts_of(index):
         clock_s += (bout.start_s - previous_end_s) * fraction
@@ -178,8 +184,8 @@ def scaled_schedule(index: int, fraction: float) -> list[Bout]:
     return schedule
 
 
-def make_carrier(index: int, seed: int, names: Sequence[str], spread: Spread) -> Carrier:
-    """User `index` and the named devices: sensors differ by device, the way they are carried by user."""
+def make_carrier(index: int, seed: int, names: Sequence[str], spread: MotionSpread) -> Carrier:
+    """User `index` with the named devices; sensors depend on the device, the way of carrying on the user."""
     person_rng = stream(seed, index, _PERSON)
     persons = {"waist": make_person(person_rng, spread), "wrist": make_person(person_rng, spread, swing=4.0)}
     devices = {}
@@ -207,7 +213,7 @@ def _embedded_user(
     devices: Sequence[str],
     bouts: int,
     duration_s: float,
-    spread: Spread,
+    spread: MotionSpread,
     sensors: Sequence[str],
 ) -> list[list[Recording]]:
     carrier = make_carrier(index, seed, devices, spread)
@@ -224,12 +230,12 @@ def _record_bout(
     number: int,
     bout: Bout,
     label: str,
-    spread: Spread,
+    spread: MotionSpread,
     sensors: Sequence[str],
     found: dict[str, list[Recording]],
     embedded: bool = False,
 ) -> None:
-    """Let every device record one bout; the motion at waist and wrist is drawn once and shared."""
+    """Add one bout's recordings of every device to `found`; devices at one place share one drawn motion."""
     seed, index = carrier.seed, carrier.index
     shift = 0 if label != NULL_LABEL else _NULL * 10
     motions = {}
@@ -257,7 +263,7 @@ def _record_bout(
 
 
 def _is_present(facts: DeviceFacts, activity: str, number: int, rng: np.random.Generator) -> bool:
-    """Whether the device recorded a bout at all; every user has the fourth bout on every device."""
+    """Whether the device recorded the bout; every device has the fourth bout of every user."""
     return bool(rng.uniform() < facts.presence[ACTIVITIES.index(activity)]) or number == 3
 
 
@@ -286,16 +292,16 @@ def _relabelled(made: Recording, label: str) -> Recording:
 
 def _check_counts(num_users: int, seed: int, positive: dict[str, int]) -> None:
     if not 1 <= num_users <= MAX_USERS:
-        raise HharError(f"num_users: must lie in 1..{MAX_USERS}, is {num_users}; HHAR has 9")
+        raise HharError(f"num_users: must be from 1 to {MAX_USERS}, but is {num_users}; HHAR has 9")
     if seed < 0:
-        raise HharError(f"seed: must not be negative, is {seed}; choose any integer from 0")
+        raise HharError(f"seed: must not be negative, but is {seed}; choose 0 or more")
     for name, value in positive.items():
         if value < 1:
-            raise HharError(f"{name}: must be at least 1, is {value}; choose a larger number")
+            raise HharError(f"{name}: must be at least 1, but is {value}; choose a larger number")
 
 
 def _limit_per_bout(windows: Windows, windows_per_bout: int) -> Windows:
-    """Keep the first `windows_per_bout` windows per (session, device); the margin may have given one more."""
+    """Keep the first `windows_per_bout` windows per (session, device); the margin may have added one."""
     assert windows.session is not None
     assert windows.device is not None
     changed = (windows.session[1:] != windows.session[:-1]) | (windows.device[1:] != windows.device[:-1])

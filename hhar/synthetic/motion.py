@@ -1,23 +1,22 @@
-"""Body motion of one person during one bout: the physics behind the synthetic set.
+"""Body motion of one person during one bout: the physics of the synthetic set.
 
-A bout is a phase ψ(t) that runs through stride (or crank) cycles, and three things that follow it:
+A bout has a phase ψ(t), which advances by 2π per stride (or crank turn), and three signals that depend on it:
 
-- linear acceleration a(t) = Σ_k A_k cos(kψ + φ_k) in m/s², k = 1…8 cycles; k = 2 is the step (two per
-  stride);
-- attitude angles θ(t) (roll, pitch, yaw in rad), the same kind of sum plus slow sway; the gyroscope sees
+- linear acceleration a(t) = Σ_k A_k cos(kψ + φ_k) in m/s², k = 1…8; k = 2 is the step (two per stride);
+- attitude angles θ(t) (roll, pitch, yaw in rad), a sum of the same form plus slow sway; the gyroscope reads
   dθ/dt;
-- gravity, 9.81 m/s², seen in the tilted frame, so that accelerometer and gyroscope agree.
+- gravity, 9.81 m/s², in the tilted frame, so that accelerometer and gyroscope are consistent.
 
-The body frame is x forward, y left, z up; a sensor at rest reads +9.81 on z. Stairs have landings (walking
-for a few steps), cycling has coasting, standing has weight shifts: windows that differ from their label as
-they do in life.
+The body frame is x forward, y left, z up; a sensor at rest reads +9.81 on z. Stairs have landings (a few
+seconds of walking), cycling has coasting, standing and sitting have weight shifts: as in real life, such
+windows deviate from their label.
 
 Sources. Step frequency of walking 1.8–2.0 Hz: Pachi & Ji 2005 (The Structural Engineer 83). Pelvis rotations
 of a few degrees at stride and step frequency: Perry 1992, Gait Analysis. Crank 55–75 /min: leisure cycling.
 Amplitudes are near the standard deviations of HHAR's user a on a Nexus 4, over three axes: walk 3.5, stairs
 3.9 to 4.2, bike 1.5, stand 0.17, sit 0.06 m/s²; the median of the synthetic set lies within a factor of two
-of each. Spreads between users and bouts are choices, made so that a model does clearly worse on a user it has
-not seen, as on HHAR.
+of each. The spreads between users and bouts were chosen so that a model does clearly worse on an unseen user,
+as on HHAR.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class ActivityPhysics:
 
     `forward`, `lateral`, `vertical` map harmonic → amplitude in m/s²; `roll`, `pitch`, `yaw` map harmonic →
     rad. `cycle_hz` is strides (or crank turns) per second; `rough` broadband vibration in m/s² rms; `sway`
-    slow tilt in rad rms; `tilt` the mean pitch of the trunk or thigh against standing in rad; `interlude` the
-    activity that breaks it up.
+    slow tilt in rad rms; `tilt` the mean pitch of the trunk or thigh relative to standing in rad; `interlude`
+    the activity that interrupts it for short times.
     """
 
     cycle_hz: float
@@ -84,7 +83,7 @@ PHYSICS: dict[str, ActivityPhysics] = {
 
 
 @dataclass(frozen=True)
-class Spread:
+class MotionSpread:
     """How people, and bouts of one person, differ: standard deviations (log: of a log-normal factor)."""
 
     tempo_user_log: float = 0.07
@@ -103,7 +102,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Person:
-    """One person's way of moving: per activity tempo, tilt, and complex harmonics (6, 8) of a and θ."""
+    """One person's gait: per activity tempo, tilt, and complex harmonics (6, 8) of a and θ."""
 
     cycle_hz: dict[str, float]
     tilt_rad: dict[str, Matrix]
@@ -124,10 +123,10 @@ class Motion:
     spin: Matrix
 
 
-def make_person(rng: np.random.Generator, spread: Spread, swing: float = 1.0) -> Person:
+def make_person(rng: np.random.Generator, spread: MotionSpread, swing: float = 1.0) -> Person:
     """Draw one person; `swing` scales attitude angles (1 at the waist, several times that at a wrist)."""
     tempo = rng.normal(0, spread.tempo_user_log)
-    amplitude = rng.normal(0, spread.amplitude_user_log) + 0.6 * tempo  # a brisk walker also hits harder
+    amplitude = rng.normal(0, spread.amplitude_user_log) + 0.6 * tempo  # a brisk walker also steps harder
     stillness = float(np.exp(rng.normal(0, spread.still_user_log)))
     cycle_hz, tilt, harmonics = {}, {}, {}
     for name, physics in PHYSICS.items():
@@ -145,18 +144,18 @@ def bout_motion(
     person: Person,
     activity: str,
     duration_s: float,
-    spread: Spread,
+    spread: MotionSpread,
     rng: np.random.Generator,
     vibration: float = 1.0,
 ) -> Motion:
     """Motion during one bout.
 
     Args:
-        person: whose.
+        person: the person who moves.
         activity: one of the six.
         duration_s: length of the bout in seconds.
         spread: differences between bouts.
-        rng: drawn from for this bout only.
+        rng: generator used for this bout only.
         vibration: factor on broadband vibration (a handlebar shakes a wrist more than a waist).
     """
     physics = PHYSICS[activity]
@@ -196,7 +195,7 @@ def rotation(roll: float, pitch: float, yaw: float) -> Matrix:
 
 
 def slow_noise(rng: np.random.Generator, rows: int, num: int) -> Matrix:
-    """Smooth noise of unit variance, (rows, num): white noise at 0.5 Hz, joined by raised cosines."""
+    """Smooth noise (rows, num), of unit variance at its knots: white noise at 0.5 Hz, interpolated."""
     knots = rng.normal(size=(rows, int(num / MOTION_RATE_HZ * 0.5) + 3))
     position = np.arange(num) * (0.5 / MOTION_RATE_HZ)
     left = position.astype(np.int64)
@@ -205,7 +204,7 @@ def slow_noise(rng: np.random.Generator, rows: int, num: int) -> Matrix:
 
 
 def interlude_weight(rng: np.random.Generator, duration_s: float, num: int, share: float) -> Matrix:
-    """0…1 (num,): 1 while an interlude of 1.2–2.6 s lasts, with ramps of 0.3 s; covers `share` of time."""
+    """Weights 0…1 (num,): 1 during interludes of 1.2–2.6 s with ramps of 0.3 s, about `share` of the time."""
     expected = duration_s * share / 1.9
     starts = rng.uniform(0, duration_s, rng.poisson(expected))
     lengths = rng.uniform(1.2, 2.6, len(starts))
@@ -232,7 +231,7 @@ def _wave(harmonics: NDArray[np.complex128], powers: NDArray[np.complex128]) -> 
 
 
 def _rough_noise(rng: np.random.Generator, num: int) -> Matrix:
-    """Unit-variance noise (3, num), most power at 3 to 20 Hz: differences of a 5-sample moving mean."""
+    """Unit-variance noise (3, num), mostly at 3 to 20 Hz: differences of a 5-sample moving mean."""
     white = rng.normal(size=(3, num + 12))
     smooth = white[:, :-4] + white[:, 1:-3] + white[:, 2:-2] + white[:, 3:-1] + white[:, 4:]
     return np.asarray((smooth[:, 8:] - smooth[:, :-8])[:, :num] / np.sqrt(10.0))

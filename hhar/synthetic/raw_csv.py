@@ -1,5 +1,4 @@
-"""Write the synthetic set as raw CSV in UCI's own layout, so that `hhar prepare` can be tried without the
-download.
+"""Write the synthetic set as raw CSV in UCI's layout, to try `hhar prepare` without the download.
 
 Numbers are printed so that they are read back exactly: integers in full, float32 in the shortest form that
 round-trips.
@@ -32,17 +31,20 @@ def write_raw(
     """Write the four CSV files of HHAR with synthetic rows, one user after the other.
 
     Args:
-        folder: made if absent; files of the same names are replaced once all rows are written.
+        folder: created if absent; files of the same names are replaced once all rows are written.
         num_users: at least 1; HHAR has 9.
-        seed: of the synthetic set.
+        seed: seed of the synthetic set.
         fraction: share of each bout's length; 1 gives about 34 million rows and 3.3 GB.
-        report: told after each user.
+        report: called after each user.
 
     Returns:
-        File name → rows without the header.
+        File name → number of rows without the header.
+
+    Raises:
+        HharError: `num_users` or `fraction` is out of range.
     """
     if num_users < 1:
-        raise HharError(f"num_users: must be at least 1, is {num_users}; HHAR has 9")
+        raise HharError(f"num_users: must be at least 1, but is {num_users}; HHAR has 9")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     rows = dict.fromkeys(RAW_FILES.values(), 0)

@@ -1,7 +1,8 @@
 """Recordings cut into windows, and window files: written, read, checked, thinned, described.
 
-`recordings` are one user's samples, `sessions` their uninterrupted parts, `cut` makes windows of them,
-`window_file` is the format that runs read, `thin` makes it smaller, `info` describes its content.
+`recordings` holds one user's samples, `sessions` splits them into bouts and uninterrupted segments, `cut`
+makes windows of them, `window_file` is the file format that runs read, `thin` makes a file smaller, `join`
+combines several, `info` describes the content.
 
 Imports only `hhar.errors`, `hhar.facts`, `hhar.npz` and `hhar.progress`.
 """

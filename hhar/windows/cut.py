@@ -1,8 +1,9 @@
-"""Recordings → windows: the one path that CSV files and synthetic recordings both take.
+"""Recordings → windows: the common path of CSV files and synthetic recordings.
 
 Per (user, device): cut each recording into segments, bring the sensors onto one regular grid by linear
 interpolation inside a segment, cut the grid into windows. At the end: name sessions across devices and put
-all in a fixed order.
+all windows in a fixed order.
+
 Shapes: N windows, C channels, T samples per window.
 """
 
@@ -23,18 +24,21 @@ from hhar.windows.recordings import Recording
 from hhar.windows.sessions import Segment, Span, name_sessions, overlap_ns, segments, split_at_silence
 from hhar.windows.window_file import Windows
 
-_MANY = 1e12  # samples, more than any window may have; infinity is no whole number
+_MANY = 1e12  # samples, above any allowed window; keeps round() from failing on infinity
 
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """Specification of windows.
+    """Sensors, sampling rate, length and stride of windows.
 
     Attributes:
         sensors: "acc" or "acc+gyro"; of other data sets, whose channels are named, any names joined by "+".
         rate_hz: samples per second.
-        window_s, stride_s: length of a window, and from window to window, in seconds.
-        channel_names: C names, sensor by sensor; empty: x, y, z of each sensor.
+        window_s, stride_s: length of a window, and distance from one window to the next, in seconds.
+        channel_names: C names, sensor by sensor; if empty, x, y, z of each sensor.
+
+    Raises:
+        HharError: a value is out of range.
     """
 
     sensors: str = "acc+gyro"
@@ -45,42 +49,44 @@ class WindowSpec:
 
     def __post_init__(self) -> None:
         if self.sensors not in ("acc", "acc+gyro") and not self.channel_names:
-            raise HharError(f"sensors: must be acc or acc+gyro, is {self.sensors!r}; choose one of the two")
+            raise HharError(
+                f"sensors: must be acc or acc+gyro, but is {self.sensors!r}; choose one of the two"
+            )
         for name in ("rate_hz", "window_s", "stride_s"):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < math.inf:
                 raise HharError(
-                    f"{name}: must be a positive number, is {value}; give e.g. {getattr(WindowSpec, name)}"
+                    f"{name}: must be a positive number, but is {value}; use e.g. {getattr(WindowSpec, name)}"
                 )
         if not 1 <= self.rate_hz <= 1000:
             raise HharError(
-                f"rate_hz: must lie in 1..1000, is {self.rate_hz}; phones and watches sample at 20 to 200 Hz"
+                f"rate_hz: must be from 1 to 1000, but is {self.rate_hz}; phones sample at 20 to 200 Hz"
             )
         for name, samples in (("window_s", self.window_samples), ("stride_s", self.stride_samples)):
             if not 1 <= samples <= 100_000:
                 raise HharError(
-                    f"{name}: must hold 1 to 100000 samples at {self.rate_hz} Hz, holds {samples}; "
+                    f"{name}: must span 1 to 100000 samples at {self.rate_hz} Hz, but spans {samples}; "
                     f"change {name} or rate_hz"
                 )
 
     @property
     def sensor_names(self) -> tuple[str, ...]:
-        """The sensors one by one; the first decides where windows may lie."""
+        """Names of the sensors; windows are cut from the recordings of the first."""
         return tuple(self.sensors.split("+"))
 
     @property
     def window_samples(self) -> int:
-        """T, the window in samples, rounded to the nearest."""
+        """T, the length of a window in samples, rounded to the nearest integer."""
         return round(min(self.window_s * self.rate_hz, _MANY))
 
     @property
     def stride_samples(self) -> int:
-        """The stride in samples, rounded to the nearest."""
+        """The stride in samples, rounded to the nearest integer."""
         return round(min(self.stride_s * self.rate_hz, _MANY))
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """C names, sensor by sensor: acc_x, acc_y, acc_z, gyro_x, …."""
+        """C names, sensor by sensor: acc_x, acc_y, acc_z, gyro_x, …"""
         return self.channel_names or tuple(
             f"{sensor}_{axis}" for sensor in self.sensor_names for axis in AXES
         )
@@ -88,7 +94,7 @@ class WindowSpec:
 
 @dataclass
 class _Block:
-    """Windows of one accelerometer recording: (n, C, T), and where they belong."""
+    """Windows of one recording of the first sensor: (n, C, T), with their user, device, activity and bout."""
 
     user: str
     device: str
@@ -103,11 +109,11 @@ class _Block:
 class WindowBuilder:
     """Collects windows device by device; `finish` names sessions and orders them.
 
-    All sensors of one (user, device) have to come in one call of `add`, which frees the caller to drop the
-    samples.
+    All sensors of one (user, device) must come in one call of `add`; the caller may drop the samples
+    afterwards.
 
     Attributes:
-        spec: of the windows.
+        spec: specification of the windows.
         classes: names in label order.
         sort: order by user, session, device and time; False keeps the order in which recordings came.
     """
@@ -119,7 +125,7 @@ class WindowBuilder:
     _spans: list[Span] = field(default_factory=list)
 
     def add(self, recordings: Sequence[Recording]) -> int:
-        """Cut the recordings of one (user, device) into windows; returns how many."""
+        """Cut the recordings of one (user, device) into windows; returns their number."""
         by_sensor: dict[str, list[Recording]] = defaultdict(list)
         for recording in recordings:
             by_sensor[recording.sensor].extend(split_at_silence(recording))
@@ -138,18 +144,17 @@ class WindowBuilder:
         return count
 
     def finish(self) -> Windows:
-        """All windows, ordered by user, session, device, time unless `sort` says otherwise.
+        """All windows, ordered by user, session, device and time unless `sort` is False.
 
-        Devices that nobody has named are not recorded.
+        `Windows.device` is None if no recording names its device.
 
         Raises:
-            HharError: nothing was long enough to give a window.
+            HharError: no recording was long enough to yield a window.
         """
         if not self._blocks:
             raise HharError(
                 f"windows: recordings must hold {self.spec.window_s} s of {self.spec.sensors} without a "
-                "gap over 1 s, "
-                "none does; choose a shorter window, other sensors or other devices"
+                "gap over 1 s, but none does; choose a shorter window, other sensors or other devices"
             )
         names = name_sessions(self._spans) | {b.key: b.session for b in self._blocks if b.session}
         blocks = self._blocks
@@ -185,7 +190,7 @@ def recording_windows(
     """Windows (n, C, T) of one recording, in order of time.
 
     Args:
-        own: its segments.
+        own: the recording's segments.
         partners: for each further sensor the segments of the same device, activity and bout.
         spec: rate, window, stride.
     """
@@ -231,7 +236,7 @@ def build_windows(groups: Iterable[Sequence[Recording]], spec: WindowSpec) -> Wi
 
 
 def _partners(recording: Recording, candidates: Sequence[Recording]) -> list[Segment]:
-    """Another sensor's segments of the same bout, found by arrival: clocks restart and labels recur."""
+    """Another sensor's segments of the same bout, found by arrival time: clocks restart and labels recur."""
     start_ms, end_ms = recording.arrival_span_ms
     found: list[Segment] = []
     for candidate in candidates:

@@ -1,7 +1,7 @@
-"""One window file from several: the channels and classes that all have, users named after their source.
+"""One window file from several: the channels and classes common to all, users named after their source.
 
-Files of one sensor on one scale, cut to equal length at one rate, can be compared. Other rates are refused
-where both files say theirs; units are up to the user (`hhar thin` lowers a rate).
+Files from one kind of sensor in the same unit, cut to equal length at one rate, can be compared. Different
+rates are refused if both files state theirs; units are the user's responsibility (`hhar thin` lowers a rate).
 Shape letters: N windows, C channels, T samples.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from hhar.windows.window_file import WindowFileError, Windows
 
-_SAME = (  # data sets' names of one activity, compared without case, spaces, - and _
+_SAME = (  # data sets' names for the same activity, compared without case, spaces, - and _
     ("walk", "walking", "wlk"),
     ("stairsup", "upstairs", "ups", "walkingupstairs", "walkupstairs"),
     ("stairsdown", "downstairs", "dws", "walkingdownstairs", "walkdownstairs"),
@@ -27,17 +27,17 @@ SEPARATOR = "/"  # between source and user
 
 
 def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
-    """The windows of all sources that are of a class and of channels which every source has.
+    """The windows of all sources, restricted to the classes and channels that every source has.
 
-    Classes have the names of the first source, in its order; activities that go by several names are one.
-    Users become "source/user". Devices and sessions are kept where every source knows them, and of the files'
-    descriptions of themselves the common part.
+    Classes take the first source's names and order; known synonyms of an activity count as one class. Users
+    become "source/user". Devices and sessions are kept if every source has them, and `about` keeps the
+    entries that all sources share.
 
     Args:
         sources: (name or path, windows) of two or more.
 
     Raises:
-        WindowFileError: the windows cannot be compared; the source is named.
+        WindowFileError: the windows cannot be compared; names the source.
     """
     names = source_names([name for name, _ in sources])
     first = sources[0][1]
@@ -48,8 +48,8 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
     if not channels or len(classes) < 2:
         every = "; ".join(f"{n}: {', '.join(w.channels)}; {', '.join(w.classes)}" for n, w in sources)
         raise WindowFileError(
-            f"window files must have a channel and two classes in common, have {len(channels)} and "
-            f"{len(classes)} ({every}); rename those that are the same"
+            f"window files must have a channel and two classes in common, but have {len(channels)} and "
+            f"{len(classes)} ({every}); give equal ones equal names"
         )
     parts = [_part(name, w, channels, classes) for name, (_, w) in zip(names, sources, strict=True)]
     has_devices, has_sessions = (
@@ -66,7 +66,7 @@ def join(sources: Sequence[tuple[str, Windows]]) -> Windows:
 
 
 def source_names(paths: Sequence[str]) -> list[str]:
-    """A short name for each path: that of the file, numbered where two are the same.
+    """A short name for each path: the file's stem, numbered if two are the same.
 
     >>> source_names(["data/a.npz", "b.npz", "old/a.npz"])
     ['a', 'b', 'a-2']
@@ -83,7 +83,7 @@ def source_names(paths: Sequence[str]) -> list[str]:
 
 
 def source_of(windows: Windows) -> np.ndarray:
-    """The number (N,) int64 of each window's source, in the order in which `join` was given them."""
+    """The number (N,) int64 of each window's source, in the order of the arguments of `join`."""
     names = np.char.partition(windows.user, SEPARATOR)[:, 0]
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     ranks: np.ndarray = np.argsort(np.argsort(first))[codes]
@@ -91,20 +91,20 @@ def source_of(windows: Windows) -> np.ndarray:
 
 
 def _refuse_other_shapes(sources: Sequence[tuple[str, Windows]]) -> None:
-    """Raise WindowFileError for the first source whose windows are not as long as those of the first."""
+    """Raise WindowFileError for the first source whose shape, dtype or rate differs from the first's."""
     name, first = sources[0]
     for other, windows in sources[1:]:
         if windows.x.shape[2:] != first.x.shape[2:] or windows.x.dtype != first.x.dtype:
             raise WindowFileError(
-                f"{other}: windows must be as those of {name}, {first.x.dtype} of {first.x.shape[2:]} "
-                f"samples a channel, are {windows.x.dtype} of {windows.x.shape[2:]}; bring them to one "
+                f"{other}: windows must match those of {name}, {first.x.dtype} of {first.x.shape[2:]} "
+                f"samples per channel, but are {windows.x.dtype} of {windows.x.shape[2:]}; bring them to one "
                 f"rate and length, for example with `hhar thin`"
             )
         rates = first.about.get("rate_hz"), windows.about.get("rate_hz")
         if all(rates) and rates[0] != rates[1]:
             raise WindowFileError(
-                f"{other}: windows must be of the rate of {name}, {rates[0]} Hz, are of {rates[1]} Hz; bring "
-                f"them to one rate, for example with `hhar thin`"
+                f"{other}: windows must have the rate of {name}, {rates[0]} Hz, but have {rates[1]} Hz; "
+                f"bring them to one rate, for example with `hhar thin`"
             )
 
 
@@ -126,7 +126,7 @@ def _part(name: str, windows: Windows, channels: Sequence[str], classes: Sequenc
 
 
 def _place(wanted: str, windows: Windows) -> int | None:
-    """The index of the class that means the same, or None."""
+    """Index of the class with the same meaning, or None."""
     meant = [_meaning(name) for name in windows.classes]
     return meant.index(_meaning(wanted)) if _meaning(wanted) in meant else None
 

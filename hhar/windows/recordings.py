@@ -1,7 +1,6 @@
-"""A recording: samples of one sensor of one device during one bout, in the order in which they were
-delivered.
+"""A recording: samples of one sensor of one device during one bout, in order of delivery.
 
-Both the CSV reader and the synthetic generator make recordings; all later steps know nothing else.
+The CSV reader and the synthetic generator both produce recordings; all later steps depend on them alone.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ class Recording:
 
     Attributes:
         user: wearer of the device.
-        device: which one, e.g. "nexus4_1".
+        device: name of the device, e.g. "nexus4_1"; empty if unknown.
         sensor: in HHAR "acc" (m/s²) or "gyro" (rad/s); one of the `WindowSpec`'s.
-        activity: a class; "null" only on its way into a raw file, never on the way to windows.
-        arrival_ms: int64 (n), epoch ms at which the app saw the sample; bursts share one value.
-        creation_ns: int64 (n), the device's own clock, on an epoch of its own; may run backwards from row to
-            row.
+        activity: a class, or "null" in recordings for raw files only.
+        arrival_ms: int64 (n), epoch ms at which the app received the sample; bursts share one value.
+        creation_ns: int64 (n), time by the device's own clock, with an epoch of its own; may run backwards
+            from row to row.
         values: float32 (n, axes); of an accelerometer or gyroscope x, y, z in the device's frame.
-        session: name of the bout, where the data set tells it; empty: found by arrival.
+        session: name of the bout if the data set gives one; empty: bouts are found by arrival time.
     """
 
     user: str
@@ -39,5 +38,5 @@ class Recording:
 
     @property
     def arrival_span_ms(self) -> tuple[int, int]:
-        """First and last arrival; the only times that two devices have in common."""
+        """First and last arrival time, the only clock that devices share."""
         return int(self.arrival_ms.min()), int(self.arrival_ms.max())

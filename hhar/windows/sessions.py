@@ -1,9 +1,9 @@
-"""Sessions: which recordings belong to one bout, and where a recording may be interpolated.
+"""Sessions: grouping of recordings into bouts, and of samples into segments that may be interpolated.
 
-A *bout* is one activity of one user, from when it began to when it ended, on all devices. Devices share no
-clock but `Arrival_Time`, so recordings of the same user and activity are one bout if their arrival spans
-overlap, directly or through others. A phone that spans two bouts joins them: better one large session than a
-split that leaks.
+A *bout* is one activity of one user from start to end, on all devices. Devices share no clock but
+`Arrival_Time`, so recordings of the same user and activity belong to one bout if their arrival spans overlap,
+directly or through others. A phone whose recording spans two bouts joins them: one large session is better
+than a split that leaks.
 
 A *segment* is a stretch of one recording, in the order of its creation time, without a gap over one second.
 """
@@ -42,7 +42,7 @@ class Segment:
 
 
 def name_sessions(spans: Iterable[Span]) -> dict[int, str]:
-    """Give each span's key the name of its bout: "user/activity/number", numbers in order of time from 01.
+    """Map each span's key to the name of its bout: "user/activity/number", numbers in order of time from 01.
 
     The result does not depend on the order of `spans`.
     """
@@ -64,8 +64,9 @@ def name_sessions(spans: Iterable[Span]) -> dict[int, str]:
 def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> list[Recording]:
     """Cut a recording where nothing arrived for more than `silence_s` seconds.
 
-    A device that slept through a whole bout has no row between two bouts of equal label; without the cut it
-    would tie them into one. One bout by another device's record is one session all the same.
+    If a device recorded nothing of a whole bout, no row separates the two bouts of equal label around it;
+    without the cut they would become one. Parts of a bout that another device recorded without interruption
+    still form one session.
     """
     cuts = np.flatnonzero(np.diff(recording.arrival_ms) > silence_s * 1000) + 1
     if len(cuts) == 0:
@@ -81,7 +82,7 @@ def split_at_silence(recording: Recording, silence_s: float = MAX_SILENCE_S) -> 
 
 
 def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment]:
-    """Sort by creation time, drop repeated instants but the first, cut at gaps over `max_gap_s` seconds."""
+    """Sort by creation time, keep the first sample of each instant, cut at gaps over `max_gap_s` seconds."""
     time_ns = recording.creation_ns
     values = recording.values
     if np.any(time_ns[1:] <= time_ns[:-1]):
@@ -95,7 +96,7 @@ def segments(recording: Recording, max_gap_s: float = MAX_GAP_S) -> list[Segment
 
 
 def overlap_ns(parts: Sequence[Segment]) -> tuple[int, int] | None:
-    """First and last instant that all `parts` cover, or None."""
+    """First and last instant (ns) that all `parts` cover, or None."""
     start = max(int(part.time_ns[0]) for part in parts)
     end = min(int(part.time_ns[-1]) for part in parts)
     return (start, end) if end > start else None

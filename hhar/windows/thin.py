@@ -1,4 +1,4 @@
-"""A smaller window file from a larger one: fewer windows, fewer samples each. For studies of many runs.
+"""A smaller window file from a larger one, for studies of many runs: fewer windows, fewer samples each.
 
 Shape letters: N windows, C channels, T samples.
 """
@@ -10,10 +10,10 @@ from hhar.windows.window_file import Windows
 
 
 def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
-    """Every n-th window of each user, its samples averaged in runs.
+    """Every n-th window of each user, with runs of k consecutive samples averaged.
 
-    Windows that overlap say little that their neighbours do not. The mean of k samples in a row is a
-    low-pass filter and a k-th of the sampling rate in one.
+    Overlapping windows add little information to their neighbours. The mean of k consecutive samples is a
+    low-pass filter and divides the sampling rate by k.
 
     Args:
         windows: N windows; those of a user in order of time.
@@ -21,16 +21,14 @@ def thin(windows: Windows, keep_every: int = 1, mean_of: int = 1) -> Windows:
         mean_of: k samples that become one; must divide T.
 
     Raises:
-        HharError: n or k is below 1, or k does not divide T.
+        HharError: n or k is below 1, k does not divide T, or k is over 1 for images.
     """
     samples = windows.x.shape[2]
     for name, value in (("keep-every", keep_every), ("mean-of", mean_of)):
         if value < 1:
-            raise HharError(
-                f"thin: {name} must be at least 1, but is {value}; leave it out to change nothing"
-            )
+            raise HharError(f"thin: {name} must be at least 1, but is {value}; omit it to change nothing")
     if windows.x.ndim == 4 and mean_of > 1:
-        raise HharError("thin: mean-of must be 1 for images, which have no samples in time; leave it out")
+        raise HharError("thin: mean-of must be 1 for images, which have no samples in time; omit it")
     if samples % mean_of:
         raise HharError(
             f"thin: mean-of must divide the {samples} samples of a window, but is {mean_of}; "
@@ -56,6 +54,6 @@ def _about(windows: Windows, keep_every: int, mean_of: int) -> dict[str, str]:
         if name in about and factor != 1:
             try:
                 about[name] = f"{float(about[name]) * factor:g}"
-            except ValueError:  # in other words than numbers, and no longer true
+            except ValueError:  # not a number, and no longer true
                 del about[name]
     return about

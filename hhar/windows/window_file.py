@@ -1,12 +1,13 @@
 """Window files: labelled sensor windows in one `.npz` without pickles.
 
-Array shapes use N windows, C channels, T samples, U outputs. A window file holds `x` float32 (N, C, T), or
-float32 or uint8 images (N, C, H, W), rows (N, C) or anything else of at least two axes, or tokens int64
-(N, …), which have no channels; `y` int64 (N), or another task's targets: int64 (N, …) or float32 (N) or
-(N, U); `user` str (N), optionally `device` str (N), `session` str (N) and `part` str (N), then `classes` str
-(U) and `channels` str (C), and optionally `about` str (k, 2), pairs of a name and a text, as source, licence,
+Array shapes use N windows, C channels, T samples, U outputs. A window file holds `x`: float32 (N, C, T), or
+float32 or uint8 images (N, C, H, W), rows (N, C) or another array of at least two axes, or tokens int64 (N,
+…), which have no channels; `y`: int64 (N), or another task's targets, int64 (N, …) or float32 (N) or (N, U);
+`user` str (N); optionally `device` str (N), `session` str (N) and `part` str (N); `classes` str (U) and
+`channels` str (C); and optionally `about` str (k, 2), pairs of a name and a text such as source, licence,
 citation, units.
-Everything that is read from disk is checked, because such files are made by hand and by other tools too.
+
+All arrays read from disk are checked, because such files are also made by hand and by other tools.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from hhar.npz import NpzError, read_npz
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
 OPTIONAL_ARRAYS = ("device", "session", "part", "about")
 PARTS = ("train", "val", "test")
-REBUILD_HINT = "mend the arrays and save them again; docs/data.md has the format"
+REBUILD_HINT = "correct the arrays and save them again; docs/data.md describes the format"
 LABEL_HINT = (
-    "y are positions in classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
+    "y holds indices into classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
 )
 MAX_ABOUT = 20_000  # characters of a file's self-description
 
@@ -41,24 +42,24 @@ class WindowFileError(HharError):
 
 @dataclass(frozen=True)
 class Windows:
-    """Labelled windows of N recordings cut to equal length.
+    """N labelled windows of equal length, cut from recordings.
 
     Attributes:
         x: float32 (N, C, T); acceleration in m/s², angular velocity in rad/s unless the source normalised
             them. Or images (N, C, H, W); uint8 is brightness from 0 to 255. Or rows (N, C), or more axes. Or
-            int64 (N, …): tokens, from 0 on.
+            int64 (N, …): tokens, numbered from 0.
         y: int64 (N), index into `classes`. For other tasks than classification int64 (N, …), an index at
-            every position, -1 where there is none, or 0 and 1 for every class; or float32 (N) or (N, U),
-            numbers.
+            every position, -1 for none, or 0 and 1 for every class; or float32 (N) or (N, U), numbers.
         user: str (N), wearer of the sensors.
-        device: str (N), which phone or watch, or None where unknown.
-        session: str (N), the leak unit: windows of one session must stay on one side of a split. Here one
-            activity bout of one user, shared by all devices that recorded it, e.g. "a/bike/01".
-        classes: activity names in label order; names of outputs where y are numbers.
+        device: str (N), phone or watch, or None if unknown.
+        session: str (N), the leak unit: windows of one session must stay on one side of a split. In HHAR one
+            activity bout of one user, shared by all devices that recorded it, e.g. "a/bike/01". Or None if
+            unknown.
+        classes: activity names in label order; names of outputs if y holds numbers.
         channels: C channel names, e.g. "acc_x"; none for tokens.
-        about: description of the data, by name: source, licence, citation, units, rate_hz; "cast" where
-            arrays of other types were brought in. No part of the contents' fingerprint.
-        part: str (N), "train", "val" or "test" where the data bring a split of their own, or None.
+        about: description of the data, by name: source, licence, citation, units, rate_hz; "cast" if arrays
+            were cast from other types. Not part of the fingerprint of the contents.
+        part: str (N), "train", "val" or "test" if the data come with a split of their own, or None.
     """
 
     x: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.int64]
@@ -78,7 +79,7 @@ class Windows:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """Class of each window, int64 (N); zeros where y is something else."""
+        """Class of each window, int64 (N); zeros if y is not one class per window."""
         if self.has_labels:
             return self.y  # type: ignore[return-value]
         return np.zeros(len(self.y), dtype=np.int64)
@@ -91,7 +92,7 @@ class Windows:
         return len(self.x)
 
     def __repr__(self) -> str:
-        """Numbers and names in a line: arrays in full would hide them."""
+        """Counts and names in one line, without the arrays."""
         shape = " × ".join(map(str, np.shape(self.x)[1:]))
         kinds = {"users": len(np.unique(self.user))}
         if self.session is not None:
@@ -107,20 +108,19 @@ class Windows:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    """Names in a line, the first few of many."""
+    """Names in one line, shortened to the first six."""
     shown = ", ".join(map(str, names[:6]))
     return shown if len(names) <= 6 else f"{shown}, … ({len(names)})"
 
 
 def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) -> Path:
-    """Write `windows` to `path`, whole or not at all.
+    """Write `windows` to `path`, completely or not at all, and return the path.
 
-    The arrays go to a temporary name beside the target and are moved over it at the end, so a reader never
-    sees half a file. Uncompressed by default, for
-    speed: sensor noise hardly compresses.
+    The arrays go to a temporary file beside the target, which replaces the target at the end, so a reader
+    never sees half a file. Uncompressed by default, for speed: sensor noise hardly compresses.
 
     Raises:
-        WindowFileError: the windows break a rule of the format, or the folder cannot be written.
+        WindowFileError: the windows break a rule of the format, or the file cannot be written.
     """
     target = Path(path)
     windows = as_format(windows)
@@ -137,7 +137,7 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
             f"{target}: cannot be written ({error.strerror}); choose another path"
         ) from error
     finally:
-        with suppress(OSError):  # on a full disk there is none
+        with suppress(OSError):  # on a full disk it may not exist
             temporary.unlink(missing_ok=True)
     return target
 
@@ -169,7 +169,8 @@ def load_windows(path: str | Path) -> Windows:
 def as_format(windows: Windows) -> Windows:
     """Windows with the types of the format: numbers cast, labels to int64, names to str.
 
-    Casts are noted in `about["cast"]`; arrays that cannot be cast are left for `check_windows` to refuse.
+    Casts are recorded in `about["cast"]`; arrays that cannot be cast stay as they are, for `check_windows` to
+    refuse.
     """
     cast: dict[str, NDArray[Any]] = {}
     for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
@@ -183,16 +184,16 @@ def as_format(windows: Windows) -> Windows:
 
 
 def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
-    """An array as the format has it, None where it is so already or cannot be."""
+    """An array cast to the type of the format; None if it has this type already or cannot be cast."""
     if not isinstance(array, np.ndarray):
         return None
     kind = array.dtype.kind
     if key == "x":
-        if is_tokens and kind in "iu":  # whole numbers without channels
+        if is_tokens and kind in "iu":  # integers without channels
             return None if array.dtype == np.int64 else array.astype(np.int64)
         if kind not in "fiub" or array.dtype in (np.float32, np.uint8):
             return None
-        with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused as such
+        with np.errstate(over="ignore"):  # numbers too large become infinite and are refused as such
             return array.astype(np.float32)
     if key == "y":
         if kind == "f" and array.dtype != np.float32:
@@ -205,7 +206,7 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
 
 
 def _is_empty(names: Any) -> bool:
-    """Whether there are no names; anything but names is for `check_windows` to refuse."""
+    """Whether `names` is an empty sequence; other types are refused by `check_windows`."""
     return isinstance(names, (tuple, list, np.ndarray)) and len(names) == 0
 
 
@@ -223,7 +224,7 @@ def fingerprint(path: str | Path) -> str:
 
 
 def fingerprint_windows(windows: Windows) -> str:
-    """SHA-256 (hex) of the arrays: names, dtypes, shapes and values, independent of the file around them."""
+    """SHA-256 (hex) of the arrays: names, dtypes, shapes and values, independent of the file format."""
     digest = hashlib.sha256()
     for name, array in sorted(_arrays(windows).items()):
         if array.dtype.kind == "U":  # the same text in a wider array is the same content
@@ -242,11 +243,11 @@ def check_windows(windows: Windows, name: str) -> None:
     _check_types(windows, name)
     num_windows = len(windows.x)
     if num_windows == 0:
-        raise WindowFileError(f"{name}: x must hold at least one window, holds 0; {REBUILD_HINT}")
+        raise WindowFileError(f"{name}: x must hold at least one window, but holds 0; {REBUILD_HINT}")
     for key, array in _arrays(windows).items():
         if key not in ("classes", "channels") and len(array) != num_windows:
             raise WindowFileError(
-                f"{name}: {key} must have one entry per window, has {len(array)} for {num_windows} "
+                f"{name}: {key} must have one entry per window, but has {len(array)} for {num_windows} "
                 f"windows; {REBUILD_HINT}"
             )
     channels = 0 if windows.x.dtype == np.int64 else windows.x.shape[1]
@@ -254,21 +255,25 @@ def check_windows(windows: Windows, name: str) -> None:
         what = (
             "be empty for tokens (int64 x)" if not channels else f"name each of the {channels} channels of x"
         )
-        raise WindowFileError(f"{name}: channels must {what}, names {len(windows.channels)}; {REBUILD_HINT}")
+        raise WindowFileError(
+            f"{name}: channels must {what}, but has {len(windows.channels)} names; {REBUILD_HINT}"
+        )
     _check_names(windows, name)
     if sum(len(key) + len(text) for key, text in windows.about.items()) > MAX_ABOUT:
-        raise WindowFileError(f"{name}: about must be at most {MAX_ABOUT} characters; say it shorter")
+        raise WindowFileError(
+            f"{name}: about must be at most {MAX_ABOUT} characters, but is longer; shorten it"
+        )
     _check_parts(windows, name)
     _check_labels(windows, name)
     _check_finite(windows.x, name)
     if windows.x.dtype == np.int64 and windows.x.min() < 0:
         raise WindowFileError(
-            f"{name}: tokens (int64 x) must be 0 or more, the least is {windows.x.min()}; number them from 0"
+            f"{name}: tokens (int64 x) must be 0 or more, but go down to {windows.x.min()}; number from 0"
         )
 
 
 def _check_names(windows: Windows, name: str) -> None:
-    """Raise for a name that cannot be printed: it would reach terminals, logs and pages as a command."""
+    """Refuse names with unprintable characters: terminals, logs and pages could take them as commands."""
     for key, array in {**_arrays(windows), **_about(windows)}.items():
         if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
             codes = np.ascontiguousarray(array).view(np.uint32)
@@ -276,7 +281,7 @@ def _check_names(windows: Windows, name: str) -> None:
             odd = [code for code in used.tolist() if code and not chr(code).isprintable()]
             if odd:
                 raise WindowFileError(
-                    f"{name}: {key} must hold names that can be printed, holds the character "
+                    f"{name}: {key} must hold printable names, but holds the character "
                     f"{chr(odd[0])!a}; {REBUILD_HINT}"
                 )
 
@@ -286,44 +291,46 @@ def _check_types(windows: Windows, name: str) -> None:
     for key in ("classes", "channels"):
         if not isinstance(getattr(windows, key), (tuple, list, np.ndarray)):
             raise WindowFileError(
-                f"{name}: {key} must be a tuple of names, is {type(getattr(windows, key)).__name__}; "
+                f"{name}: {key} must be a tuple of names, but is {type(getattr(windows, key)).__name__}; "
                 f'write {key}=("…", "…")'
             )
     for key, array in {"x": x, "y": y, "user": windows.user, **_names(windows)}.items():
         if not isinstance(array, np.ndarray):
             raise WindowFileError(
-                f"{name}: {key} must be a NumPy array, is {type(array).__name__}; make it one: "
+                f"{name}: {key} must be a NumPy array, but is {type(array).__name__}; convert it: "
                 f"numpy.asarray({key})"
             )
     if x.dtype not in (np.float32, np.uint8, np.int64) or x.ndim < 2 or 0 in x.shape[1:]:
         raise WindowFileError(
             f"{name}: x must be float32 or uint8 of shape (windows, channels, samples), (images, channels, "
-            f"height, width) or (rows, channels), or int64 tokens (rows, samples), is {x.dtype} {x.shape}; "
-            f"{_hint(x)}"
+            f"height, width) or (rows, channels), or int64 tokens (rows, samples), "
+            f"but is {x.dtype} {x.shape}; {_hint(x)}"
         )
     if y.dtype not in (np.int64, np.float32) or y.ndim < 1 or 0 in y.shape[1:]:
         raise WindowFileError(
             f"{name}: y must be int64 of shape (windows,), or int64 or float32 of the shape that a task "
-            f"takes, is {y.dtype} {y.shape}; {LABEL_HINT}"
+            f"takes, but is {y.dtype} {y.shape}; {LABEL_HINT}"
         )
     for key, array in _names(windows).items():
         if array.dtype.kind != "U" or array.ndim != 1:
             raise WindowFileError(
-                f"{name}: {key} must be str of shape (windows,), is {array.dtype} {array.shape}; "
+                f"{name}: {key} must be str of shape (windows,), but is {array.dtype} {array.shape}; "
                 f"{REBUILD_HINT}"
             )
 
 
 def _hint(x: NDArray[Any]) -> str:
-    """The next step for windows that are no numbers, or of another shape."""
-    return "make them numbers: numpy.asarray(x, dtype='float32')" if x.dtype.kind == "O" else REBUILD_HINT
+    """Next step for windows of a wrong dtype or shape."""
+    return (
+        "convert them to numbers: numpy.asarray(x, dtype='float32')" if x.dtype.kind == "O" else REBUILD_HINT
+    )
 
 
 def _check_labels(windows: Windows, name: str) -> None:
     classes, y = windows.classes, windows.y
     if len(set(classes)) != len(classes):
         raise WindowFileError(
-            f"{name}: classes must differ from each other, are {list(classes)}; {REBUILD_HINT}"
+            f"{name}: classes must differ from each other, but are {list(classes)}; {REBUILD_HINT}"
         )
     if not windows.has_labels:
         _check_targets(windows, name)
@@ -331,45 +338,45 @@ def _check_labels(windows: Windows, name: str) -> None:
     wrong = np.flatnonzero((y < 0) | (y >= len(classes)))
     if len(wrong):
         raise WindowFileError(
-            f"{name}: y must lie in 0..{len(classes) - 1} ({len(classes)} classes), "
-            f"{len(wrong)} do not, first is window {wrong[0]} with {y[wrong[0]]}; {LABEL_HINT}"
+            f"{name}: y must be from 0 to {len(classes) - 1} ({len(classes)} classes), but "
+            f"{len(wrong)} are not, the first in window {wrong[0]} with {y[wrong[0]]}; {LABEL_HINT}"
         )
     present = np.unique(y)
     if len(present) < 2:
         raise WindowFileError(
-            f"{name}: at least two classes must occur in y, only {classes[present[0]]!r} does; add "
+            f"{name}: at least two classes must occur in y, but only {classes[present[0]]!r} does; add "
             "windows of another class"
         )
 
 
 def _check_targets(windows: Windows, name: str) -> None:
-    """Raise for numbers to predict that are none, and for positions of no class."""
+    """Refuse numbers to predict that are not finite, and positions outside the classes."""
     y, outputs = windows.y, len(windows.classes)
     if y.dtype == np.float32:
         wrong = np.flatnonzero(~np.isfinite(y).reshape(len(y), -1).all(axis=1))
         rule = "finite"
     else:
-        most = max(outputs, 2) - 1  # 0 and 1 where each class is there or not
+        most = max(outputs, 2) - 1  # 0 and 1 if each class is present or not
         wrong = np.flatnonzero(((y < -1) | (y > most)).reshape(len(y), -1).any(axis=1))
-        rule = f"in -1..{most}"
+        rule = f"from -1 to {most}"
     if len(wrong):
         raise WindowFileError(
-            f"{name}: y must be {rule}, in {len(wrong)} windows it is not, first in window {wrong[0]}; "
+            f"{name}: y must be {rule}, but is not in {len(wrong)} windows, first in window {wrong[0]}; "
             f"{REBUILD_HINT}"
         )
     if outputs < 1:
-        raise WindowFileError(f"{name}: classes must name the outputs, names none; {REBUILD_HINT}")
+        raise WindowFileError(f"{name}: classes must name the outputs, but is empty; {REBUILD_HINT}")
 
 
 def _check_parts(windows: Windows, name: str) -> None:
-    """Raise for a split of the data's own that names other parts, or lacks one that a run needs."""
+    """Refuse a split of the data's own with other parts, or without train or test."""
     if windows.part is None:
         return
     there = np.unique(windows.part).tolist()
     odd = [part for part in there if part not in PARTS]
     if odd or not {"train", "test"} <= set(there):
         raise WindowFileError(
-            f"{name}: part must be train, val or test, with windows of train and test, has "
+            f"{name}: part must be train, val or test, with windows of train and test, but has "
             f"{', '.join(there[:5])}; {REBUILD_HINT}"
         )
 
@@ -383,8 +390,8 @@ def _check_finite(x: NDArray[Any], name: str) -> None:
         bad.extend((start + np.flatnonzero(~finite)).tolist())
     if bad:
         raise WindowFileError(
-            f"{name}: x must be finite, {len(bad)} of {len(x)} windows hold NaN or infinity, "
-            f"first is window {bad[0]}; remove them or {REBUILD_HINT}"
+            f"{name}: x must be finite, but {len(bad)} of {len(x)} windows hold NaN or infinity, "
+            f"first window {bad[0]}; remove them or {REBUILD_HINT}"
         )
 
 
@@ -402,12 +409,12 @@ def _about(windows: Windows) -> dict[str, NDArray[Any]]:
 
 
 def _read_about(array: NDArray[Any] | None, source: Path) -> dict[str, str]:
-    """`about` of a file."""
+    """`about` of a file as a dict."""
     if array is None:
         return {}
     if array.dtype.kind != "U" or array.ndim != 2 or array.shape[1] != 2:
         found = f"{array.dtype} {array.shape}"
-        raise WindowFileError(f"{source}: about must be str of shape (k, 2), is {found}; {REBUILD_HINT}")
+        raise WindowFileError(f"{source}: about must be str of shape (k, 2), but is {found}; {REBUILD_HINT}")
     return {str(key): str(text) for key, text in array}
 
 
@@ -433,33 +440,35 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
     try:
         with source.open("rb") as stream:
             if stream.read(6) == np.lib.format.MAGIC_PREFIX:
-                raise NpzError("must be an .npz archive, is a single array")
+                raise NpzError("must be an .npz archive, but is a single array")
             arrays = read_npz(stream, REQUIRED_ARRAYS, OPTIONAL_ARRAYS)
     except NpzError as error:
         raise WindowFileError(f"{source}: {error}; {REBUILD_HINT}") from error
     except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds, none documented
         raise WindowFileError(
-            f"{source}: must be an .npz archive, cannot be read ({_short(error)}); {REBUILD_HINT}"
+            f"{source}: must be an .npz archive, but cannot be read ({_short(error)}); {REBUILD_HINT}"
         ) from error
-    if arrays["channels"].shape == (0,):  # of tokens; NumPy makes numbers of an empty list
+    if arrays["channels"].shape == (0,):  # tokens; NumPy stores an empty list as numbers
         arrays["channels"] = np.array([], dtype=np.str_)
     for name in ("classes", "channels"):
         if arrays[name].dtype.kind != "U" or arrays[name].ndim != 1:
             found = f"{arrays[name].dtype} {arrays[name].shape}"
-            raise WindowFileError(f"{source}: {name} must be a list of str, is {found}; {REBUILD_HINT}")
+            raise WindowFileError(f"{source}: {name} must be a list of str, but is {found}; {REBUILD_HINT}")
     for name, array in arrays.items():
         if array.dtype.kind == "U" and not _is_text(array):
-            raise WindowFileError(f"{source}: {name} must be text, holds bytes that are none; {REBUILD_HINT}")
+            raise WindowFileError(
+                f"{source}: {name} must be text, but holds invalid characters; {REBUILD_HINT}"
+            )
     return arrays
 
 
 def _short(error: Exception) -> str:
-    """An error's words, or its kind where it has none."""
+    """An error's message, or its type if it has none."""
     return str(error)[:200] or type(error).__name__
 
 
 def _is_text(array: NDArray[np.str_]) -> bool:
-    """Whether every character of an array of str is one: numpy does not check the numbers it reads."""
+    """Whether every character of an array of str is a valid code point, which numpy does not check."""
     if array.dtype.itemsize == 0 or array.size == 0:
         return True
     codes = np.ascontiguousarray(array).reshape(-1).view(array.dtype.byteorder.replace("=", "") + "u4")

@@ -137,16 +137,16 @@ def raw_header(text, version=1):
 
 
 HARMFUL = {
-    "24 TB": (header("<f4", (10**12, 2, 3)), "x must be as large as its header says, 24000000000000 bytes"),
-    "beyond 64 bits": (header("<f4", (2**62, 2, 3)), "as large as its header says"),
-    "negative": (header("<f4", (-6, 2, 3), bytes(144)), "as large as its header says"),
-    "one value short": (header("<f4", (6, 2, 3), bytes(140)), "144 bytes .6, 2, 3., holds 140"),
-    "no bytes per entry": (header("<U0", (10**9,)), "as large as its header says"),
+    "24 TB": (header("<f4", (10**12, 2, 3)), "x must be as large as its header states, 24000000000000 bytes"),
+    "beyond 64 bits": (header("<f4", (2**62, 2, 3)), "as large as its header states"),
+    "negative": (header("<f4", (-6, 2, 3), bytes(144)), "as large as its header states"),
+    "one value short": (header("<f4", (6, 2, 3), bytes(140)), "144 bytes .6, 2, 3., but holds 140"),
+    "no bytes per entry": (header("<U0", (10**9,)), "as large as its header states"),
     "text without end": (raw_header(b"(" * 9000), "cannot be read"),
     "deep": (raw_header(b"[" * 4000 + b"]" * 4000), "cannot be read"),
     "long": (raw_header(b" " * 60_000), "cannot be read"),
     "4 GB of header": (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "cannot be read"),
-    "another version": (raw_header(b"{}", version=9), "npy version 1.0 or 2.0, is 9.0"),
+    "another version": (raw_header(b"{}", version=9), "npy version 1.0 or 2.0, but is 9.0"),
     "code": (raw_header(b"{'descr': __import__('os'), 'shape': ()}"), "cannot be read"),
     "shape of text": (
         raw_header(b"{'descr': '<f4', 'fortran_order': False, 'shape': ('a',)}"),
@@ -194,7 +194,7 @@ def test_a_compression_that_numpy_does_not_write_is_refused(tmp_path):
 
 def test_arrays_larger_than_memory_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(npz.os, "sysconf", lambda name: 10)  # a machine with ten pages of ten bytes
-    with pytest.raises(WindowFileError, match=r"must fit into memory, unpacks to .* has 0\.0 GB"):
+    with pytest.raises(WindowFileError, match=r"must fit into memory, but unpacks to .* has 0\.0 GB"):
         load_windows(with_member(tmp_path / "w.npz", "none", b""))
 
 
@@ -202,7 +202,7 @@ def test_lengths_that_differ_make_a_pickle_which_is_refused(tmp_path):
     mixed = np.empty(6, dtype=object)
     mixed[:] = [np.zeros(k) for k in range(6)]
     np.savez(tmp_path / "w.npz", **arrays(x=mixed))
-    with pytest.raises(WindowFileError, match="x must be a plain array, holds pickled objects"):
+    with pytest.raises(WindowFileError, match="x must be a plain array, but holds pickled objects"):
         load_windows(tmp_path / "w.npz")
 
 
@@ -283,7 +283,7 @@ def test_a_bomb_that_lies_about_its_size_stops_too(tmp_path):
         at = content.rindex(marker) + place
         content[at : at + 4] = struct.pack("<I", 10)
     path.write_bytes(content)
-    with pytest.raises(HharError, match="must be a whole zip archive"):
+    with pytest.raises(HharError, match="must be an intact zip archive"):
         unpack(path, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -64,10 +64,11 @@ def test_other_headers_are_numpy_s():
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        (b"PK", "expected 8 bytes"), (b"\x93NUMPY\x03\x00\x00", "must be of npy version 1.0 or 2.0, is 3.0"),
+        (b"PK", "expected 8 bytes"),
+        (b"\x93NUMPY\x03\x00\x00", "must be of npy version 1.0 or 2.0, but is 3.0"),
         (b"\x93NUMPY\x01\x00\x05", "must be whole, is cut"),
         (b"\x93NUMPY\x01\x00\x05\x00{", "must be whole, is cut"),
-        (b"\x93NUMPY\x01\x00\xff\xff", "at most 10000 bytes, has 65535"),
+        (b"\x93NUMPY\x01\x00\xff\xff", "at most 10000 bytes, but has 65535"),
     ],
 )  # fmt: skip
 def test_headers_that_are_none(given, rule):
@@ -78,7 +79,7 @@ def test_headers_that_are_none(given, rule):
 def test_an_array_that_ends_early():
     stream = written(np.zeros(4))
     cut = io.BytesIO(stream.getvalue()[:-5])
-    with pytest.raises(ValueError, match="must hold 32 bytes, ends 5 before that"):
+    with pytest.raises(ValueError, match="must hold 32 bytes, but ends 5 bytes early"):
         read_array(cut, read_header(cut))
 
 

@@ -50,7 +50,7 @@ def test_a_header_that_lies_about_its_size():
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as made:
         made.writestr("x.npy", member.getvalue())
-    with pytest.raises(NpzError, match="x must be as large as its header says"):
+    with pytest.raises(NpzError, match="x must be as large as its header states"):
         read_npz(stream, ["x"], [])
 
 

@@ -33,7 +33,7 @@ def test_a_name_or_an_option_that_is_none(tmp_path):
         card("motion-sense")
     with pytest.raises(HharError, match="motionsense: --devices must be an option of it, is not; it takes"):
         prepare("motionsense", tmp_path, devices="all")
-    with pytest.raises(HharError, match="rate_hz: must be a positive number, is 0"):
+    with pytest.raises(HharError, match="rate_hz: must be a positive number, but is 0"):
         prepare("motionsense", tmp_path, rate_hz=0.0)
 
 

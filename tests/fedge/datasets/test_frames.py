@@ -197,7 +197,7 @@ NAN, ROWS = np.where(np.arange(600) % 100 == 7, np.nan, 1.0), np.arange(600)
         (broken(), {"channels": []}, "channels: must name at least one column"),
         (broken(), {"rate_hz": 0}, "rate_hz: must be a positive number"),
         (broken(), {"rate_hz": 500, "time": "t"}, "rate_hz: must be at most twice the rows' rate, is 500"),
-        (broken(), {"window_s": 0.001}, "window_s: must hold 1 to 100000 samples"),
+        (broken(), {"window_s": 0.001}, "window_s: must span 1 to 100000 samples"),
         ({key: value[:0] for key, value in broken().items()}, {}, "frame: must have rows"),
     ],
     ids=[
@@ -231,7 +231,7 @@ def test_columns_that_are_an_index_or_have_no_name():
     with pytest.raises(HharError, match=r"columns: must be named by text, 0 is none; rename it"):
         fedge.from_pandas(numbered, **{**AS, "channels": [0]})
     rude = given.assign(user=given["user"] + "\x1b[2J")
-    with pytest.raises(HharError, match="frame: user must hold names that can be printed"):
+    with pytest.raises(HharError, match="frame: user must hold printable names"):
         fedge.from_pandas(rude, **AS)
 
 

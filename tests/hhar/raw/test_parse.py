@@ -75,11 +75,11 @@ def test_exponent_form(tmp_path):
 
 
 DEFECTS = {
-    "fields": ("0,1,2,3", "10 fields, has 4"),
-    "more fields": (row() + ",7", "10 fields, has 11"),
+    "fields": ("0,1,2,3", "10 fields, but has 4"),
+    "more fields": (row() + ",7", "10 fields, but has 11"),
     "label": (row(label="jump"), "gt must be one of .* is 'jump'"),
     "empty label": (row(label=""), "gt must be one of"),
-    "not a number": (row(x="north"), "x must be a finite number, is 'north'"),
+    "not a number": (row(x="north"), "x must be a finite number, but is 'north'"),
     "infinite": (row(x="inf"), "x must be a finite number"),
     "nan": (row(x="nan"), "x must be a finite number"),
     "empty x": (row(x=""), "x must be a finite number"),

@@ -11,7 +11,14 @@ from hhar import HharError, Windows, fingerprint_windows, synthetic_windows
 from hhar.facts import ACTIVITIES, DEVICES, PHONES, bouts_of, user_name
 from hhar.raw.prepare import prepare
 from hhar.synthetic.generate import recordings_by_device, stream, synthetic_recordings
-from hhar.synthetic.motion import GRAVITY_M_S2, MOTION_RATE_HZ, PHYSICS, Spread, bout_motion, make_person
+from hhar.synthetic.motion import (
+    GRAVITY_M_S2,
+    MOTION_RATE_HZ,
+    PHYSICS,
+    MotionSpread,
+    bout_motion,
+    make_person,
+)
 from hhar.synthetic.raw_csv import write_raw
 from hhar.windows.cut import WindowSpec, build_windows
 from hhar.windows.sessions import Span, name_sessions, segments, split_at_silence
@@ -66,7 +73,7 @@ def test_options_change_shape():
         ({"num_users": 0}, "num_users"),
         ({"seed": -1}, "seed"),
         ({"bouts": 0}, "bouts"),
-        ({"devices": ["fairphone"]}, "devices: must be out of"),
+        ({"devices": ["fairphone"]}, "devices: must be from"),
         ({"sensors": "gyro"}, "sensors"),
     ],
 )
@@ -77,11 +84,11 @@ def test_refuses(options, message):
 
 def test_gravity_and_gyroscope_agree():
     """A sitting body feels 9.81 m/s²; a walking one steps at twice its stride frequency."""
-    person = make_person(stream(0, 1), Spread())
-    sit = bout_motion(person, "sit", 20, Spread(interlude_share=0), stream(0, 2))
+    person = make_person(stream(0, 1), MotionSpread())
+    sit = bout_motion(person, "sit", 20, MotionSpread(interlude_share=0), stream(0, 2))
     assert np.linalg.norm(sit.force.mean(axis=1)) == pytest.approx(GRAVITY_M_S2, abs=0.02)
     assert sit.spin.std() < 0.05
-    walk = bout_motion(person, "walk", 40, Spread(interlude_share=0, tempo_bout_log=0), stream(0, 3))
+    walk = bout_motion(person, "walk", 40, MotionSpread(interlude_share=0, tempo_bout_log=0), stream(0, 3))
     length = np.linalg.norm(walk.force, axis=0)
     power = np.abs(np.fft.rfft((length - length.mean()) * np.hanning(len(length)))) ** 2
     peak_hz = np.fft.rfftfreq(len(length), 1 / MOTION_RATE_HZ)[power.argmax()]

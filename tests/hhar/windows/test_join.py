@@ -51,7 +51,7 @@ def test_sessions_are_kept_where_all_have_them():
     ("other", "telling"),
     [
         (windows(["a"], ["walk", "sit"], ["acc_x"], samples=5), "float32 of .5,.*hhar thin"),
-        (replace(OTHER, about={"rate_hz": "50"}), "of one, 25 Hz, are of 50 Hz"),
+        (replace(OTHER, about={"rate_hz": "50"}), "the rate of one, 25 Hz, but have 50 Hz"),
         (windows(["a"], ["walk", "sit"], ["mag_x"]), "have 0 and 2"),
         (windows(["a"], ["walk", "bike"], ["acc_x"]), "have 1 and 1"),
     ],
