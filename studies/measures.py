@@ -57,7 +57,7 @@ def read_study(path: Path) -> Study:
         run = load_run(planned.folder)
         if run.status != "completed":
             raise MissingRuns(
-                f"{planned.folder} must be completed, but is {run.status}; go on with: fedge sweep {path}"
+                f"{planned.folder} must be completed, but is {run.status}; resume with: fedge sweep {path}"
             )
         runs[planned.name] = run
     return Study(sweep, comparisons(study_of(sweep), runs))

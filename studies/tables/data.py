@@ -74,7 +74,7 @@ def images(path: str | Path, recipe: Recipe) -> Windows:
         there = np.flatnonzero(split == part)
         if count > len(there):
             raise ConfigError(
-                f"{path} must have {count} images of {part}, but has {len(there)}; take another"
+                f"{path} must have {count} images of {part}, but has {len(there)}; choose another"
             )
         taken = np.tile(there[: count or len(there)], recipe.copies)
         by_class = np.argsort(y[taken], kind="stable")
@@ -97,7 +97,7 @@ def windows_of(name: str, sources: Mapping[str, str | Path]) -> Windows:
     path = sources.get(recipe.source)
     if not path:
         raise ConfigError(
-            f"data/tables/{name}.npz needs {recipe.source}, but none is named; add --{recipe.source} FILE"
+            f"data/tables/{name}.npz needs {recipe.source}, but none is given; add --{recipe.source} FILE"
         )
     if recipe.source == "hhar":
         return thin(load_windows(Path(path)), 2, 4)

@@ -268,7 +268,7 @@ def test_ctrl_c_and_resume(faults, run):
     run.wait_for(CAME_FIRST)
     run.process.send_signal(signal.SIGINT)
     assert run.wait() == 130, run.said
-    assert f"fedge: run stopped; go on with: fedge resume {run.folder} " in run.said
+    assert f"fedge: run stopped; resume with: fedge resume {run.folder} " in run.said
     wait_until(lambda: status(run.folder) == "failed", 60, "the run has ended")
     resumed(faults, run.folder)
     assert is_as_if_nothing_had_been(faults, run.folder)
@@ -289,7 +289,7 @@ def test_the_server_app_is_killed_and_the_run_resumed(faults, run):
     app.kill()
     assert run.wait() == 4, run.said
     assert (
-        f"the run's server was killed or has crashed; go on with: fedge resume {run.folder} --app ."
+        f"the run's server was killed or has crashed; resume with: fedge resume {run.folder} --app ."
         in run.said
     )
     resumed(faults, run.folder)
@@ -302,7 +302,7 @@ def test_the_superlink_is_killed_and_the_run_resumed(faults, run):
     faults.deployment.superlink.wait()
     code = run.wait()
     assert code == 4, run.said
-    assert "any more; start fedge superlink there again; go on with: fedge resume" in run.said
+    assert "no longer answers; start fedge superlink there again; resume with: fedge resume" in run.said
     time.sleep(2)
     faults.mend()
     resumed(faults, run.folder)
@@ -324,7 +324,7 @@ def test_a_run_goes_on_without_a_node_that_is_gone_for_good(faults, run):
     assert "begin without it by guard.start-clients=2" in refused.said
     without = faults.run(*words, "-c", "guard.start-clients=2", command="resume")
     assert without.wait() == 3, without.said
-    assert "1 of 3 clients are not there (partition 2); the run begins without them" in without.said
+    assert "1 of 3 clients are missing (partition 2); the run begins without them" in without.said
     assert status(run.folder) == "partial"
 
 

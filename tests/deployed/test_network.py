@@ -57,7 +57,7 @@ def test_a_run_on_a_superlink_elsewhere_is_gone_on_with(tmp_path):
     (found,) = carried_out("user_apart.py", tmp_path)
     said = found["said"]
     print(said)
-    assert "the run's server was killed or has crashed; go on with: fedge run . deployed" in said
+    assert "the run's server was killed or has crashed; resume with: fedge run . deployed" in said
     assert 'resume="there"\' with the options of the run' in said
     assert "first: 4" in said
     assert "after global round" in said

@@ -73,4 +73,4 @@ def test_leaf_servers_read_no_file_that_the_cloud_names(tmp_path, certificates, 
     with in_threads(address, certificates, tmp_path):
         outcome, _ = cloud({**config, "run-name": "there"}, address, certificates)
     assert outcome.status == "failed"
-    assert "names a file of the cloud's machine, which leaf servers do not read" in outcome.reason
+    assert "names a file on the cloud's machine, which leaf servers do not read" in outcome.reason

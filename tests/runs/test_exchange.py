@@ -166,7 +166,7 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(weights, message, tmp_p
 def test_nothing_frozen_and_a_method_that_thaws_are_refused(tmp_path):
     config = small_config(tmp_path) | {"train.exchange": "trainable", "scaffold.enabled": False}
     with pytest.raises(
-        ConfigError, match=r"needs a model with frozen parameters, but of train\.model linear"
+        ConfigError, match=r"needs a model with frozen parameters, but all of train\.model linear"
     ):
         simulate(config)
     with pytest.raises(ConfigError, match=r"must leave frozen parameters as they are .* 'hidden\.weight'"):

@@ -110,7 +110,7 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
     assert run.end(timeout=60) == code, run.output
     assert psutil.wait_procs(run.below, timeout=60)[1] == []
     assert "Traceback" not in run.output
-    assert run.output.count("go on with: fedge resume ") == 1
+    assert run.output.count("resume with: fedge resume ") == 1
     manifest = manifest_of(tmp_path)
     reason = "interrupted (SIGTERM)"
     assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", code, reason)
@@ -159,7 +159,7 @@ def test_ctrl_c_of_a_plain_flwr_run_is_in_the_manifest(tmp_path):
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 130)
     assert manifest["reason"] == "interrupted"
     assert run.output.count("fedge: interrupted\n") == 1
-    assert "(failed; see run.log)\ngo on with: fedge resume " in run.output
+    assert "(failed; see run.log)\nresume with: fedge resume " in run.output
 
 
 def test_a_run_that_was_stopped_goes_on_and_a_killed_one_is_known_to_have_died(tmp_path):
@@ -206,7 +206,7 @@ def test_a_run_in_which_nothing_happens_ends_as_stalled(tmp_path, fault):
     assert "stalled: no reply and no finished step for 5 s (guard.stall-timeout)" in manifest["reason"]
     assert manifest["reason"] in process.stdout
     log = (tmp_path / "latest" / "run.log").read_text()
-    assert "what every thread is doing" in log
+    assert "stacks of all threads" in log
     assert "in <lambda>" in log  # the culprit
     assert not (tmp_path / "latest" / "data").exists()
 

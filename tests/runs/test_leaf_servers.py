@@ -295,7 +295,7 @@ def test_a_run_whose_leaf_server_is_gone_goes_on_without_it(tmp_path, certificat
         less = {**further, "guard.start-clients": 6}
         outcome, said = cloud(less, address, certificates, resume=str(before.folder))
     assert (outcome.status, outcome.exit_code) == ("partial", 3)
-    assert "3 of 9 clients are not there (partition 6, 7, 8); the run begins without them" in said
+    assert "3 of 9 clients are missing (partition 6, 7, 8); the run begins without them" in said
     rows = load_run(outcome.folder).clients
     trained = rows.filter(rows["global_round"] == 3)["train_loss"].to_list()
     assert [loss is None for loss in trained] == [False] * 6 + [True] * 3

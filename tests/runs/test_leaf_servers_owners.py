@@ -134,7 +134,7 @@ def test_a_run_with_owners_goes_on_without_a_leaf_server_that_is_gone(tmp_path, 
     with in_threads(address, certificates, tmp_path, leaves=2, make_host=make):
         outcome, said = cloud(of_cloud, address, certificates, resume=str(before.folder), owners=True)
     assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
-    assert "3 of 9 clients are not there (partition 6, 7, 8)" in said
+    assert "3 of 9 clients are missing (partition 6, 7, 8)" in said
     assert read_manifest(outcome.folder)["data"] == data
     rows = load_run(outcome.folder).clients
     trained = rows.filter((rows["global_round"] == 2) & (rows["leaf"] < 2))["train_loss"]

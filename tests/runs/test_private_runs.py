@@ -104,7 +104,7 @@ def test_a_run_with_the_noise_of_an_earlier_version_does_not_go_on(tmp_path, mon
     facts = {name: fact for name, fact in checkpoint.facts["strategy"].items() if name != "releases"}
     monkeypatch.setitem(checkpoint.facts, "strategy", facts)
     monkeypatch.setattr("fedge.run.resume.newest_good", lambda *_, **__: (checkpoint, []))
-    with pytest.raises(ConfigError, match="of an earlier Fedge, whose noise was another; start a new run"):
+    with pytest.raises(ConfigError, match="of an earlier Fedge with another one; start a new run"):
         carry_out(tmp_path, resume=str(run.folder))
 
 

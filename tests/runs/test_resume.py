@@ -89,7 +89,7 @@ def test_a_living_run_is_not_resumed(tmp_path):
     second = start("", "resume", str(folder))
     output, _ = second.communicate(timeout=900)
     assert (second.returncode, output.count("\n")) == (4, 1)
-    assert "is still going on; wait or stop it" in output
+    assert "is still in progress; wait for it, or stop it" in output
     done = rounds_done(folder)
     wait_until(lambda: rounds_done(folder) > done, process, "another round")
     process.kill()
@@ -116,7 +116,7 @@ def test_many_at_once(tmp_path):
     codes = [code for code, _ in ends]
     assert codes.count(0) >= 1
     assert set(codes) <= {0, 4}  # who comes when it is over is told that nothing is left to do
-    assert all("is still going on" in output for code, output in ends if code == 4)
+    assert all("is still in progress" in output for code, output in ends if code == 4)
     assert rounds_done(tmp_path / "runs" / "killed") == 30
 
 

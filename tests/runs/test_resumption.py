@@ -164,7 +164,7 @@ def test_no_checkpoints_at_all(tmp_path, four):
     assert [path.name for path in (outcome.folder / "checkpoints").iterdir()] == ["final.safetensors"]
     assert comparable(outcome.folder) == comparable(four)
     with pytest.raises(
-        ConfigError, match=r"^resume needs a whole checkpoint, but .* has none: it was stopped"
+        ConfigError, match=r"^resume needs an intact checkpoint, but .* has none: it was stopped"
     ):
         carry_out(tmp_path, resume="latest")
 
@@ -224,7 +224,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(copy, four, da
     named = f"checkpoint {copy}/checkpoints/round-000004 is damaged: {name}"
     (line,) = [line for line in shown.splitlines() if named in line]
     assert line.startswith("note: ")
-    assert line.endswith("; going on from round 3")
+    assert line.endswith("; resuming from round 3")
     assert named in (copy / "run.log").read_text()
     assert "after global round 3" in shown
     assert comparable(outcome.folder) == comparable(four)
@@ -246,7 +246,7 @@ def test_without_a_whole_checkpoint_nothing_goes_on(copy, capsys):
         flip(folder / "manifest.json")
     assert main(["resume", str(copy)]) == 4
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("fedge: resume needs a whole checkpoint, but ")
+    assert line.startswith("fedge: resume needs an intact checkpoint, but ")
     assert all(f"round-00000{n} is damaged" in line for n in (3, 4))
 
 
@@ -333,7 +333,7 @@ def test_other_data_are_refused(copy, tmp_path):
     """The path may change, the windows may not."""
     path = save_windows(tmp_path / "other.npz", synthetic_windows(num_users=9))
     line = refusal(copy, data__path=str(path))
-    assert "resume must go on with the data of " in line
+    assert "resume needs the data of " in line
     assert "(synthetic HHAR (9 users)); set data.path to that file" in line
 
 
@@ -366,7 +366,7 @@ def test_fewer_rounds_than_are_done_are_refused(copy):
     ("name", "words"),
     [
         ("nowhere", "^resume must be a run folder or a name under .*, but 'nowhere' is neither"),
-        ("latest", "^there is no run yet in .*; begin one with `fedge run`"),
+        ("latest", "^there is no run yet in .*; start one with `fedge run`"),
     ],
 )
 def test_a_run_that_is_not_there(tmp_path, name, words):
@@ -376,13 +376,13 @@ def test_a_run_that_is_not_there(tmp_path, name, words):
 
 def test_a_folder_that_is_no_run(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"^resume needs a whole checkpoint, but .*empty has none"):
+    with pytest.raises(ConfigError, match=r"^resume needs an intact checkpoint, but .*empty has none"):
         carry_out(tmp_path, resume=str(tmp_path / "empty"))
 
 
 def test_a_run_that_is_going_on_is_refused(copy):
     lock = RunLock(copy)
-    assert "is still going on; wait or stop it" in refusal(copy)
+    assert "is still in progress; wait for it, or stop it" in refusal(copy)
     lock.close()
 
 
@@ -411,7 +411,7 @@ def test_a_changed_digit_of_the_last_round_goes_back_a_round(copy, four, name):
     outcome, shown = carry_out(copy.parent, resume=str(copy))
     (line,) = [line for line in shown.splitlines() if "does not fit" in line]
     assert line.startswith("note: ")
-    assert line.endswith(f"round-000004 does not fit: {name} is not what was written; going on from round 3")
+    assert line.endswith(f"round-000004 does not fit: {name} is not as it was written; resuming from round 3")
     assert comparable(outcome.folder) == comparable(four)
 
 
@@ -419,8 +419,8 @@ def test_a_changed_digit_of_the_last_round_goes_back_a_round(copy, four, name):
 def test_a_changed_digit_that_no_round_mends_is_refused(copy, name):
     change_digit(copy / name, 1 if name.endswith("csv") else 0)
     assert re.match(
-        f"resume needs a whole checkpoint, but .*copy has none: .*round-000004 does not fit: {name} is not "
-        f"what was written; .*round-000003 does not fit: {name} .*; start a new run$",
+        f"resume needs an intact checkpoint, but .*copy has none: .*round-000004 does not fit: {name} is not "
+        f"as it was written; .*round-000003 does not fit: {name} .*; start a new run$",
         refusal(copy),
     )
 
@@ -433,7 +433,7 @@ def test_a_lost_optional_table_is_begun_anew(copy, four, name, damage):
     damage(copy / name)
     rest = (copy / name).read_bytes() if (copy / name).exists() else None
     outcome, shown = carry_out(copy.parent, resume=str(copy), num_server_rounds=5)
-    assert f"note: {name} is not what was written; it is begun anew" in shown
+    assert f"note: {name} is not as it was written; it is started anew" in shown
     assert outcome.status == "completed"
     rows = list(csv.DictReader((copy / name).read_text().splitlines()))
     assert {row["global_round"] for row in rows} == {"5"}

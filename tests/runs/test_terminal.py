@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine
     lines = [line for line in lines if line and "<Signals.SIG" not in line]
     assert lines[-3:] == [
         "fedge: interrupted", f"run folder: {folder} (failed; see run.log)",
-        f"go on with: fedge resume {shlex.quote(folder)}",
+        f"resume with: fedge resume {shlex.quote(folder)}",
     ]  # fmt: skip
     assert re.match(r"(training|evaluating|evaluating, then training): \d of 9 clients back", lines[-4])
     assert lines[-5].startswith(" all  ")
@@ -102,7 +102,7 @@ def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine
     manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
     assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", 130, "interrupted")
     if engine == "inprocess":
-        words = shlex.split(lines[-1].removeprefix("go on with: fedge "))
+        words = shlex.split(lines[-1].removeprefix("resume with: fedge "))
         last = f"num-server-rounds={rounds[-1] + 10}"
         with OnTerminal(fedge(*words, "-c", last)) as again:
             code, lines = again.end()

@@ -154,7 +154,7 @@ class Deployment:
 
     def is_open(self):
         """Tell whether `fedge superlink` has said that SuperNodes may dial."""
-        return "SuperNodes dial " in (self.folder / "superlink.log").read_text()
+        return "SuperNodes connect to " in (self.folder / "superlink.log").read_text()
 
     def start_node(self, partition, partitions, folder, name="", certs=None):
         """Start `fedge node` for a partition whose windows are in a folder; its output goes to NAME.log.

@@ -1,6 +1,6 @@
 """Answers of leaf servers made into lies, each by a seed, and runs whose leaf servers are in this process.
 
-A lie is drawn over all that an answer has: any value in its facts becomes any other, is lost or comes twice;
+A lie is drawn over all that an answer has: any value in its facts becomes any other, is lost or occurs twice;
 any entry of a model any array; states lose or change their names; notes come that are none; the answer is of
 another kind, or far too long. Between cloud and leaf servers everything passes as bytes
 (`fedge.link.frames`), so what cannot be read is refused where it would be; the link itself, with its streams

@@ -197,7 +197,7 @@ def test_one_that_raises_is_one_line_and_the_run_can_go_on(config, plain, hook, 
     assert "KeyError: " in run.reason
     assert f"{__file__}, line " in run.reason
     assert "\n" not in run.reason
-    assert "go on with: fedge resume" in shown
+    assert "resume with: fedge resume" in shown
     assert main(["resume", str(run.folder), "-c", "callbacks=''"]) == 0
     name = "checkpoints/final.safetensors"
     assert (run.folder / name).read_bytes() == (plain.folder / name).read_bytes()
@@ -256,7 +256,7 @@ def test_a_list_in_a_file_and_arguments_by_name(config, tmp_path, monkeypatch):
         ({"callbacks": "early-stoping"}, "must be one of early-stopping, .*did you mean early-stopping"),
         ({"callbacks": "budget,budget"}, "callbacks must differ"),
         ({"callbacks": "budget"}, "callbacks budget.* must take .*missing a required argument"),
-        ({"callbacks-args.budget.most": 3}, "must be of callbacks that are named, but 'budget'"),
+        ({"callbacks-args.budget.most": 3}, "must belong to the callbacks named, but 'budget'"),
         ({"callbacks": "time-budget", "callbacks-args.time-budget": 3}, "time-budget must be a table"),
         ({"callbacks": "time-budget", "callbacks-args.time-budget.most": -3}, "must be a number above 0"),
         ({"callbacks": "early-stopping", "callbacks-args.early-stopping.patiense": 3}, "mean patience"),

@@ -50,8 +50,8 @@ def test_an_order_of_a_run_that_it_knows_nothing_of_is_sent_back(host, facts):
 @pytest.mark.parametrize(
     ("changes", "telling"),
     [
-        ({"leaf": 2}, "this is leaf server 1, but the cloud takes it for 2"),
-        ({"fingerprint": "0"}, "data.path must be the data that the cloud has"),
+        ({"leaf": 2}, "this is leaf server 1, but the cloud expects 2 here"),
+        ({"fingerprint": "0"}, "data.path must be the cloud's data"),
         ({"config": {"train.modle": "cnn"}}, "did you mean train.model?"),
     ],
     ids=str,

@@ -55,7 +55,7 @@ def test_files_that_sweeps_name_are_written_once(file, tmp_path, monkeypatch, ca
     monkeypatch.setattr(data, "FILES", {"small": Recipe("mnist", 2, 1)})
     (tmp_path / "s.toml").write_text('[sweep]\nseeds = [1, 2]\n[base]\ndata.path = "data/tables/small.npz"\n')
     assert main(["s.toml"]) == 2
-    assert "needs mnist, but none is named; add --mnist FILE" in capsys.readouterr().err
+    assert "needs mnist, but none is given; add --mnist FILE" in capsys.readouterr().err
     assert main(["s.toml", "--mnist", str(file)]) == 0
     assert capsys.readouterr().out == "data/tables/small.npz\n"
     assert len(load_windows(tmp_path / "data/tables/small.npz").y) == 3
