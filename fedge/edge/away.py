@@ -11,17 +11,20 @@ and in rounds in which something trains beside the leaves' models or is wanted o
 Models have the same bits either way. What is told of every leaf round is told at once, after the last.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedge.cloud.region import Region, all_regions
 from fedge.config.config import Config
+from fedge.edge import orders
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.link.frames import Packet
 from fedge.rounds import lines
+from fedge.rounds.transport import Transport
 from fedge.rounds.wanted import Requests
 from fedge.states.averaging import State
 
@@ -60,6 +63,56 @@ class Span:
     def clients(self) -> list[int]:
         """Training clients below."""
         return [client for leaf in self.leaves for client in leaf.clients]
+
+    def order(
+        self, versions: Mapping[int, int], in_checkpoints: Sequence[Mapping[int, int]]
+    ) -> tuple[dict[str, Any], dict[str, State]]:
+        """Facts and states of the order of all of its leaf rounds.
+
+        Args:
+            versions: leaf → version of its clients' control variates.
+            in_checkpoints: the same of each checkpoint, whose are to be kept.
+        """
+        states: dict[str, State] = {orders.MODEL: self.region.model}
+        leaves = []
+        for leaf in self.leaves:
+            own, facts = leaf.round_states()
+            states |= orders.named_for(own, leaf.index)
+            needed = sorted({of_one[leaf.index] for of_one in in_checkpoints})
+            leaves.append([leaf.index, facts, versions[leaf.index], needed])
+        path = list(self.region.path)
+        return {"path": path, "first": self.first, "last": self.last, "leaves": leaves}, states
+
+    def take_in(self, leaf_round: int, transport: Transport) -> int:
+        """Take what was told of a leaf round into the book; how many replies count in it.
+
+        Without an answer that counts its leaves keep their models.
+        """
+        book, counted = transport.book, 0
+        if self.answer is None:
+            for leaf in self.leaves:
+                book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+            return 0
+        for index, count, _, told in self.answer.facts["rounds"][leaf_round - self.first]:
+            for client, failure in orders.failures_of(told).items():
+                transport.note_failure(client, failure)
+            orders.add_to_book(book, index, told)
+            counted += int(count)
+        return counted
+
+    def move(self, keep: Callable[[State], State]) -> dict[int, int]:
+        """Move the region and its leaves to the results of its process; their versions by leaf.
+
+        Args:
+            keep: decides where large states lie.
+        """
+        assert self.answer is not None
+        states, versions = self.answer.states, {}
+        for leaf, (index, version, kept) in zip(self.leaves, self.answer.facts["leaves"], strict=True):
+            leaf.put_round_states(orders.with_told(orders.of_leaf(states, index)), kept)
+            versions[index] = int(version)
+        self.region.take_combined(states[orders.MODEL], keep)
+        return versions
 
 
 class RegionsAway:

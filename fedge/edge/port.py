@@ -90,7 +90,8 @@ class EdgeLeaves:
         begun = {span.speaker: span for span in self._away.begin(leaf_round, book.wanted)} if is_own else {}
         there = [leaf for leaf in training.leaves if not is_own or self._away.span_of(leaf) is None]
         asked = {leaf.index: self._train_order(leaf, training, leaf_round) for leaf in there}
-        asked |= {leaf: self._region_order(span) for leaf, span in begun.items()}
+        for index, span in begun.items():
+            asked[index] = self._order(orders.REGION, *span.order(self._versions, self._in_checkpoints))
         began = {leaf.index: self._asked_to_train(leaf, training, leaf_round) for leaf in there}
 
         def read(leaf: int, answer: Packet) -> Packet:
@@ -113,43 +114,11 @@ class EdgeLeaves:
         for index, span in begun.items():
             span.answer = answers.get(index)
         for span in self._away.spans if is_own else ():
-            counted += self._take_told(span, leaf_round)
+            counted += span.take_in(leaf_round, self._transport)
+            if span.answer is not None and leaf_round == span.last:
+                self._versions |= span.move(self._transport.shared.keep)
         self._transport.lap("aggregate")
         return counted
-
-    def _region_order(self, span: Span) -> Packet:
-        """The order of all leaf rounds of a span to the process that is its region."""
-        states: dict[str, State] = {orders.MODEL: span.region.model}
-        leaves = []
-        for leaf in span.leaves:
-            own, facts = leaf.round_states()
-            states |= orders.named_for(own, leaf.index)
-            leaves.append([leaf.index, facts, self._versions[leaf.index], self._needed(leaf.index)])
-        facts = {"path": list(span.region.path), "first": span.first, "last": span.last, "leaves": leaves}
-        return self._order(orders.REGION, facts, states)
-
-    def _take_told(self, span: Span, leaf_round: int) -> int:
-        """Take in what a region's process told of a leaf round, and its model with the last; its replies."""
-        book, counted = self._transport.book, 0
-        if span.answer is None:
-            for leaf in span.leaves:
-                book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
-            return 0
-        for index, count, _, told in span.answer.facts["rounds"][leaf_round - span.first]:
-            for client, failure in orders.failures_of(told).items():
-                self._transport.note_failure(client, failure)
-            orders.add_to_book(book, index, told)
-            counted += int(count)
-        if leaf_round == span.last:
-            self._take_region(span, span.answer)
-        return counted
-
-    def _take_region(self, span: Span, answer: Packet) -> None:
-        """Move a region and its leaves to the results of its process."""
-        for leaf, (index, version, kept) in zip(span.leaves, answer.facts["leaves"], strict=True):
-            leaf.put_round_states(orders.with_told(orders.of_leaf(answer.states, index)), kept)
-            self._versions[index] = int(version)
-        span.region.take_combined(answer.states[orders.MODEL], self._transport.shared.keep)
 
     def has_combined(self, region: Region) -> bool:
         """Whether a region whose round ends has carried it out in a process of its own."""
@@ -175,7 +144,7 @@ class EdgeLeaves:
             "without": sorted(set(self._leaves[index].clients) - set(leaf.clients)),
             "leaf": facts,
             "version": self._versions[index],
-            "needed": self._needed(index),
+            "needed": sorted({versions[index] for versions in self._in_checkpoints}),
             "updates": wanted.updates_of(index) is not None,
             "dispersion": wanted.dispersion,
             "alone": index in wanted.alone,
@@ -183,10 +152,6 @@ class EdgeLeaves:
         if leaf.algorithm is not None:
             order["memories"] = leaf.algorithm.needed(self._leaves[index].clients)
         return self._order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
-
-    def _needed(self, leaf: int) -> list[int]:
-        """Versions of control variates of a leaf's clients that checkpoints name."""
-        return sorted({versions[leaf] for versions in self._in_checkpoints})
 
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
         """Move a leaf, or a fork, to its server's result; return how many replies count."""
