@@ -86,7 +86,7 @@ def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:
 
 
 def map_array(path: Path) -> NDArray[Any]:
-    """Map the array of a file read-only, as a plain ndarray: np.memmap has a cost at each slice.
+    """Array of a file, with its shape and dtype, mapped read-only; plain, since np.memmap is slow to slice.
 
     Raises:
         OSError: the file does not exist.

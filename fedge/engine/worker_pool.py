@@ -168,7 +168,7 @@ class PatientPool:
             self._changed.wait(_LOOK_S)
 
     def _look(self) -> None:
-        """Return workers that answer to the pool; ask the others again."""
+        """Responding workers go back to the pool; the others are asked again."""
         ray, aside = _ray(), self._aside
         self._looked, self._aside = time.monotonic(), []
         for actor, answer in aside:

@@ -1,10 +1,10 @@
 """All leaves below a server of a tree in one process: ``fedge leaf --at 1``.
 
-Each leaf has a link of its own under the one certificate, a host of its own and clients of its own; they
-share the process, its threads, and one deal of the data. A leaf is asked as if it were a process of its own,
-so models have the same bits, and what a leaf server survives, each of them does. Where the server above is a
-region that takes several means in a round of the one above it, the process carries these rounds out itself,
-by one order on the link of its first leaf (`fedge.edge.region`).
+Each leaf has its own link, under the one certificate, its own host and its own clients. They share the
+process, its threads, and one deal of the data. The cloud addresses each leaf as if it were a separate
+process, so models have the same bits, and each recovers from the same faults as a leaf server. If the server
+is a region that computes several means in a round of the server above it, the process carries these rounds
+out itself, by one order on the link of its first leaf (`fedge.edge.region`).
 """
 
 import argparse

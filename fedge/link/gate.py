@@ -178,9 +178,9 @@ class LeafGate:
         self._welcome = welcome
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
-        self._names: dict[int, str] = {}  # in the certificates that they have shown
-        self._outdated: set[tuple[int, str]] = set()  # leaf and process, where another has taken its place
-        self._absent_since: dict[int, float] = {}  # monotonic; absent leaves after a wait
+        self._names: dict[int, str] = {}  # names in the certificates of the leaf servers
+        self._outdated: set[tuple[int, str]] = set()  # leaf and process replaced by another
+        self._absent_since: dict[int, float] = {}  # monotonic seconds; leaves marked as absent
         self._is_closing = False
         self._changed = threading.Condition()
         self._name, self._numbers = uuid.uuid4().hex, count(1)
@@ -220,11 +220,11 @@ class LeafGate:
             return {leaf: self._hellos[leaf] for leaf in sorted(self._streams) if self._is_there(leaf)}
 
     def one_process(self, leaves: Iterable[int], fact: str) -> bool:
-        """Whether leaf servers are all there, with one certificate, and are one process by their hellos.
+        """Whether leaf servers are all connected, with one certificate, and one process by their hellos.
 
         Args:
-            leaves: which.
-            fact: of a hello, that names the process.
+            leaves: numbers of the leaves.
+            fact: fact of a hello that has the process's id.
         """
         with self._changed:
             if not all(self._is_there(leaf) for leaf in leaves):
@@ -328,7 +328,7 @@ class LeafGate:
             return
         stream = _Stream(leaf, context)
         self._take_place(stream, name, hello, context)
-        logger.info("leaf server %d is there: %s", leaf, context.peer())
+        logger.info("leaf server %d is connected: %s", leaf, context.peer())
         try:
             yield from chunks_of(self._welcome)
             yield from stream.serve(chunks)
@@ -339,7 +339,7 @@ class LeafGate:
             stream.end()
 
     def _take_place(self, stream: _Stream, name: str, hello: Packet, context: grpc.ServicerContext) -> None:
-        """Make a stream its leaf's; of two processes that show one certificate the newer one stays."""
+        """Make a stream its leaf's; of two processes with one certificate, the newer is kept."""
         leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
         with self._changed:
             is_out = (leaf, process) in self._outdated

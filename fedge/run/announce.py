@@ -249,9 +249,9 @@ class Announcer:
         self._account = account
 
     def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
-        """Print at the start the groups that leaves of these sizes cannot show, if any are looked for."""
+        """Print the groups too small to detect with leaves of these sizes, where clustering tests deals."""
         config, cluster = self._plan.config, self._plan.config.cluster
-        if config.asynchrony.is_on:  # the cloud compares its children there, whatever they are
+        if config.asynchrony.is_on:  # on the virtual clock the cloud compares its children of any tier
             sizes = sizes_of_branches(config.hierarchy, sizes)
         line = out_of_reach(cluster.level, sizes) if cluster.deals else None
         if line is not None:

@@ -319,7 +319,11 @@ class AsynchronousSteps(Steps):
     # --- checkpoints --------------------------------------------------------------------------------
 
     def _begin(self, procedure: Procedure) -> int:
-        """Go on from a checkpoint, or note the first events and write one; returns the evaluations done."""
+        """Restore the checkpoint to resume, or schedule the first events and write one.
+
+        Returns:
+            Number of evaluations done.
+        """
         found, self._memories = self._opened.take_resumption(), keeper_of_memories(self._plan)
         if found is None:
             if self._memories is not None:

@@ -310,7 +310,7 @@ def test_a_run_begins_without_a_leaf_server_that_is_not_there(tmp_path, certific
     with in_threads(address, certificates, tmp_path / "two", leaves=2):
         outcome, said = cloud({**config, "run-name": "there"}, address, certificates)
     assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
-    assert "3 of 9 clients are not there (partition 6, 7, 8); the run begins without them" in said
+    assert "3 of 9 clients are missing (partition 6, 7, 8); the run begins without them" in said
     rows = load_run(outcome.folder).clients
     trained = rows.filter(rows["global_round"] == 1)["train_loss"].to_list()
     assert [loss is None for loss in trained] == [False] * 6 + [True] * 3

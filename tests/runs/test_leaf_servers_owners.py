@@ -175,15 +175,15 @@ def test_a_run_begins_without_some_clients_of_its_leaf_servers_and_goes_on_with_
     with in_threads(address, certificates, tmp_path, make_host=absent(make, (1, 5))):
         before, said = cloud(first, address, certificates, owners=True)
     assert (before.status, before.exit_code) == ("partial", 3), before.reason
-    assert "2 of 9 clients are not there (partition 1, 5); the run begins without them" in said
-    assert "they never take part: nothing is known of their windows" in said
+    assert "2 of 9 clients are missing (partition 1, 5); the run begins without them" in said
+    assert "they never take part: their windows are unknown" in said
     assert trained_in(before.folder, 1) == [0, 2, 3, 4, 6, 7, 8]
     data = read_manifest(before.folder)["data"]
     assert data["name"] == "7 owners (small.npz)"
     with in_threads(address, certificates, tmp_path, make_host=absent(make, (8,))):
         outcome, said = cloud(of_cloud, address, certificates, resume=str(before.folder), owners=True)
     assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
-    assert "3 of 9 clients are not there (partition 1, 5, 8); the run begins without them" in said
+    assert "3 of 9 clients are missing (partition 1, 5, 8); the run begins without them" in said
     assert trained_in(outcome.folder, 2) == [0, 2, 3, 4, 6, 7]
     assert read_manifest(outcome.folder)["data"] == data
 
