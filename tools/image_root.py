@@ -9,7 +9,8 @@ path, as /etc/pip.conf: where packages come from. Then `--run` starts a cloud an
 deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user, with the image's
 environment and working directory; on the loopback interface, and with folders for runs in place of volumes.
 
-What this does not show: Docker's own layers, caps and networks.
+All of it is in a mount namespace of its own (`unshare`): no mount is seen outside, or outlives it. What this does
+not show: Docker's own layers, caps and networks.
 """
 
 import argparse
@@ -31,6 +32,7 @@ DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 _SUITE, _MIRROR = "bookworm", "http://deb.debian.org/debian"
 _BASE = "ca-certificates,python3,python3-pip,python3-venv"
 _LONGEST_S = 900
+_APART = "FEDGE_IMAGE_ROOT_APART"  # set in the namespace
 
 
 class BuildError(RuntimeError):
@@ -268,6 +270,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--copy", type=Path, action="append", default=[], help="file to put in there")
     parser.add_argument("--run", action="store_true", help="run from it")
     told = parser.parse_args(words)
+    if _APART not in os.environ:
+        own = [sys.executable, "-m", "tools.image_root", *(sys.argv[1:] if words is None else words)]
+        os.environ[_APART] = "1"
+        os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", *own])
     try:
         image = build(told.root.absolute(), told.mirror, told.bind, told.copy)
         if told.run:
