@@ -9,8 +9,8 @@ path, as /etc/pip.conf: where packages come from. Then `--run` starts a cloud an
 deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user, with the image's
 environment and working directory; on the loopback interface, and with folders for runs in place of volumes.
 
-All of it is in a mount namespace of its own (`unshare`): no mount is seen outside, or outlives it. What this does
-not show: Docker's own layers, caps and networks.
+All of it is in a mount namespace of its own (`unshare`): no mount is seen outside, or outlives it. What this
+does not show: Docker's own layers, caps and networks.
 """
 
 import argparse
