@@ -1,11 +1,11 @@
 """The image of deploy/Dockerfile as a folder, where there is no container daemon, and a run from it. As root.
 
-    python -m tools.image_root ROOT [--mirror URL] [--bind FOLDER] [--copy FILE] [--run]
+    python -m tools.image_root ROOT [--mirror URL] [--bind FOLDER] [--copy FILE] [--env NAME=VALUE] [--run]
 
 Debian with its Python 3.11 stands for the image that FROM names (mmdebstrap, or debootstrap); all other steps
 of the file are carried out in it, in its order: COPY from this folder, RUN in a chroot. `--bind` shows a
 folder of this machine in there while RUN steps are at work, `--copy` puts a file of this machine at its own
-path, as /etc/pip.conf: where packages come from. Then `--run` starts a cloud and leaf servers as
+path, as /etc/pip.conf, `--env` is for RUN steps alone: where packages come from. Then `--run` starts a cloud and leaf servers as
 deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user, with the image's
 environment and working directory; on the loopback interface, and with folders for runs in place of volumes.
 
@@ -68,8 +68,10 @@ def steps_of(text: str) -> list[tuple[str, str]]:
     return [(word.upper(), rest.strip()) for word, _, rest in pairs]
 
 
-def build(root: Path, mirror: str, bound: Sequence[Path], copied: Sequence[Path]) -> Image:
-    """Carry out all steps in a new folder.
+def build(
+    root: Path, mirror: str, bound: Sequence[Path], copied: Sequence[Path], variables: Mapping[str, str]
+) -> Image:
+    """Carry out all steps in a new folder, RUN steps with some variables more.
 
     Raises:
         BuildError: one cannot be.
@@ -89,7 +91,8 @@ def build(root: Path, mirror: str, bound: Sequence[Path], copied: Sequence[Path]
             elif word == "COPY":
                 _copy(root, image, shlex.split(rest))
             elif word == "RUN":
-                _done(chroot_words(root, image, ["/bin/sh", "-c", rest]), image.environment)
+                command = chroot_words(root, image, ["/bin/sh", "-c", rest])
+                _done(command, {**image.environment, **variables})
             elif word == "USER":
                 image.user = int(rest)
             elif word == "CMD":
@@ -268,6 +271,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--mirror", default=_MIRROR, help="of Debian")
     parser.add_argument("--bind", type=Path, action="append", default=[], help="folder to show meanwhile")
     parser.add_argument("--copy", type=Path, action="append", default=[], help="file to put in there")
+    parser.add_argument("--env", action="append", default=[], help="variable of RUN steps, as PIP_RETRIES=0")
     parser.add_argument("--run", action="store_true", help="run from it")
     told = parser.parse_args(words)
     if _APART not in os.environ:
@@ -275,7 +279,8 @@ def main(words: Sequence[str] | None = None) -> int:
         os.environ[_APART] = "1"
         os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", *own])
     try:
-        image = build(told.root.absolute(), told.mirror, told.bind, told.copy)
+        variables = dict(pair.split("=", 1) for pair in told.env)
+        image = build(told.root.absolute(), told.mirror, told.bind, told.copy, variables)
         if told.run:
             carry_out(told.root.absolute(), image)
     except BuildError as error:
