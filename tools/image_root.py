@@ -5,9 +5,10 @@
 Debian with its Python 3.11 stands for the image that FROM names (mmdebstrap, or debootstrap); all other steps
 of the file are carried out in it, in its order: COPY from this folder, RUN in a chroot. `--bind` shows a
 folder of this machine in there while RUN steps are at work, `--copy` puts a file of this machine at its own
-path, as /etc/pip.conf, `--env` is for RUN steps alone: where packages come from. Then `--run` starts a cloud and leaf servers as
-deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user, with the image's
-environment and working directory; on the loopback interface, and with folders for runs in place of volumes.
+path, as /etc/pip.conf, `--env` is for RUN steps alone: where packages come from. Then `--run` starts a cloud
+and leaf servers as deploy/compose.yml does, and a cloud with leaf servers of nodes, under the image's user,
+with the image's environment and working directory; on the loopback interface, and with folders for runs in
+place of volumes.
 
 All of it is in a mount namespace of its own (`unshare`): no mount is seen outside, or outlives it. What this
 does not show: Docker's own layers, caps and networks.
