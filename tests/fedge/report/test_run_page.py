@@ -170,7 +170,7 @@ def test_sentences(folder):
     assert "1 cluster in 1 of 2 cloud steps; 2 clusters in 1 of 2 cloud steps." in html
     assert "Similarities between leaves lay between 0.2000 and 0.9000." in html
     assert "The groups changed in rounds 2." in html
-    assert "2 of 4 offers were accepted." in html
+    assert "2 of 4 offers were taken." in html
     assert "2 rounds took 4.0 s; 75 % of it the server waited for clients." in html
     assert (
         "What bound the run: 50 % training, 25 % the server&#39;s own work, 10 % idle or transport, "
@@ -248,7 +248,7 @@ def test_what_a_decision_rests_on_and_personal_models(tmp_path):
     rows = Outline(html).rows
     assert ["1", "0", "0.5000", "50", "6", "2", "0.0554", "0.1445", "accepted"] in rows
     assert ["1", "0", "0.8400", "0.9500", "personal"] in rows
-    assert "1 of 1 offers were accepted." in html
+    assert "1 of 1 offers were taken." in html
     assert "exact one-sided test says at level 0.1 that it is worse." in html
     assert "before and after 3 leaf rounds" in html
 

@@ -113,7 +113,7 @@ def test_part_that_is_already_whole(server, tmp_path):
 
 
 def test_wrong_checksum_leaves_nothing(server, tmp_path):
-    with pytest.raises(HharError, match=f"must be {'0' * 64}, is {SHA256}"):
+    with pytest.raises(HharError, match=f"must be {'0' * 64}, but is {SHA256}"):
         download(f"{server.url}/file.zip", tmp_path / "a.zip", sha256="0" * 64)
     assert names(tmp_path) == []
 

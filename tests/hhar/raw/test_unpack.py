@@ -80,7 +80,7 @@ def test_bombs_stop_at_the_limit(tmp_path):
     with pytest.raises(HharError, match="archive bomb"):
         unpack(written(tmp_path, bomb), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
-    with pytest.raises(HharError, match="must unpack to at most 1000 bytes"):
+    with pytest.raises(HharError, match="must unpack to at most 1000 more bytes"):
         unpack(written(tmp_path, zipped({"big": bytes(2000)})), tmp_path / "out", max_total_bytes=1000)
     many = zipped({"one": bytes(600), "two": bytes(600)})
     with pytest.raises(HharError, match="archive bomb"):
@@ -113,6 +113,6 @@ def test_a_link_already_in_the_folder_is_not_followed(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out" / "exp").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(HharError, match="leads through a link"):
+    with pytest.raises(HharError, match="through a link"):
         unpack(written(tmp_path, zipped({"exp/f": b"x"})), tmp_path / "out")
     assert list((tmp_path / "elsewhere").iterdir()) == []

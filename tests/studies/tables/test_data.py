@@ -34,7 +34,7 @@ def test_copies_go_to_different_users(file):
 
 
 def test_too_few_images_are_refused(file):
-    with pytest.raises(ConfigError, match="must have 5 images of train, but has 4; take another"):
+    with pytest.raises(ConfigError, match="must have 5 images of train, but has 4; choose another"):
         images(file, Recipe("mnist", 5, 1))
 
 
