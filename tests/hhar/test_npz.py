@@ -65,7 +65,9 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_takes_memor
             member.write(bytes(1 << 20))
     assert len(stream.getvalue()) < 1 << 20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(NpzError, match=r"must unpack to at most 2\d\d MiB, .* states 512 MiB: an archive bomb"):
+    with pytest.raises(
+        NpzError, match=r"must unpack to at most 2\d\d MiB, .* states 512 MiB: an archive bomb"
+    ):
         read_npz(stream, ["x"], [])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
     zeros = io.BytesIO()
@@ -74,7 +76,9 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_takes_memor
 
 
 def test_members_that_share_bytes_are_refused():
-    with pytest.raises(NpzError, match=r"members must not overlap, but 'y\.npy' does; do not trust this archive"):
+    with pytest.raises(
+        NpzError, match=r"members must not overlap, but 'y\.npy' does; do not trust this archive"
+    ):
         read_npz(sharing(archive(x=np.zeros(9)), "x.npy", "y.npy"), ["x"], [])
 
 

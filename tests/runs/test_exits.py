@@ -186,7 +186,7 @@ def test_a_run_that_was_stopped_goes_on_and_a_killed_one_is_known_to_have_died(t
     code, text = status_of(tmp_path)
     assert code == 4
     assert ": failed, global round " in text
-    assert f"reason: died: process {run.process.pid} is gone" in text
+    assert f"reason: died: process {run.process.pid} ended without notice" in text
 
 
 # --- stalls -------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_amounts_are_checked(value):
         "options.backend.client-resources.num-gpus must be a number of at least 0, but is"
     )
     assert repr(value) in message
-    assert "set for example" in message
+    assert "set e.g." in message
 
 
 def test_flowers_command_line_is_understood():

@@ -66,7 +66,7 @@ def test_a_federation_that_would_listen_elsewhere_is_one_line(key, address):
 
 @pytest.mark.parametrize("key", ["include-dashboard", "include_dashboard"])
 def test_a_dashboard_is_refused(key):
-    with pytest.raises(ConfigError, match=r"include-dashboard must be false, .* but is True; leave it out"):
+    with pytest.raises(ConfigError, match=r"include-dashboard must be false, .* but is True; remove it"):
         refuse_listening_elsewhere({key: True}, {})
     refuse_listening_elsewhere({key: False}, {})
     refuse_listening_elsewhere({key: True}, {"RAY_ADDRESS": "10.0.0.1:6379"})

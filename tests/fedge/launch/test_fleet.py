@@ -29,7 +29,7 @@ def test_which_keys_get_in_can_be_said(tmp_path):
 
     assert names(None) == [f"node-{number}.pub" for number in range(4)]
     assert names("3,0-1") == ["node-0.pub", "node-1.pub", "node-3.pub"]
-    with pytest.raises(ConfigError, match=r"but there is no node-4\.pub; make them"):
+    with pytest.raises(ConfigError, match=r"but there is no node-4\.pub; create keys"):
         names("0-4")
     for odd in ("", "a", "1-", "-1", "0,,1", "2-1"):
         with pytest.raises(ConfigError, match=r"--keys must be numbers|--nodes needs keys"):

@@ -124,7 +124,7 @@ def test_no_project_and_no_app(tmp_path):
     with pytest.raises(ConfigError, match="must be a readable file"):
         Project(tmp_path / "elsewhere")
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
-    with pytest.raises(ConfigError, match=r"must have \[tool\.flwr\.app\], but .* has not"):
+    with pytest.raises(ConfigError, match=r"must have \[tool\.flwr\.app\], but .* does not"):
         Project(tmp_path)
 
 

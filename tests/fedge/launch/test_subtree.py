@@ -60,7 +60,7 @@ def test_a_cloud_that_stays_away_is_given_up_in_one_line(tmp_path, certificates,
 
 
 def test_a_path_without_certificate_is_refused_before_anything(tmp_path, certificates):
-    with pytest.raises(ConfigError, match=r"server-0\.1\.crt must be there"):
+    with pytest.raises(ConfigError, match=r"server-0\.1\.crt must exist"):
         serve_subtree(options(tmp_path, "127.0.0.1:1", "0.1"))
     assert not (tmp_path / "at-0.1").exists()
 
@@ -71,7 +71,7 @@ class _Ending:
     def __init__(self, why="", told=False):
         self.why, self.told, self.over = why, told, threading.Event()
 
-    def serve(self, host, lost_s, most):
+    def serve(self, host, lost_s, most, keep):
         if self.why:
             raise Refused(self.why)
         assert self.told or self.over.wait(30)
@@ -83,6 +83,7 @@ class _Ending:
 class _Host:
     closed = 0
     most_bytes = None
+    keep = staticmethod(dict)
 
     def close(self):
         self.closed += 1

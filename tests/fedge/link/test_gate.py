@@ -128,7 +128,7 @@ def test_a_leaf_that_stays_away_is_waited_for_once(certificates, attached, monke
     with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
         with pytest.raises(LeafGone, match="has been away for"):
             gate.ask(0, Packet("train"), 0.3)
-        with pytest.raises(LeafGone, match="the run goes on without it"):
+        with pytest.raises(LeafGone, match="the run continues without it"):
             gate.ask(0, Packet("train"), 3600.0)
         attached(gate, 0, Doubling())
         assert gate.ask(0, Packet("train"), 5.0).kind == "answer"

@@ -33,7 +33,8 @@ def test_the_first_client_with_another_y_is_named():
     y = np.zeros((6, 2), np.int64)
     y[4, 1] = 3
     with pytest.raises(
-        ConfigError, match=r"^train\.task multilabel takes .* of client 1 do not fit: y must be 0 or 1, is 0 to 3;"
+        ConfigError,
+        match=r"^train\.task multilabel takes .* of client 1 do not fit: y must be 0 or 1, is 0 to 3;",
     ):
         refuse_other_targets(config(train__task="multilabel"), windows(y), dealt)
     y[4, 1] = 1
