@@ -197,7 +197,7 @@ def test_a_run_cannot_begin_without_a_leaf_server_of_owners(tmp_path, certificat
         outcome, _ = cloud({**of_cloud, "run-name": "there"}, address, certificates, owners=True)
     assert outcome.status == "failed"
     assert outcome.reason == (
-        "guard.start-clients lets a run begin without clients, but leaf 2 has none left that trains "
+        "guard.start-clients needs a training client at every leaf, but leaf 2 has none "
         "(partition 6 to 8); start one of them"
     )
 

@@ -411,7 +411,7 @@ def test_a_changed_digit_of_the_last_round_goes_back_a_round(copy, four, name):
     outcome, shown = carry_out(copy.parent, resume=str(copy))
     (line,) = [line for line in shown.splitlines() if "does not fit" in line]
     assert line.startswith("note: ")
-    assert line.endswith(f"round-000004 does not fit: {name} is not as it was written; resuming from round 3")
+    assert line.endswith(f"round-000004 does not fit: {name} is not what was written; resuming from round 3")
     assert comparable(outcome.folder) == comparable(four)
 
 
@@ -433,7 +433,7 @@ def test_a_lost_optional_table_is_begun_anew(copy, four, name, damage):
     damage(copy / name)
     rest = (copy / name).read_bytes() if (copy / name).exists() else None
     outcome, shown = carry_out(copy.parent, resume=str(copy), num_server_rounds=5)
-    assert f"note: {name} is not as it was written; it is started anew" in shown
+    assert f"note: {name} is not what was written; it is started anew" in shown
     assert outcome.status == "completed"
     rows = list(csv.DictReader((copy / name).read_text().splitlines()))
     assert {row["global_round"] for row in rows} == {"5"}

@@ -57,7 +57,7 @@ def test_a_parameter_of_two_uses_is_refused():
     layer = nn.Conv1d(3, 3, 1)
     network = traced(layer, layer, nn.Flatten(), nn.Linear(24, 2))
     weights = entries_of({"0.weight": (3, 3, 1), "0.bias": (3,), "3.weight": (2, 24), "3.bias": (2,)}, {})
-    with pytest.raises(UnknownError, match=r"parameter 0\.weight \(it has two uses\)"):
+    with pytest.raises(UnknownError, match=r"parameter 0\.weight \(it is used twice\)"):
         encoded(network, weights, entries_of({}, {}), True)
 
 

@@ -112,15 +112,15 @@ def test_few_open_files_are_one_line(tmp_path, command):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (
         4,
-        "fedge: open files (ulimit -n) must be at least 64, but are 63; allow more\n",
+        "fedge: open files (ulimit -n) must be at least 64, but are 63; raise the limit\n",
     )
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [(OSError(errno.EMFILE, "x"), "allow more open files (ulimit -n)"),
-     (OSError(errno.ENOSPC, "x"), "make room"),
-     (OSError("x"), "make room"), (ValueError("x"), "make room")],
+     (OSError(errno.ENOSPC, "x"), "free disk space"),
+     (OSError("x"), "free disk space"), (ValueError("x"), "make room")],
 )  # fmt: skip
 def test_the_remedy_is_of_the_error(error, said):
     assert remedy(error) == said

@@ -346,7 +346,7 @@ def test_before_the_first_round_only_headers_are_known(recorder, make_result):
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
     (tmp_path / "metrics").write_text("a file")
-    advice = "; make room, then start the run again$"
+    advice = "; free disk space, then start the run again$"
     with pytest.raises(RecordError, match=rf"^cannot write tables of .*: .*{advice}"):
         Recorder(tmp_path)
     (tmp_path / "checkpoints" / "round-000000").mkdir(parents=True)
