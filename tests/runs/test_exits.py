@@ -346,7 +346,9 @@ def test_a_table_that_cannot_be_written_ends_the_run(tmp_path):
     manifest = manifest_of(tmp_path)
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)
     assert manifest["reason"].startswith("cannot write partition.csv of ")
-    assert manifest["reason"].endswith("; make room, then start the run again")  # no checkpoint is there yet
+    assert manifest["reason"].endswith(
+        "; free disk space, then start the run again"
+    )  # no checkpoint is there yet
     assert "File too large" in manifest["reason"]
     assert f"fedge: {manifest['reason']}\n" in process.stdout
     assert "Traceback" not in process.stdout + process.stderr

@@ -131,7 +131,7 @@ WRONG = {
     "counts:NoScores": r"must have scores, by the first of which models are compared, but has none",
     "counts:WrongName": r"a score's name must be small letters, digits and underscores",
     "counts:Mean": r"must return a loss for each of \d+ examples, but returned",
-    "counts:OfWholeNumbers": r"of client \d+: y must be int64, is float32",
+    "counts:OfWholeNumbers": r"of client \d+ do not fit: y must be int64, is float32",
     "counts:Missing": r"counts has no Missing",
     "multilabel": r"takes int64 \(N, classes\)",
     "classification": r"takes int64 \(N,\), a class of each example",

@@ -350,7 +350,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
     with pytest.raises(RecordError, match=rf"^cannot write tables of .*: .*{advice}"):
         Recorder(tmp_path)
     (tmp_path / "checkpoints" / "round-000000").mkdir(parents=True)
-    with pytest.raises(RecordError, match=f"; make room, then fedge resume {tmp_path}$"):
+    with pytest.raises(RecordError, match=f"; free disk space, then fedge resume {tmp_path}$"):
         Recorder(tmp_path)
 
 

@@ -64,7 +64,7 @@ def test_a_run_does_not_go_on_with_another_fleet(fleet, tmp_path):
     longer = {**options, "num-server-rounds": 3, "resume": "first"}
     (tmp_path / "speeds.csv").write_text(SPEEDS + "0.9\n")
     with pytest.raises(
-        ConfigError, match=r"preset-args.path must be the file that .*first began with, but has"
+        ConfigError, match=r"preset-args.path must be the file that .*first began with, but it has"
     ):
         simulate(longer, terminal=io.StringIO())
     (tmp_path / "speeds.csv").write_text(SPEEDS)
