@@ -420,7 +420,7 @@ def test_a_changed_digit_that_no_round_mends_is_refused(copy, name):
     change_digit(copy / name, 1 if name.endswith("csv") else 0)
     assert re.match(
         f"resume needs an intact checkpoint, but .*copy has none: .*round-000004 does not fit: {name} is not "
-        f"as it was written; .*round-000003 does not fit: {name} .*; start a new run$",
+        f"what was written; .*round-000003 does not fit: {name} .*; start a new run$",
         refusal(copy),
     )
 
