@@ -146,7 +146,7 @@ def end(process):
     process.wait(60)
 
 
-@pytest.mark.extended
+@pytest.mark.soak  # minutes of real nodes, which a busy machine keeps waiting
 def test_a_quorum_with_leaf_servers_of_nodes(fewer):
     """A run begins without a node, goes on without another, which it knows, and without a whole leaf server.
 
