@@ -265,7 +265,12 @@ class Steps:
         if isinstance(self._grid, LeafEngine):
             self._grid.do_without(clients.away)
         some = ", ".join(map(str, clients.away[:_MOST_NAMED])) + ", …" * (len(clients.away) > _MOST_NAMED)
-        later = "never take part: their windows are unknown" if clients.unknown else "may join later"
+        later, unknown = "may join later", sorted(clients.unknown)
+        if unknown == sorted(clients.away):
+            later = "never take part: their windows are unknown"
+        elif unknown:
+            named = ", ".join(map(str, unknown[:_MOST_NAMED]))
+            later += f", except partition {named}, whose windows are unknown"
         self._announcer.note(
             f"{len(clients.away)} of {len(clients)} clients are missing (partition {some}); the run begins "
             f"without them, as guard.start-clients allows; they {later}"

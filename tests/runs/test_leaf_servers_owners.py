@@ -184,6 +184,7 @@ def test_a_run_begins_without_some_clients_of_its_leaf_servers_and_goes_on_with_
         outcome, said = cloud(of_cloud, address, certificates, resume=str(before.folder), owners=True)
     assert (outcome.status, outcome.exit_code) == ("partial", 3), outcome.reason
     assert "3 of 9 clients are missing (partition 1, 5, 8); the run begins without them" in said
+    assert "they may join later, except partition 1, 5, whose windows are unknown" in said
     assert trained_in(outcome.folder, 2) == [0, 2, 3, 4, 6, 7]
     assert read_manifest(outcome.folder)["data"] == data
 
