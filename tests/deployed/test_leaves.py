@@ -147,9 +147,7 @@ def end(process):
 
 
 @pytest.mark.extended
-@pytest.mark.timeout(
-    2400
-)  # six minutes on an idle machine, of which one is work: it waits for nodes that are gone
+@pytest.mark.timeout(2400)  # six minutes on an idle machine, five of them for nodes that are gone
 def test_a_quorum_with_leaf_servers_of_nodes(fewer):
     """A run begins without a node, goes on without another, which it knows, and without a whole leaf server.
 
