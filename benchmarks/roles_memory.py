@@ -13,7 +13,6 @@ the largest process of each role, at its peak. `--spill` is `transfer.spill-abov
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ import numpy as np
 import psutil
 
 from fedge.launch.flower import toml_of
+from fedge.link.reach import free_ports
 from hhar.windows.window_file import Windows, save_windows
 
 _FEDGE = str(Path(sys.executable).with_name("fedge"))
@@ -88,7 +88,7 @@ def carry_out(folder: Path, told: argparse.Namespace) -> str:
     _done(folder, "certs", "certs", "--leaves", str(told.leaves), "--nodes", str(total))
     config |= {"clients": total, "runs-dir": "runs", "run-name": "run", "data.path": "nowhere.npz"}
     (folder / "run.toml").write_text(toml_of(config))
-    cloud, *fleets = (f"127.0.0.1:{port}" for port in _free_ports(1 + told.leaves))
+    cloud, *fleets = (f"127.0.0.1:{port}" for port in free_ports(1 + told.leaves))
     mark, peaks = f"roles-{os.getpid()}", dict[str, dict[str, float]]()
     began = time.monotonic()
     try:
@@ -184,18 +184,6 @@ def _end(mark: str) -> None:
         deadline = time.monotonic() + patience_s
         while _marked(mark) and time.monotonic() < deadline:
             time.sleep(_SAMPLE_S)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 if __name__ == "__main__":

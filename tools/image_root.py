@@ -19,7 +19,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from fedge.link.reach import free_ports
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
@@ -224,7 +225,7 @@ def carry_out(root: Path, image: Image) -> None:
     Raises:
         BuildError: one of them did not complete.
     """
-    cloud, other, fleet = (f"127.0.0.1:{port}" for port in _free_ports(3))
+    cloud, other, fleet = (f"127.0.0.1:{port}" for port in free_ports(3))
     options = ["-c", "num-server-rounds=3", "-c", "report=true"]
     with mounted(root), Running(root, image) as running:
         _ended(running, "certs", "fedge", "certs", "certs", "--leaves", "3", "--nodes", "3")
@@ -249,18 +250,6 @@ def _ended(running: Running, name: str, *words: str) -> None:
     print(f"$ {shlex.join(words)}\n{said.strip()[-400:]}\nexit code {code}", flush=True)
     if code:
         raise BuildError(f"{shlex.join(words)}: exit code {code}")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def main(words: Sequence[str] | None = None) -> int:

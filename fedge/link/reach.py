@@ -5,6 +5,7 @@ Flower itself retries forever, and reports a wrong certificate as an unreachable
 
 import socket
 import ssl
+from contextlib import ExitStack
 from pathlib import Path
 
 from fedge.config.option import ConfigError, shown
@@ -75,6 +76,13 @@ def host_and_port(name: str, address: str) -> tuple[str, int]:
 
 def free_port() -> int:
     """A free port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different free ports of the loopback interface."""
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]

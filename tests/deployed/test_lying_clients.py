@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from deployment import BIN, Deployment
-from leaf_servers import free_port
 from lying_runs import (
     GONE,
     HONEST,
@@ -44,6 +43,7 @@ from fedge.launch.flower import toml_of
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
+from fedge.link.reach import free_port
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from deployment import BIN, Deployment, wait_until
-from leaf_servers import LEAVES, cloud, end, free_port, start
+from leaf_servers import LEAVES, cloud, end, start
 from processes import MARK, leftovers
 from small_runs import small_config
 from spoilt import LIAR, TIMES, of_the_others, rows_of
@@ -22,6 +22,7 @@ from fedge.link import gate as gate_module
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet, chunks_of
 from fedge.link.gate import OVER, LeafGate, LeafGone
+from fedge.link.reach import free_port
 from fedge.records.manifest import read_manifest
 
 SUPPORT = Path(__file__).parents[1] / "support"

@@ -2,12 +2,12 @@
 
 import pytest
 from flwr.app import Context, RecordDict
-from leaf_servers import free_port
 
 from fedge import leaf_app
 from fedge.client_app import app as client_app
 from fedge.engine.inprocess import InProcessGrid
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
 
 
 @pytest.fixture

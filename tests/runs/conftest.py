@@ -1,9 +1,10 @@
 """Fixtures of runs with leaf servers: certificates, and the cloud's address."""
 
 import pytest
-from leaf_servers import LEAVES, free_port
+from leaf_servers import LEAVES
 
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
 
 
 @pytest.fixture(scope="module")

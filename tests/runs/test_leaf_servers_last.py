@@ -12,11 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 from flower_runs import comparable
-from leaf_servers import FEDGE, LEAVES, cloud, end, free_port, start
+from leaf_servers import FEDGE, LEAVES, cloud, end, start
 from processes import MARK, leftovers
 from small_runs import carry_out, small_config
 
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
 
 pytestmark = pytest.mark.soak
 

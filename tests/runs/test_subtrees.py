@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from daily import daily
 from flower_runs import comparable
-from leaf_servers import cloud, end, free_port, in_threads, start
+from leaf_servers import cloud, end, in_threads, start
 from processes import leftovers
 from small_runs import carry_out, small_config
 
@@ -18,6 +18,7 @@ from fedge.edge import orders
 from fedge.launch.subtree import subtree_of
 from fedge.link.below import Below
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
 
 TREE = {
     "hierarchy.tree": "2x2x2", "clients": 8, "hierarchy.region-rounds": "2", "scaffold.levels": 3,

@@ -22,6 +22,7 @@ from fedge.launch.flower import toml_of
 from fedge.launch.packaged import packaged_folder
 from fedge.launch.superlink import KEEP_ENVIRONMENT
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_ports
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,18 +31,6 @@ else:
 
 BIN = Path(sys.executable).parent
 ONE_PORT = has_one_port()
-
-
-def free_ports(count):
-    """Ports of the loopback interface that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 class Deployment:

@@ -41,15 +41,6 @@ class Quiet:
         pass
 
 
-def free_port():
-    """A port of the loopback that was free a moment ago."""
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 def cloud(config, address, certificates, clients=9, resume="", owners=False):
     """Carry out a run whose leaf servers dial `address`; returns its outcome and what the terminal showed."""
     federation, terminal = Federation(clients), io.StringIO()

@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from deployment import free_ports
 from flower_runs import ROOT
 from processes import MARK, marked
 
 from fedge.cli import main
 from fedge.launch.flower import toml_of
+from fedge.link.reach import free_ports
 
 
 def command(*words):

@@ -59,6 +59,18 @@ class Direct:
         return carried(answer, most)
 
 
+def with_changes(facts, changes):
+    """A copy of facts with other values at paths, as "rounds__0__1"; a number is a place in a list."""
+    facts = copy.deepcopy(facts)
+    for path, value in changes.items():
+        *outer, last = [int(word) if word.isdecimal() else word for word in path.split("__")]
+        holder = facts
+        for key in outer:
+            holder = holder[key]
+        holder[last] = value
+    return facts
+
+
 def carried(packet, most):
     """A packet as it arrives; LeafRefused where it cannot be read."""
     try:

@@ -5,8 +5,9 @@ import statistics
 from pathlib import Path
 
 import numpy as np
-from deployment import Deployment, free_ports
+from deployment import Deployment
 
+from fedge.link.reach import free_ports
 from fedge.run.prepare import deal_data, prepare
 
 APP = Path(__file__).parent / "stock"

@@ -1,12 +1,12 @@
 """Answers of a leaf server of two clients with 40 and 10 windows; whole runs: test_bad_leaf_answers."""
 
-import copy
 import math
 
 import numpy as np
 import pytest
 from evaluations import classified
 from flwr.serverapp.strategy import FedAdam, FedAvg
+from spoilt import with_changes
 
 from fedge.clustering.updates import Updates
 from fedge.config.flat import from_run_config
@@ -55,13 +55,7 @@ def trained(**changes):
         "leaf": {"norms": [], "strategy": a_leaf().round_states()[1]["strategy"], "drift": 1.0},
         "book": orders.packed_book(book, 0.0),
     }  # fmt: skip
-    facts = copy.deepcopy(facts)
-    for path, value in changes.items():
-        *outer, last = path.split("__")
-        holder = facts
-        for key in outer:
-            holder = holder[key]
-        holder[last] = value
+    facts = with_changes(facts, changes)
     control = {"w": np.zeros((2, 2))}
     return Packet(orders.DONE, facts, {"model": model(2.0, 15), "control": control, "told": control})
 

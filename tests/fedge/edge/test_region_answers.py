@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam
+from spoilt import with_changes
 
 from fedge.cloud.region import Region
 from fedge.config.flat import from_run_config
@@ -60,13 +61,7 @@ def an_answer(**changes):
         ],
         "leaves": [[4, 8, kept], [5, 7, copy.deepcopy(kept)]],
     }
-    facts = copy.deepcopy(facts)
-    for path, value in changes.items():
-        *outer, last = [int(word) if word.isdecimal() else word for word in path.split("__")]
-        holder = facts
-        for key in outer:
-            holder = holder[key]
-        holder[last] = value
+    facts = with_changes(facts, changes)
     control = {"w": np.zeros((2, 2))}
     return Packet(
         orders.DONE, facts, {"model": model(2.0, 25), "4/control": control, "5/control": dict(control)}

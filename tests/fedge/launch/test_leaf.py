@@ -4,12 +4,13 @@ import argparse
 import threading
 
 import pytest
-from leaf_servers import cloud, free_port
+from leaf_servers import cloud
 from small_runs import small_config
 
 from fedge.config.option import ConfigError
 from fedge.launch.leaf import serve_leaf
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
 from fedge.records.manifest import read_manifest
 
 

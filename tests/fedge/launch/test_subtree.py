@@ -4,13 +4,14 @@ import argparse
 import threading
 
 import pytest
-from leaf_servers import cloud, free_port
+from leaf_servers import cloud
 from small_runs import small_config
 
 from fedge.config.option import ConfigError
 from fedge.launch.subtree import Subtree, serve_subtree
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Refused
+from fedge.link.reach import free_port
 from fedge.process import exits
 
 

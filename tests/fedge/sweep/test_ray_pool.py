@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from flower_runs import comparable
-from leaf_servers import free_port
 from processes import MARK, leftovers, marked
 from sweeps import write_sweep
 
 from fedge.cli import main
 from fedge.config.option import ConfigError
 from fedge.engine.cluster import machines
+from fedge.link.reach import free_port
 from fedge.sweep.ray_pool import room_for
 
 BIN = Path(sys.executable).parent
