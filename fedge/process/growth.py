@@ -1,8 +1,10 @@
 """Detection of steady growth: leaks of memory or file descriptors, found during the run.
 
 Growth is steady if the Theil–Sen slope (Sen 1968: the median slope over all pairs of points, robust to
-outliers) exceeds a limit in each half of a window of rounds. A single step, a start-up phase that levels off,
-and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a run's windows.
+outliers) exceeds a limit in each half of a window of rounds, and still does twenty rounds later: a process
+fills its caches for some sixty rounds, at times as evenly as a leak does. A single step, a start-up phase
+that levels off, and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a
+run's windows.
 """
 
 from collections import deque
@@ -17,8 +19,9 @@ FIRST_ROUNDS = 20  # first rounds of a process, not examined: caches fill
 KIB_PER_ROUND = 50.0
 SHARE_PER_ROUND = 1e-4  # of the process's memory: large processes fluctuate more
 FDS_PER_ROUND = 0.5
-_ENOUGH = 40  # rounds before the first report
+_ENOUGH = 40  # rounds before the first evaluation
 _EVERY = 10  # rounds between evaluations
+_TIMES = 3  # evaluations in a row before a report
 
 
 def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
@@ -43,6 +46,7 @@ class GrowthWatch:
         """Watch before the first round."""
         self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the present processes
         self._seen: dict[int, int] = {}
+        self._in_a_row: dict[int, dict[str, int]] = {}  # process → kind → evaluations that found it
         self._said: set[tuple[int, str]] = set()
 
     def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
@@ -50,6 +54,7 @@ class GrowthWatch:
         there = {process.known_as for process in processes}
         self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
         self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}
+        self._in_a_row = {pid: found for pid, found in self._in_a_row.items() if pid in there}
         lines: list[str] = []
         for process in processes:
             if self._seen[process.known_as] <= FIRST_ROUNDS:
@@ -61,21 +66,27 @@ class GrowthWatch:
         return lines
 
     def _evaluate(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
-        """New findings on one process."""
-        rounds = [round_ for round_, _, _ in kept]
-        memory = [mib * 1024 for _, mib, _ in kept]
-        fds = [float(count) for _, _, count in kept if count is not None]
-        found = {}
-        if grows(rounds, memory, max(KIB_PER_ROUND, SHARE_PER_ROUND * float(np.median(memory)))):
-            found["memory"] = (
-                f"{slope(rounds, memory):.0f} KiB of memory per round, {memory[-1] / 1024:.0f} MiB"
-            )
-        if len(fds) == len(rounds) and grows(rounds, fds, FDS_PER_ROUND):
-            found["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
-        new = {what: words for what, words in found.items() if (process.known_as, what) not in self._said}
-        self._said.update((process.known_as, what) for what in new)
+        """Lines on one process: growth that was found `_TIMES` times in a row, for the first time."""
+        found, known = _found(kept), process.known_as
+        self._in_a_row[known] = {what: self._in_a_row.get(known, {}).get(what, 0) + 1 for what in found}
         where = f" on {process.machine}" if process.machine else ""
-        return [
-            f"{process.role} process {process.pid}{where} grows steadily: {words} now; see memory.csv"
-            for words in new.values()
-        ]
+        lines = []
+        for what, words in found.items():
+            if self._in_a_row[known][what] == _TIMES and (known, what) not in self._said:
+                self._said.add((known, what))
+                grown = f"{process.role} process {process.pid}{where} grows steadily"
+                lines.append(f"{grown}: {words} now; see memory.csv")
+        return lines
+
+
+def _found(kept: Sequence[tuple[int, float, int | None]]) -> dict[str, str]:
+    """Growing kinds, "memory" and "files", and by how much; of rounds, MiB of memory and open files."""
+    rounds = [round_ for round_, _, _ in kept]
+    memory = [mib * 1024 for _, mib, _ in kept]
+    fds = [float(count) for _, _, count in kept if count is not None]
+    found = {}
+    if grows(rounds, memory, max(KIB_PER_ROUND, SHARE_PER_ROUND * float(np.median(memory)))):
+        found["memory"] = f"{slope(rounds, memory):.0f} KiB of memory per round, {memory[-1] / 1024:.0f} MiB"
+    if len(fds) == len(rounds) and grows(rounds, fds, FDS_PER_ROUND):
+        found["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
+    return found

@@ -173,7 +173,7 @@ def open_resumption(folder: Path) -> Resumption:
     gone = frozenset(_misfits(folder, checkpoint, _kept_at(checkpoint)))
     lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
     notes = [f"{error}; resuming from round {checkpoint.global_round}" for error in damaged]
-    notes += [f"{name} is not as it was written; it is started anew" for name in sorted(lost)]
+    notes += [f"{name} is not what was written; it is started anew" for name in sorted(lost)]
     notes += [
         f"{name} is not from round {checkpoint.global_round} or before; it is dropped"
         for name in sorted(gone)
