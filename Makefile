@@ -217,11 +217,11 @@ draws-data: $(STAMP)
 # level and power of the closed test under the real null, users trained once: 1,000 deals a shape, about an hour on two cores
 levels: $(STAMP) draws-data
 	$(BIN)/hhar synthesize data/study/surplus.npz --small --users 30 --rate-hz 12.5
-	$(BIN)/python -m benchmarks.levels data/study/motionsense.npz --shapes 3x3,3x4,4x4,6x3,6x4,10x2 --seeds 3004
-	$(BIN)/python -m benchmarks.levels data/study/motionsense.npz --shapes 6x4 --planted large --seeds 3004
-	$(BIN)/python -m benchmarks.levels data/study/hhar.npz --shapes 3x3 --seeds 3004
-	$(BIN)/python -m benchmarks.levels data/study/surplus.npz --shapes 6x4 --planted surplus --deals 200 --seeds 3004
-	$(BIN)/python -m benchmarks.levels data/study/motionsense.npz --shapes 3x4,4x4,6x4,6x3 --deals 200 --seeds 3004 \
+	$(BIN)/python -m benchmarks.grouping.levels data/study/motionsense.npz --shapes 3x3,3x4,4x4,6x3,6x4,10x2 --seeds 3004
+	$(BIN)/python -m benchmarks.grouping.levels data/study/motionsense.npz --shapes 6x4 --planted large --seeds 3004
+	$(BIN)/python -m benchmarks.grouping.levels data/study/hhar.npz --shapes 3x3 --seeds 3004
+	$(BIN)/python -m benchmarks.grouping.levels data/study/surplus.npz --shapes 6x4 --planted surplus --deals 200 --seeds 3004
+	$(BIN)/python -m benchmarks.grouping.levels data/study/motionsense.npz --shapes 3x4,4x4,6x4,6x3 --deals 200 --seeds 3004 \
 		--planted lone-labels,lone-rotate,half-labels,half-rotate,four-labels,four-rotate,apart-labels,apart-rotate
 
 # the table of CLoVE's authors for MNIST in four rotations, as far as it can be had; hours on two cores

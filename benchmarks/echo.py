@@ -31,9 +31,9 @@ from benchmarks.engines import Configured
 from fedge import client_app, simulate
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.run.run import run
-from fedge.training import models
 from fedge.training.evaluation import EvalResult
 from fedge.training.local import TrainResult
+from fedge.training.networks import models
 from fedge.training.settings import LocalTraining
 
 LAYERS = 8

@@ -38,7 +38,7 @@ from torch.nn import functional as F
 
 from fedge import simulate
 from fedge.data.scenario import Change
-from fedge.launch.project import flatten, read_toml
+from fedge.launch.projects.project import flatten, read_toml
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows, save_windows
 

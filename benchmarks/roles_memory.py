@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from fedge.launch.flower import toml_of
+from fedge.launch.flower_runs.flower import toml_of
 from fedge.link.reach import free_ports
 from hhar.windows.window_file import Windows, save_windows
 

@@ -39,7 +39,7 @@ from benchmarks.common import (
 )
 from fedge.training.host import keep_freed_memory
 from fedge.training.local import train
-from fedge.training.models import build_model
+from fedge.training.networks.models import build_model
 from fedge.training.settings import LocalTraining
 
 CHANNELS, SAMPLES, CLASSES, WINDOWS, BATCH = 6, 128, 6, 640, 32

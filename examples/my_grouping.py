@@ -3,8 +3,7 @@
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from fedge.clustering.evidence import Evidence
-from fedge.clustering.registry import Grouping, method
+from fedge.clustering import Evidence, Grouping, method
 from fedge.config.sections.cluster import ClusterConfig
 
 

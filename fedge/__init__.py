@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 import lazy_loader as lazy
 
 if TYPE_CHECKING:
-    from fedge.config.option import ConfigError as ConfigError
+    from fedge.config.registers.option import ConfigError as ConfigError
     from fedge.datasets.frames import from_pandas as from_pandas
     from fedge.datasets.images import from_images as from_images
     from fedge.datasets.images import from_partitions as from_partitions
     from fedge.launch.simulate import simulate as simulate
-    from fedge.records.reader import load_run as load_run
+    from fedge.records.reading.reader import load_run as load_run
     from fedge.report.compare import compare as compare
 
 # loaded on first use: torch takes seconds, and most commands do not need it
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "config.option": ["ConfigError"],
+        "config.registers.option": ["ConfigError"],
         "datasets.frames": ["from_pandas"],
         "datasets.images": ["from_images", "from_partitions"],
         "launch.simulate": ["simulate"],
-        "records.reader": ["load_run"],
+        "records.reading.reader": ["load_run"],
         "report.compare": ["compare"],
     },
 )
@@ -38,7 +38,7 @@ if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's alloc
 # work can be refused before Flower starts Ray and its workers.
 if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["run"]:
     from fedge.launch.preflight import check_flwr_run
-    from fedge.process.parent import be_followed, follow_at_once
+    from fedge.process.endings.parent import be_followed, follow_at_once
 
     check_flwr_run(sys.argv[2:])
     follow_at_once()

@@ -16,19 +16,19 @@ from fedge.commands.docs import add_docs
 from fedge.commands.measure import add_doctor, add_profile, add_status, add_sweep
 from fedge.commands.projects import add_lists, add_new
 from fedge.commands.run import add_run
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.datasets.command import add_datasets
 from fedge.launch.clock_command import add_clock
 from fedge.launch.command_line import Commands, Parser, read
 from fedge.launch.completion import complete
 from fedge.launch.deal import add_deal
 from fedge.launch.devices_command import add_devices
-from fedge.launch.leaf_command import add_leaf
-from fedge.launch.node_command import add_node
-from fedge.launch.superlink_command import add_superlink
+from fedge.launch.flower_runs.superlink_command import add_superlink
+from fedge.launch.leaf_servers.leaf_command import add_leaf
+from fedge.launch.nodes.node_command import add_node
 from fedge.link.command import add_commands as add_link_commands
-from fedge.process import exits
-from fedge.process.room import refuse_little_room
+from fedge.process.endings import exits
+from fedge.process.resources.room import refuse_little_room
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands

@@ -26,9 +26,9 @@ from fedge.client.together import train_together
 from fedge.compression.chosen import uplink_of_clients
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.parts import MODELS
-from fedge.config.register import look_in
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.register import look_in
 from fedge.config.sections.train import TrainConfig
 from fedge.data.own import OwnData, client_data, names_own_data, own_data, place_of
 from fedge.data.prepared import ClientData, client_in, open_client
@@ -85,16 +85,16 @@ from fedge.tasks.chosen import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import describe
 from fedge.training.evaluation import EvalResult, evaluate_parts
-from fedge.training.fitting import fit_of
 from fedge.training.gpu import settle_gpus
 from fedge.training.kernels import TORCH
 from fedge.training.local import TrainResult, train
-from fedge.training.models import build_model, parameter_names
-from fedge.training.module_state import load_state, tensor_of
+from fedge.training.networks.fitting import fit_of
+from fedge.training.networks.models import build_model, parameter_names
+from fedge.training.networks.module_state import load_state, tensor_of
+from fedge.training.networks.unsaved import Unsaved
 from fedge.training.scaffold import correction
 from fedge.training.schedule import local_training, step_kernel
 from fedge.training.settings import LocalTraining
-from fedge.training.unsaved import Unsaved
 
 app = GuardedApp()
 catch_interrupts()

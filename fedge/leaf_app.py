@@ -1,7 +1,7 @@
 """Flower entry of a leaf server whose clients are SuperNodes: it dials the cloud and carries out its orders.
 
-`fedge leaf --nodes` starts it, on a SuperLink of its own (`fedge.launch.leaf_nodes`), for as many runs of the
-cloud as come. To Flower all of it is one run.
+`fedge leaf --nodes` starts it, on a SuperLink of its own (`fedge.launch.leaf_servers.leaf_nodes`), for as
+many runs of the cloud as come. To Flower all of it is one run.
 """
 
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedge.config.option import ConfigError
-from fedge.config.register import look_in
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import look_in
 from fedge.edge.host import LeafHost
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.link.dial import Link, Refused
-from fedge.process import exits
+from fedge.process.endings import exits
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.run.node_site import NodeSites
 

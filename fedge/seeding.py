@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 
 if TYPE_CHECKING:  # loading torch takes seconds, which the check before a run need not spend
     import torch

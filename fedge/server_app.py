@@ -6,8 +6,8 @@ import sys
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedge.config.engines import FLOWER
-from fedge.config.option import ConfigError
+from fedge.config.registers.engines import FLOWER
+from fedge.config.registers.option import ConfigError
 from fedge.engine.capture import end_captures
 from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
 from fedge.engine.flower_engine import FlowerEngine

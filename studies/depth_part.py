@@ -13,8 +13,8 @@ from pathlib import Path
 
 import polars as pl
 
-from fedge.records.costs import bytes_so_far
-from fedge.records.reader import RunData
+from fedge.records.reading.costs import bytes_so_far
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.targets import SHARE

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.statistics import Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison

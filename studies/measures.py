@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedge.records.reader import RunData, load_run
+from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.statistics import Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.statistics import Estimate
 from fedge.report.comparison.sweep_page import Comparison

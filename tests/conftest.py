@@ -9,7 +9,7 @@ from pathlib import Path
 
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before Flower and Ray are imported
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-# what tests say yes to is not the user's (`fedge.config.trust`)
+# what tests say yes to is not the user's (`fedge.config.registers.trust`)
 os.environ["XDG_CONFIG_HOME"] = (_KEPT := tempfile.TemporaryDirectory(prefix="fedge-tests-config-")).name
 
 import pytest
@@ -19,7 +19,7 @@ from made_up import make_result, make_windows
 from own_code import forgotten
 
 from fedge.flower import identify_task
-from fedge.process.threads import available_cores
+from fedge.process.resources.threads import available_cores
 
 # what is started by a script in the background, or by nohup, ignores these, and so would every process that
 # a test starts and sends one to

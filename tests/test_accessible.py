@@ -7,11 +7,11 @@ from accessible import contrast, faults
 from run_folders import round_result, write_run
 
 from fedge.console.palette import SERIES, css_variables
-from fedge.records.reader import load_run
+from fedge.records.reading.reader import load_run
 from fedge.report.clock_page import write_clock_page
 from fedge.report.comparison.page import write_comparison
 from fedge.report.run_page import write_report
-from fedge.rounds.moment import VersionRow
+from fedge.rounds.measurements.moment import VersionRow
 
 ROUNDS = [
     round_result(1, [5, 6, 7, 8], similarity=0.9),

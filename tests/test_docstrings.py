@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config import parts
-from fedge.config.register import Register
+from fedge.config.registers import parts
+from fedge.config.registers.register import Register
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [file for top in ("fedge", "hhar") for file in sorted((ROOT / top).rglob("*.py"))]
@@ -35,7 +35,11 @@ REGISTERED = {
 
 # public functions of the field: formula, source, example
 WITH_EXAMPLE = {
-    "fedge.clustering.similarity": ["cosine_similarity", "threshold_components", "weight_clustering"],
+    "fedge.clustering.likeness.similarity": [
+        "cosine_similarity",
+        "threshold_components",
+        "weight_clustering",
+    ],
     "fedge.config.topology": ["clients_per_leaf", "unseen_ids"],
     "fedge.data.split": ["split_by_blocks"],
     "fedge.metrics.agreement": ["agreement", "churn"],

@@ -6,13 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
 import yaml
 
-from fedge.config.parts import OF_THE_TASK, REGISTERS
+from fedge.config.registers.parts import OF_THE_TASK, REGISTERS
 from tools import rooms
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +68,7 @@ def test_commands_load_nothing_heavy(module: str) -> None:
 
 def test_a_run_in_rounds_loads_only_what_it_needs() -> None:
     """Neither the virtual clock, nor links to leaf servers, nor what other methods of clustering need."""
-    code = "import sys, fedge.launch.simulate, fedge.clustering.hierarchical; print(*sys.modules)"
+    code = "import sys, fedge.launch.simulate, fedge.clustering.methods.hierarchical; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert {"fedge.rounds", "fedge.clustering"} <= loaded
@@ -78,7 +79,11 @@ def test_a_run_in_rounds_loads_only_what_it_needs() -> None:
     ("file", "line", "arrow"),
     [
         (None, "", ""),
-        ("fedge/config/option.py", "import fedge.run.run", "fedge.config.option -> fedge.run.run"),
+        (
+            "fedge/config/registers/option.py",
+            "import fedge.run.run",
+            "fedge.config.registers.option -> fedge.run.run",
+        ),
         (
             "fedge/training/scaffold.py",
             "from fedge.data import split",
@@ -110,6 +115,50 @@ def test_no_class_has_more_than_twenty_methods() -> None:
             if isinstance(node, ast.ClassDef):
                 methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and not m.decorator_list]
                 assert len(methods) <= 20, f"{node.name} in {file}"
+
+
+def test_no_folder_has_more_than_eighteen_files() -> None:
+    """Python files, tests and benchmarks too: what holds more has rooms in it that want a name."""
+    tops = ("benchmarks", "examples", "fedge", "hhar", "studies", "tests", "tools")
+    counts = Counter(file.parent for top in tops for file in (ROOT / top).rglob("*.py"))
+    assert {str(folder): count for folder, count in counts.items() if count > 18} == {}
+
+
+def _imports_between_children(package: Path) -> dict[str, set[str]]:
+    """Child of a package → those of its children that it imports when it is loaded or used."""
+    prefix = ".".join(package.relative_to(ROOT).parts)
+    found: dict[str, set[str]] = {}
+    for file in package.rglob("*.py"):
+        child = file.relative_to(package).parts[0].removesuffix(".py")
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for_types = {
+            inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for inner in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node not in for_types:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import) and node not in for_types:
+                names = [alias.name for alias in node.names]
+            inside = [name.removeprefix(f"{prefix}.") for name in names if name.startswith(f"{prefix}.")]
+            found.setdefault(child, set()).update(name.partition(".")[0] for name in inside)
+    return {child: others - {child} for child, others in found.items()}
+
+
+@pytest.mark.parametrize("package", [name for name in PACKAGES if name.count(".") == 1])
+def test_inner_rooms_import_one_way(package: str) -> None:
+    """Neither from each other in a circle, nor from modules beside them that import them."""
+    place = ROOT.joinpath(*package.split("."))
+    imports = _imports_between_children(place)
+    for inner in sorted(path.parent.name for path in place.glob("*/__init__.py")):
+        reached, new = set(), imports.get(inner, set())
+        while new:
+            reached |= new
+            new = {further for child in new for further in imports.get(child, ())} - reached
+        assert inner not in reached, f"{package}.{inner} imports what imports it: {sorted(reached)}"
 
 
 def test_the_page_of_rooms_is_the_code() -> None:
@@ -168,12 +217,12 @@ ELSEWHERE = (
     {
         # entry points and what only a whole run shows
         "fedge/devices/world.py": "fedge/devices/test_procedure.py",
-        "fedge/client/together.py": "runs/test_processes.py",
-        "fedge/client/frozen.py": "runs/test_exchange.py",
-        "fedge/training/frozen.py": "runs/test_exchange.py",
-        "fedge/training/start.py": "runs/test_exchange.py",
-        "fedge/run/starts.py": "runs/test_exchange.py",
-        "fedge/server_app.py": "runs/test_flower.py",
+        "fedge/client/together.py": "runs/engines/test_processes.py",
+        "fedge/client/frozen.py": "runs/methods/test_exchange.py",
+        "fedge/training/networks/frozen.py": "runs/methods/test_exchange.py",
+        "fedge/training/networks/start.py": "runs/methods/test_exchange.py",
+        "fedge/run/preparation/starts.py": "runs/methods/test_exchange.py",
+        "fedge/server_app.py": "runs/engines/test_flower.py",
         # words of the command line, called as a user calls them
         "fedge/commands/arguments.py": "fedge/test_cli.py",
         "fedge/commands/measure.py": "fedge/test_cli.py",
@@ -183,14 +232,14 @@ ELSEWHERE = (
         "fedge/run/served.py": "fedge/inference/test_card.py",
         "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
         "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
-        "fedge/client/guarded_app.py": "runs/test_faults.py",
+        "fedge/client/guarded_app.py": "runs/faults/test_faults.py",
         "fedge/engine/capture.py": "fedge/profile/test_command.py",
-        "fedge/engine/flower_process.py": "runs/test_exits.py",
-        "fedge/engine/ray_workers.py": "runs/test_faults.py",
-        "fedge/launch/flower.py": "runs/test_exits.py",
+        "fedge/engine/flower_process.py": "runs/stops/test_exits.py",
+        "fedge/engine/ray_workers.py": "runs/faults/test_faults.py",
+        "fedge/launch/flower_runs/flower.py": "runs/stops/test_exits.py",
         "fedge/process/capture.py": "fedge/profile/test_command.py",
-        "fedge/run/ending.py": "runs/test_exits.py",
-        "fedge/run/resume.py": "runs/test_resumption.py",
+        "fedge/run/ending.py": "runs/stops/test_exits.py",
+        "fedge/run/preparation/resume.py": "runs/stops/test_resumption.py",
         "fedge/sweep/pool.py": "fedge/sweep/test_command.py",
         "fedge/sweep/summary.py": "fedge/sweep/test_command.py",
         # parts of one thing that is tested whole
@@ -198,10 +247,10 @@ ELSEWHERE = (
         "fedge/parallel/member.py": "fedge/parallel/test_team.py",
         "fedge/parallel/sgd.py": "fedge/parallel/test_team.py",
         "fedge/native/operations.py": "fedge/native/test_trace.py",
-        "fedge/clustering/evidence.py": "fedge/clustering/test_signals.py",
-        "fedge/records/global_table.py": "fedge/records/test_recorder.py",
-        "fedge/records/member_tables.py": "fedge/records/test_recorder.py",
-        "fedge/records/score_words.py": "fedge/records/test_recorder.py",
+        "fedge/clustering/likeness/evidence.py": "fedge/clustering/test_signals.py",
+        "fedge/records/tables/global_table.py": "fedge/records/test_recorder.py",
+        "fedge/records/tables/member_tables.py": "fedge/records/test_recorder.py",
+        "fedge/records/tables/score_words.py": "fedge/records/test_recorder.py",
         "fedge/datasets/cards.py": "fedge/datasets/test_catalog.py",
         "fedge/datasets/columns.py": "fedge/datasets/test_frames.py",
         "fedge/datasets/tables.py": "fedge/datasets/test_motionsense.py",
@@ -219,17 +268,17 @@ ELSEWHERE = (
         "fedge/algorithm/client.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/descent.py": "fedge/methods/test_witness.py",
         "fedge/algorithm/leaf_part.py": "fedge/methods/test_witness.py",
-        "fedge/algorithm/making.py": "runs/test_algorithms.py",
-        "fedge/algorithm/taking_part.py": "runs/test_algorithms.py",
-        "fedge/exchange/algorithm.py": "runs/test_algorithms.py",
-        "fedge/clustering/cloud_part.py": "runs/test_families.py",
+        "fedge/algorithm/making.py": "runs/methods/test_algorithms.py",
+        "fedge/algorithm/taking_part.py": "runs/methods/test_algorithms.py",
+        "fedge/exchange/algorithm.py": "runs/methods/test_algorithms.py",
+        "fedge/clustering/cloud_part.py": "runs/methods/test_families.py",
         "fedge/cloud/families.py": "fedge/methods/test_soft_family.py",
-        "fedge/clustering/soft_moves.py": "fedge/methods/test_soft_family.py",
+        "fedge/clustering/memberships/soft_moves.py": "fedge/methods/test_soft_family.py",
         "fedge/leaf/spread.py": "fedge/methods/test_soft_family.py",
-        "fedge/leaf/algorithm.py": "runs/test_algorithms.py",
-        "fedge/leaf/trial.py": "runs/test_algorithms.py",
-        "fedge/run/algorithms.py": "runs/test_algorithms.py",
-        "fedge/records/model_tables.py": "fedge/records/test_catalog.py",
+        "fedge/leaf/algorithm.py": "runs/methods/test_algorithms.py",
+        "fedge/leaf/trial.py": "runs/methods/test_algorithms.py",
+        "fedge/run/preparation/algorithms.py": "runs/methods/test_algorithms.py",
+        "fedge/records/tables/model_tables.py": "fedge/records/tables/test_catalog.py",
         # pages, looked at as pages
         "fedge/report/at_end.py": "fedge/report/test_run_page.py",
         "fedge/report/commands.py": "fedge/report/test_run_page.py",
@@ -255,7 +304,7 @@ ELSEWHERE = (
         "hhar/synthetic/raw_csv.py": "hhar/synthetic/test_generate.py",
         "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
         # parts of local training, which `train` and `evaluate` put together
-        "fedge/training/module_state.py": "fedge/training/test_local.py",
+        "fedge/training/networks/module_state.py": "fedge/training/test_local.py",
         "fedge/training/settings.py": "fedge/training/test_local.py",
         "fedge/training/sgd.py": "fedge/training/test_local.py",
         # parts of a deal, which `partition` puts together
@@ -263,24 +312,24 @@ ELSEWHERE = (
         "fedge/data/shares.py": "fedge/data/test_partition.py",
         "fedge/data/window_split.py": "fedge/data/test_partition.py",
         # tables, as whole runs write them
-        "fedge/records/round_tables.py": "fedge/records/test_catalog.py",
-        "fedge/records/server_table.py": "runs/test_trees.py",
+        "fedge/records/tables/round_tables.py": "fedge/records/tables/test_catalog.py",
+        "fedge/records/tables/server_table.py": "runs/hierarchy/test_trees.py",
         "fedge/leaf/server.py": "fedge/cloud/test_region.py",
         "fedge/compression/compressor.py": "fedge/compression/test_uplink.py",
-        "fedge/records/timing_tables.py": "fedge/records/test_catalog.py",
-        "fedge/records/device_tables.py": "fedge/records/test_catalog.py",
+        "fedge/records/tables/timing_tables.py": "fedge/records/tables/test_catalog.py",
+        "fedge/records/tables/device_tables.py": "fedge/records/tables/test_catalog.py",
         "fedge/records/device_recorder.py": "fedge/run/test_asynchronous.py",
         # declarations without anything that can be called
-        "fedge/config/choices.py": "fedge/config/test_flat.py",
-        "fedge/config/groupings.py": "fedge/config/test_parts.py",
-        "fedge/config/methods.py": "fedge/config/test_parts.py",
-        "fedge/config/traits.py": "fedge/config/test_parts.py",
+        "fedge/config/registers/choices.py": "fedge/config/test_flat.py",
+        "fedge/config/registers/groupings.py": "fedge/config/registers/test_parts.py",
+        "fedge/config/registers/methods.py": "fedge/config/registers/test_parts.py",
+        "fedge/config/registers/traits.py": "fedge/config/registers/test_parts.py",
         "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
         # options are read as a whole
         "fedge/config/config.py": "fedge/config/test_flat.py",
     }
     | {
-        f"fedge/methods/{file.name}": "runs/test_algorithms.py"
+        f"fedge/methods/{file.name}": "runs/methods/test_algorithms.py"
         for file in (ROOT / "fedge" / "methods").glob("[a-z]*.py")
         if not (ROOT / "tests" / "fedge" / "methods" / f"test_{file.name}").exists()
     }
@@ -322,7 +371,8 @@ def test_tests_have_the_same_names_in_every_process(request):
 _NAMING = {
     *["method", "signal", "rule", "strategy", "kind", "algorithm", "preset", "selection", "availability"]
 }
-_OF_RULES = {"fedge/leaf/quorum.py", "fedge/leaf/rules.py"}  # what single strategies of Flower's are given
+# what single strategies of Flower's are given
+_OF_RULES = {"fedge/leaf/strategies/quorum.py", "fedge/leaf/strategies/rules.py"}
 
 
 def _names_asked_for(file: Path) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.launch.project import read_toml
+from fedge.launch.projects.project import read_toml
 from tools import matrix
 
 PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml", "pyproject.toml")["project"]

@@ -85,5 +85,5 @@ def test_survivors_are_those_that_no_test_notices(place):
 def test_what_is_no_module_is_refused():
     with pytest.raises(SystemExit, match="nowhere is no room or module"):
         mutants.modules(["nowhere"])
-    (module,) = mutants.modules(["leaf/checks.py"])
+    (module,) = mutants.modules(["leaf/strategies/checks.py"])
     assert len(list(mutants_of(module, module.read_bytes()))) > 9

@@ -7,8 +7,8 @@ from pathlib import Path
 import cited
 import pytest
 
-from fedge.config import parts
-from fedge.config.register import Register
+from fedge.config.registers import parts
+from fedge.config.registers.register import Register
 
 ROOT = cited.ROOT
 GROUPS = {register.group for register in vars(parts).values() if isinstance(register, Register)}
@@ -68,7 +68,11 @@ def test_the_resolver_knows_what_is_not_there():
     """It would be of no use if it found everything."""
     assert cited.is_there("fedge.states.averaging.weighted_mean")
     assert cited.is_there("fedge.simulate")
-    for name in ("fedge.strategy", "fedge.states.averaging.median", "fedge.records.reader.RunData.lanes"):
+    for name in (
+        "fedge.strategy",
+        "fedge.states.averaging.median",
+        "fedge.records.reading.reader.RunData.lanes",
+    ):
         assert not cited.is_there(name)
     assert list(cited.files("see docs/nowhere.md and `fedge/run.py::main`")) == [
         ("docs/nowhere.md", ""),

@@ -31,7 +31,7 @@ from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import save_windows
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "support"))  # deployments and clusters as tests have them
+sys.path.insert(0, str(ROOT / "tests" / "support" / "deployments"))  # and clusters, as tests have them
 
 WAIT_S, AWAY_S, ROUNDS, AFTER, LEAVES, CLIENTS = 60, 5, 12, 2, 3, 9
 _LONGEST_S = 600

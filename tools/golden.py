@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from fedge import simulate
-from fedge.launch.project import flatten, read_toml
-from fedge.records.reader import load_run
+from fedge.launch.projects.project import flatten, read_toml
+from fedge.records.reading.reader import load_run
 from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import save_windows
 

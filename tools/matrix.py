@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedge.launch.project import read_toml
+from fedge.launch.projects.project import read_toml
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "flower-newest"
@@ -26,7 +26,7 @@ FIRST_WITH_SUPERLINK = "1.27"
 TESTS = (
     "tests/fedge/test_flower.py",
     *(f"tests/fedge/{room}" for room in ("client", "engine", "exchange", "launch", "leaf", "rounds")),
-    "tests/runs/test_flower_versions.py",
+    "tests/runs/engines/test_flower_versions.py",
 )
 # a small federation of real processes, half a minute
 DEPLOYED = ("tests/deployed/test_deployment.py",)

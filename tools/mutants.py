@@ -122,9 +122,9 @@ def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
 
 def tests_of(path: Path) -> list[list[Path]]:
     """Tests of a module, from the nearest on: those of its own name, those of its room."""
-    room = path.parent.name
-    own = ROOT / "tests" / "fedge" / room / f"test_{path.name}"
-    folder = ROOT / "tests" / "fedge" / room
+    place = path.parent.relative_to(ROOT)
+    own = ROOT / "tests" / place / f"test_{path.name}"
+    folder = ROOT.joinpath("tests", *place.parts[:2])
     return [[found] for found in (own, folder) if found.exists()]
 
 
@@ -171,7 +171,7 @@ def modules(words: Sequence[str]) -> list[Path]:
         path = ROOT / "fedge" / word
         if not path.exists():
             raise SystemExit(f"mutants: {word} is no room or module of fedge/")
-        found += sorted(path.glob("*.py")) if path.is_dir() else [path]
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
     return [path for path in found if path.name != "__init__.py"]
 
 

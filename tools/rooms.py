@@ -6,7 +6,7 @@ python -m tools.rooms
 import ast
 from pathlib import Path
 
-from fedge.launch.project import read_toml
+from fedge.launch.projects.project import read_toml
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -21,15 +21,21 @@ def floors(project: Path = ROOT / "pyproject.toml") -> list[list[str]]:
 
 
 def table() -> str:
-    """The table of rooms, from the top floor down."""
+    """The table of rooms, from the top floor down, each with its inner rooms."""
     lines = ["| floor | room | what it is |", "|---:|---|---|"]
     for height, floor in zip(range(len(floors()), 0, -1), floors(), strict=True):
         for room in floor:
             place = ROOT / "fedge" / room
-            source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-            words = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
-            lines.append(f"| {height} | `{room}` | {words} |")
+            lines.append(f"| {height} | `{room}` | {_first_line(place)} |")
+            inner = sorted(source.parent for source in place.glob("*/__init__.py"))
+            lines += [f"| | `{room}.{path.name}` | {_first_line(path)} |" for path in inner]
     return "\n".join(lines)
+
+
+def _first_line(place: Path) -> str:
+    """The first line of the docstring of a package or module."""
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
 
 
 def written(page: str) -> str:

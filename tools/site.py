@@ -22,8 +22,9 @@ _AT_ROOT = {
 }
 PUBLIC = {
     "Runs": (
-        "fedge.launch.simulate.simulate", "fedge.records.reader.load_run", "fedge.records.reader.RunData",
-        "fedge.report.compare.compare", "fedge.config.option.ConfigError",
+        "fedge.launch.simulate.simulate", "fedge.records.reading.reader.load_run",
+        "fedge.records.reading.reader.RunData",
+        "fedge.report.compare.compare", "fedge.config.registers.option.ConfigError",
     ),
     "Data": (
         "fedge.datasets.frames.from_pandas", "fedge.datasets.images.from_images",
@@ -35,13 +36,14 @@ PUBLIC = {
     ),
     "Groups of leaves": (
         "fedge.clustering.cloud_part.CloudPart", "fedge.clustering.cloud_part.Family",
-        "fedge.clustering.evidence.Evidence", "fedge.clustering.registry.Grouping",
+        "fedge.clustering.likeness.evidence.Evidence", "fedge.clustering.registry.Grouping",
         "fedge.clustering.registry.method", "fedge.clustering.signals.signal",
     ),
     "Tasks": ("fedge.tasks.task.Task", "fedge.tasks.task.Score"),
     "Other parts": (
         "fedge.callbacks.callback.Callback", "fedge.compression.compressor.Compressor",
-        "fedge.devices.fleet.Fleet", "fedge.devices.rules.Arrival", "fedge.serving.gate.Paired",
+        "fedge.devices.population.fleet.Fleet", "fedge.devices.servers.rules.Arrival",
+        "fedge.serving.gate.Paired",
         "fedge.trackers.tracker.Tracker",
     ),
 }  # fmt: skip

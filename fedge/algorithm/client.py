@@ -17,9 +17,9 @@ from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
 from fedge.states.named import Memory
 from fedge.training.local import TrainResult, one_pass
-from fedge.training.models import head_names, layer_names
-from fedge.training.module_state import load_state
-from fedge.training.own_models import OwnDraws
+from fedge.training.networks.models import head_names, layer_names
+from fedge.training.networks.module_state import load_state
+from fedge.training.networks.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
 
 Plain = Callable[[State, LocalTraining, "torch.Generator", "State | None"], TrainResult]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from fedge.states.averaging import State
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.local import one_pass, pass_loss
-from fedge.training.module_state import get_state, tensor_of
-from fedge.training.own_models import OwnDraws
+from fedge.training.networks.module_state import get_state, tensor_of
+from fedge.training.networks.own_models import OwnDraws
 from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd, trained

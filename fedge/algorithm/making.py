@@ -9,9 +9,9 @@ from typing import Any
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.leaf_part import LeafPart
-from fedge.config.option import ConfigError, arguments_of, shown
-from fedge.config.parts import ALGORITHMS
-from fedge.config.register import refuse_misfit
+from fedge.config.registers.option import ConfigError, arguments_of, shown
+from fedge.config.registers.parts import ALGORITHMS
+from fedge.config.registers.register import refuse_misfit
 from fedge.config.sections.train import TrainConfig
 
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client, Plain
 from fedge.algorithm.descent import Fit
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.states.averaging import State
 from fedge.states.named import Memory, other_form, packed, unpacked
 from fedge.training.host import torch_threads
 from fedge.training.local import TrainResult, train
-from fedge.training.module_state import load_state
+from fedge.training.networks.module_state import load_state
 from fedge.training.settings import LocalTraining
 
 

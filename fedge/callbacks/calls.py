@@ -10,13 +10,13 @@ from typing import Any
 
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
-from fedge.records.columns import TEXT, Table
-from fedge.records.device_tables import growing
-from fedge.records.round_tables import ClientRow, GlobalRow, LeafRow, tables_of
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
+from fedge.records.tables.columns import TEXT, Table
+from fedge.records.tables.device_tables import growing
+from fedge.records.tables.round_tables import ClientRow, GlobalRow, LeafRow, tables_of
 from fedge.rounds.hooks import Hooks
-from fedge.rounds.results import RoundResult
+from fedge.rounds.measurements.results import RoundResult
 from fedge.tasks.chosen import task_of
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fedge.callbacks.callback import Callback, Round, Run
-from fedge.config.option import ConfigError, nearest, shown
+from fedge.config.registers.option import ConfigError, nearest, shown
 
 VALIDATION = "validation"
 _OF_TEST = ("test_", "unseen_", "shared_", "tuned_")  # how columns of test windows begin

@@ -18,7 +18,7 @@ from fedge.client.memory import own_folder
 from fedge.config.sections.guard import TransferConfig
 from fedge.exchange.content import CONTROL, put_aside
 from fedge.process.client_app import is_client_app
-from fedge.process.machine import fits_in_memory
+from fedge.process.resources.machine import fits_in_memory
 from fedge.states.records import entries, record_bytes
 from fedge.states.shared import SharedStates
 

@@ -1,4 +1,4 @@
-"""The frozen entries of a client's model, which no message carries (`fedge.training.frozen`)."""
+"""The frozen entries of a client's model, which no message carries (`fedge.training.networks.frozen`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import nn
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.states.averaging import State
-from fedge.training.frozen import frozen_names, parted, whole
-from fedge.training.module_state import get_state
-from fedge.training.start import drawn_network
+from fedge.training.networks.frozen import frozen_names, parted, whole
+from fedge.training.networks.module_state import get_state
+from fedge.training.networks.start import drawn_network
 
 
 def whole_model(state: State, network: nn.Module, config: TrainConfig, data: ClientData, seed: int) -> State:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import (
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import (
     ALGORITHMS,
     AUGMENTATIONS,
     CLIENT_UPLINKS,
@@ -22,7 +22,7 @@ from fedge.config.parts import (
     TASKS,
     names_in,
 )
-from fedge.config.register import look_in
+from fedge.config.registers.register import look_in
 
 _AT_CLIENTS = (MODELS, TASKS, LOSSES, OPTIMIZERS, SCHEDULES, ALGORITHMS, CLIENT_UPLINKS)
 _SEVERAL_AT_CLIENTS = (METRICS, AUGMENTATIONS)

@@ -7,7 +7,7 @@ from itertools import count
 import numpy as np
 import torch
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.parallel.team import Team, TeamKind

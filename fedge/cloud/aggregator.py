@@ -13,9 +13,9 @@ from fedge.cloud.memory import CloudMemory
 from fedge.cloud.rule import CloudRule
 from fedge.cloud.starts import began_alike
 from fedge.cloud.step import CloudRound, CloudSetting
-from fedge.clustering.evidence import Answers, Evidence, Questions
-from fedge.clustering.ifca import Pool
-from fedge.clustering.updates import Updates
+from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
+from fedge.clustering.likeness.updates import Updates
+from fedge.clustering.methods.ifca import Pool
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from fedge.cloud.dealt import DealtGroups
 from fedge.cloud.groups import Settled, Tried
-from fedge.clustering import reach
-from fedge.clustering.deals import leaf_similarity
-from fedge.clustering.evidence import Answers, CrossLosses, Questions
-from fedge.clustering.membership import events_between
+from fedge.clustering.deal_test import reach
+from fedge.clustering.deal_test.deals import leaf_similarity
+from fedge.clustering.likeness.evidence import Answers, CrossLosses, Questions
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.memberships.membership import events_between
 from fedge.clustering.registry import Grouping
-from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedge.cloud.groups import Settled, Tried
-from fedge.clustering.evidence import Answers, CrossLosses, Evidence, NotComparable, Questions, all_to_all
-from fedge.clustering.hierarchical import skipped
-from fedge.clustering.membership import Membership, events_between
+from fedge.clustering.likeness.evidence import (
+    Answers,
+    CrossLosses,
+    Evidence,
+    NotComparable,
+    Questions,
+    all_to_all,
+)
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.memberships.membership import Membership, events_between
+from fedge.clustering.methods.hierarchical import skipped
 from fedge.clustering.registry import Grouping
 from fedge.clustering.signals import loss_matrix
-from fedge.clustering.updates import Likeness
-from fedge.config.groupings import SIGNALS
+from fedge.config.registers.groupings import SIGNALS
+from fedge.config.registers.traits import OWN_TEST
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.config.traits import OWN_TEST
 from fedge.states.averaging import State
 from fedge.states.named import packed
 

@@ -3,12 +3,12 @@
     result     the deal test's result for the newest updates that all clients made of one model: round 1's, or
                a probe's, which trains the model that the run began with; it is the same model and the same
                batches every time, so that clients with unchanged data make the same updates, bit by
-               bit, and a probe repeats only the changed parts (`fedge.clustering.deals`)
+               bit, and a probe repeats only the changed parts (`fedge.clustering.deal_test.deals`)
     watch      clients whose training loss jumps from one round to the next have other data than before: the
                leaves are compared at once, from a probe
     proposals  changes towards the result, each decided by a trial of its own; besides, leaves better served
                by another cluster's model, and clusters equally good for each other's clients
-               (`fedge.clustering.proposals`, `strangers`, `trials`)
+               (`fedge.clustering.memberships.proposals`, `strangers`, `trials`)
 
 Shape letters: S leaf servers, K clients.
 """
@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.forks import Forks
-from fedge.clustering import deals, strangers
-from fedge.clustering.auto import dealt_tests, p_of_cut
-from fedge.clustering.deals import DealTest
-from fedge.clustering.evidence import Answers
-from fedge.clustering.proposals import ClusterChange, Proposals, applied, changes_between, towards
-from fedge.clustering.similarity import number_by_first_appearance
-from fedge.clustering.strangers import Asking, Folds, StrangerLosses, is_simple_move
-from fedge.clustering.trials import TrialResult, is_doubted, merged, misplaced, moved, result_of
-from fedge.clustering.updates import Likeness
+from fedge.clustering.deal_test import deals
+from fedge.clustering.deal_test.auto import dealt_tests, p_of_cut
+from fedge.clustering.deal_test.deals import DealTest
+from fedge.clustering.likeness.evidence import Answers
+from fedge.clustering.likeness.similarity import number_by_first_appearance
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.memberships import strangers
+from fedge.clustering.memberships.proposals import ClusterChange, Proposals, applied, changes_between, towards
+from fedge.clustering.memberships.strangers import Asking, Folds, StrangerLosses, is_simple_move
+from fedge.clustering.memberships.trials import TrialResult, is_doubted, merged, misplaced, moved, result_of
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State

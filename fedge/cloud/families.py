@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.rule import CloudRule
-from fedge.leaf.aggregation import Contribution, mean_of
+from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, weighted_mean
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.proposals import ClusterChange
-from fedge.clustering.strangers import Folds, is_simple_move
+from fedge.clustering.memberships.proposals import ClusterChange
+from fedge.clustering.memberships.strangers import Folds, is_simple_move
 from fedge.leaf.folds import lines_of
 from fedge.states.averaging import State, weighted_mean
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedge.clustering.evidence import Answers, CrossLosses, Questions
+from fedge.clustering.likeness.evidence import Answers, CrossLosses, Questions
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.memberships.strangers import Folds
 from fedge.clustering.registry import Grouping
-from fedge.clustering.strangers import Folds
-from fedge.clustering.updates import Likeness
-from fedge.leaf.aggregation import Contribution
+from fedge.leaf.strategies.aggregation import Contribution
 from fedge.states.averaging import State
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from fedge.cloud.by_method import RECENT_STEPS, GroupsByMethod
 from fedge.cloud.groups import Groups
 from fedge.cloud.rule import CloudRule
 from fedge.clustering.cadence import Pace
-from fedge.clustering.ifca import Pool
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.methods.ifca import Pool
 from fedge.clustering.registry import Need, method_named
-from fedge.clustering.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 

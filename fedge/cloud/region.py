@@ -20,11 +20,11 @@ from fedge.config.config import Config
 from fedge.config.tree import Path
 from fedge.exchange.evaluate import CLUSTER, OWN
 from fedge.exchange.round_context import LEAF, OWN_LINE, Line
-from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.drift import EVERYBODY, Drift, added
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.models import LeafModels
 from fedge.leaf.server import Server, take_in_given
+from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.states.averaging import State, weighted_mean
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
-from fedge.leaf.aggregation import Contribution, mean_of
-from fedge.leaf.strategy_state import numbers_of, put_back, states_of
+from fedge.leaf.strategies.aggregation import Contribution, mean_of
+from fedge.leaf.strategies.strategy_state import numbers_of, put_back, states_of
 from fedge.states.averaging import State, weighted_mean
 
 _MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # before their numbers, among the states
@@ -81,8 +81,8 @@ class CloudRule:
         """
         # they load torch, for which neither the check before a run nor the mean has to wait
         from fedge.exchange.train import TrainReply
-        from fedge.leaf.checks import first_not_finite
-        from fedge.leaf.rules import combine
+        from fedge.leaf.strategies.checks import first_not_finite
+        from fedge.leaf.strategies.rules import combine
         from fedge.training.settings import LocalTraining
 
         if len(brought) < self._maker.needed:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fedge.clustering.evidence import Withheld
+from fedge.clustering.likeness.evidence import Withheld
 from fedge.clustering.registry import Need
 from fedge.states.averaging import State
 

@@ -21,12 +21,12 @@ from fedge.cloud.memory import CloudMemory
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.starts import usable
 from fedge.clustering.cadence import splits_now
-from fedge.clustering.evidence import Answers, Evidence, Questions
+from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
+from fedge.clustering.likeness.updates import Updates
+from fedge.clustering.memberships.strangers import Folds
 from fedge.clustering.registry import Grouping
-from fedge.clustering.strangers import Folds
-from fedge.clustering.updates import Updates
 from fedge.exchange.evaluate import DESCRIBED
-from fedge.leaf.aggregation import Contribution, group_means, mean_of
+from fedge.leaf.strategies.aggregation import Contribution, group_means, mean_of
 from fedge.states.averaging import State
 from fedge.states.named import unpacked
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedge.clustering.evidence import Evidence, Questions
+from fedge.clustering.likeness.evidence import Evidence, Questions
 from fedge.states.averaging import State
 
 

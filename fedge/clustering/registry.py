@@ -1,8 +1,9 @@
 """How leaves are grouped: methods, each a function from evidence to labels.
 
-`cluster.method` names one of `fedge.config.parts.GROUPINGS`, with code loaded at the cloud's first use. A
-method declares its needs, so the cloud gathers only needed evidence, and withholds invalid evidence: `NEEDS`
-is the one place where all needs stand, with the messages of clients for each. Shape letter: S leaf servers.
+`cluster.method` names one of `fedge.config.registers.parts.GROUPINGS`, with code loaded at the cloud's first
+use. A method declares its needs, so the cloud gathers only needed evidence, and withholds invalid evidence:
+`NEEDS` is the one place where all needs stand, with the messages of clients for each. Shape letter: S leaf
+servers.
 """
 
 import inspect
@@ -15,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from fedge.clustering.cloud_part import CloudPart, Family
-from fedge.clustering.evidence import Evidence, NotComparable, Questions
-from fedge.clustering.similarity import number_by_first_appearance
-from fedge.config.groupings import GROUPINGS
-from fedge.config.option import ConfigError, shown
-from fedge.config.register import refuse_misfit
+from fedge.clustering.likeness.evidence import Evidence, NotComparable, Questions
+from fedge.clustering.likeness.similarity import number_by_first_appearance
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.register import refuse_misfit
+from fedge.config.registers.traits import BY_TIME
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.config.traits import BY_TIME
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.affinity import FEWEST_LEAVES, affinity_of, client_relationships, mean_by_leaf
-from fedge.clustering.evidence import CrossLosses, Evidence, NotComparable
+from fedge.clustering.likeness.affinity import FEWEST_LEAVES, affinity_of, client_relationships, mean_by_leaf
+from fedge.clustering.likeness.evidence import CrossLosses, Evidence, NotComparable
+from fedge.clustering.likeness.similarity import cosine_similarity, last_layer
 from fedge.clustering.registry import Need
-from fedge.clustering.similarity import cosine_similarity, last_layer
-from fedge.config.groupings import SIGNALS
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.groupings import SIGNALS
+from fedge.config.registers.option import ConfigError, shown
 from fedge.states.averaging import State
 
 Signal = Callable[..., np.ndarray]
@@ -153,8 +153,8 @@ def affinity(evidence: Evidence) -> np.ndarray:
     """How much better two leaves' models do at each other's clients than expected, in log loss.
 
     Expected is the part explained by the models' quality and the clients' difficulty
-    (`fedge.clustering.affinity`). The value is the mean over the newest cloud steps since the groups changed;
-    0 on the diagonal, and everywhere with fewer than four leaves.
+    (`fedge.clustering.likeness.affinity`). The value is the mean over the newest cloud steps since the groups
+    changed; 0 on the diagonal, and everywhere with fewer than four leaves.
     """
     everyone = tuple(range(len(evidence.models)))
     if len(everyone) < FEWEST_LEAVES:

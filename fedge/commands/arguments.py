@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from fedge.config.engines import CHOICES, IN_PROCESS
-from fedge.config.option import ConfigError
+from fedge.config.registers.engines import CHOICES, IN_PROCESS
+from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser, show_options
-from fedge.launch.project import Project
+from fedge.launch.projects.project import Project
 
 
 def add_run_arguments(parser: Parser) -> None:

@@ -11,13 +11,13 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedge.config.option import ConfigError
-from fedge.launch.project import read_config
-from fedge.process import exits
+from fedge.config.registers.option import ConfigError
+from fedge.launch.projects.project import read_config
+from fedge.process.endings import exits
 from fedge.records.folder import refuse_taken_name
 
 if TYPE_CHECKING:
-    from fedge.records.reader import RunData
+    from fedge.records.reading.reader import RunData
 
 CONFIG = "fedge:demo"
 _PLANTED = """\

@@ -7,8 +7,8 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError, nearest
-from fedge.launch.packaged import packaged_folder
+from fedge.config.registers.option import ConfigError, nearest
+from fedge.launch.projects.packaged import packaged_folder
 
 _HOME = "index"  # the start page, which is README
 

@@ -118,7 +118,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _print_status(options: argparse.Namespace) -> int:
     """Carry out ``fedge status``; returns the run's exit code."""
-    from fedge.records.status import read_status, status_lines
+    from fedge.records.reading.status import read_status, status_lines
 
     status = read_status(find_run(options.run, options.runs_dir))
     print("\n".join(status_lines(status)))

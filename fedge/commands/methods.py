@@ -5,10 +5,10 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedge.config.groupings import GROUPINGS
-from fedge.config.parts import ALGORITHMS
-from fedge.config.register import Register
-from fedge.config.traits import NEVER_BY_THRESHOLD, NUMBERED, OFFERS, TRUTH
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.parts import ALGORITHMS
+from fedge.config.registers.register import Register
+from fedge.config.registers.traits import NEVER_BY_THRESHOLD, NUMBERED, OFFERS, TRUTH
 
 if TYPE_CHECKING:
     from fedge.leaf.trial import Tiers
@@ -104,8 +104,8 @@ def _tried(name: str) -> "Tiers":
     from fedge.config.flat import from_run_config
     from fedge.data.prepared import DataShape
     from fedge.leaf.trial import tiers_of
-    from fedge.run.examples import examples_of
-    from fedge.training.models import build_model
+    from fedge.run.preparation.examples import examples_of
+    from fedge.training.networks.models import build_model
 
     config = from_run_config({"train.algorithm": name, "scaffold.enabled": False})
     shape = DataShape(_WINDOW, _CLASSES)

@@ -9,8 +9,8 @@ from typing import Any
 from fedge.commands.methods import add_methods
 from fedge.config.describe import json_schema, option_table
 from fedge.launch.completion import SHELLS, shell_code
-from fedge.launch.new_project import new_project
-from fedge.launch.packaged import described
+from fedge.launch.projects.new_project import new_project
+from fedge.launch.projects.packaged import described
 
 
 def add_new(commands: Any) -> None:
@@ -78,7 +78,7 @@ def _print_options(options: argparse.Namespace) -> int:
 
 def _print_tables(_: argparse.Namespace) -> int:
     """Carry out ``fedge tables``."""
-    from fedge.records.catalog import page
+    from fedge.records.tables.catalog import page
 
     print(page(), end="")
     return 0

@@ -7,20 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedge.commands.arguments import add_run_arguments, check_workers, project_of
-from fedge.config.engines import CHOICES, engine_kind
 from fedge.config.flat import check_keys, fold_tables
 from fedge.config.flat import options as all_options
-from fedge.config.option import ConfigError, Scalar
+from fedge.config.registers.engines import CHOICES, engine_kind
+from fedge.config.registers.option import ConfigError, Scalar
 from fedge.launch.command_line import refuse_misplaced
-from fedge.launch.leaf_command import add_leaves, refuse_with_leaves
-from fedge.launch.project import CLIENT_APP, Project, parse_override
-from fedge.process import exits
+from fedge.launch.leaf_servers.leaf_command import add_leaves, refuse_with_leaves
+from fedge.launch.projects.project import CLIENT_APP, Project, parse_override
 from fedge.process.collection import spared_imports
+from fedge.process.endings import exits
 from fedge.records.folder import find_run
 
 if TYPE_CHECKING:
     from fedge.engine.federation import Federation
-    from fedge.run.prepare import Prepared
+    from fedge.run.preparation.prepare import Prepared
 
 
 def add_run(commands: Any) -> None:
@@ -103,7 +103,7 @@ def _resume(options: argparse.Namespace) -> int:
         override = parse_override(text)
         check_keys(list(override))
         run_config = fold_tables({**run_config, **override})
-    from fedge.run.foreign_parts import refuse_code_of_others
+    from fedge.run.preparation.foreign_parts import refuse_code_of_others
 
     refuse_code_of_others(named, run_config, options.trust_code)
     options.engine = options.engine or engine
@@ -118,11 +118,11 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
     """Configuration, last engine and federation of an existing run."""
-    from fedge.config.register import look_in
-    from fedge.config.trust import own_folders
+    from fedge.config.registers.register import look_in
+    from fedge.config.registers.trust import own_folders
     from fedge.engine.federation import Federation
     from fedge.records.private import code_folders_of
-    from fedge.run.resume import open_resumption, run_config_of
+    from fedge.run.preparation.resume import open_resumption, run_config_of
 
     found = open_resumption(find_run(run, str(all_options()["runs-dir"][0])))
     look_in(*own_folders(code_folders_of(found.folder)))
@@ -146,7 +146,7 @@ def _use_cluster(options: argparse.Namespace) -> None:
 
 def _carry_out(options: argparse.Namespace, run_config: dict[str, Scalar], federation: "Federation") -> int:
     """Carry out a run on the chosen engine; returns the exit code."""
-    from fedge.launch.flower import run_on_flower
+    from fedge.launch.flower_runs.flower import run_on_flower
     from fedge.launch.preflight import check
 
     kind = engine_kind(options.engine)
@@ -175,7 +175,7 @@ def _run_with_leaves(
     """Carry out a run as the cloud of leaf servers in separate processes."""
     named = getattr(options, "client_app", CLIENT_APP)
     refuse_with_leaves(options.engine, options.workers, named, CLIENT_APP)
-    from fedge.launch.leaf import run_with_leaves
+    from fedge.launch.leaf_servers.leaf import run_with_leaves
     from fedge.launch.preflight import check
 
     with exits.signals_as_exceptions() if options.owns_process else nullcontext():

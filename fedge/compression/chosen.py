@@ -9,9 +9,9 @@ import numpy as np
 from fedge.compression.compressor import Compressor
 from fedge.compression.uplink import Uplink
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
-from fedge.config.register import Register, refuse_misfit
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
+from fedge.config.registers.register import Register, refuse_misfit
 from fedge.config.sections.uplink import UplinkConfig
 from fedge.config.uplinks import without_feedback
 from fedge.seeding import Purpose, numpy_stream

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fedge.config.option import ConfigError, nearest, shown
+from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.config.sections.hierarchy import HierarchyConfig
 

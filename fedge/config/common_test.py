@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 if TYPE_CHECKING:
     from fedge.config.config import Config

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, fields, replace
 
-from fedge.config import parts
 from fedge.config.contradictions import refuse_contradictions
-from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.registers import parts
+from fedge.config.registers.option import ConfigError, Section, option, shown
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.data import DataConfig, PartitionConfig
 from fedge.config.sections.devices import AsynchronyConfig, DevicesConfig

@@ -8,16 +8,16 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedge.config import groupings, parts, traits
-from fedge.config.choices import BY_TEST
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.common_test import refuse_impossible_common_test
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
 from fedge.config.mobility import refuse_association, refuse_mobility
-from fedge.config.option import ConfigError, shown
 from fedge.config.participation import refuse_participation
 from fedge.config.planted import refuse_impossible_groups
+from fedge.config.registers import groupings, parts, traits
+from fedge.config.registers.choices import BY_TEST
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.tiers import refuse_what_tiers_cannot_have
 from fedge.config.uplinks import refuse_broken_promises
 
@@ -244,7 +244,8 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
 def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
     """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
     has_batch_norm = parts.MODELS.has(config.train.model, traits.BATCH_NORM)
-    is_own = parts.MODELS.is_own(config.train.model)  # of which nothing is known here; see `fedge.run.parts`
+    # of which nothing is known here; see `fedge.run.preparation.parts`
+    is_own = parts.MODELS.is_own(config.train.model)
     if "batch-norm" in config.personal.kept and not has_batch_norm and not is_own:
         there = " or ".join(parts.MODELS.having(traits.BATCH_NORM))
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedge.config.config import SECTIONS
 from fedge.config.flat import options
-from fedge.config.option import Scalar
+from fedge.config.registers.option import Scalar
 
 MOST_USED = (
     "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",

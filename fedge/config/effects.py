@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from fedge.config import parts, traits
-from fedge.config.choices import BY_TEST, BY_THRESHOLD
 from fedge.config.clock_tiers import has_servers_above_leaves
-from fedge.config.groupings import GATES, GROUPINGS
-from fedge.config.option import key_of, shown
-from fedge.config.register import Register
+from fedge.config.registers import parts, traits
+from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
+from fedge.config.registers.groupings import GATES, GROUPINGS
+from fedge.config.registers.option import key_of, shown
+from fedge.config.registers.register import Register
 
 if TYPE_CHECKING:
     from fedge.config.config import Config

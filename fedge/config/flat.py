@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from fedge.config.config import SECTIONS, Config
-from fedge.config.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest
+from fedge.config.registers.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest
 
 
 @cache

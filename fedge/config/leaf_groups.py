@@ -1,6 +1,6 @@
 """Groups of leaves as a user writes them."""
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 
 
 def static_groups(groups: str, leaves: int) -> list[int]:

@@ -5,15 +5,15 @@
     "1: all; 10: 2"   all clients until round 9, two of every leaf from round 10 on
 
 A number with a decimal point is a share of the leaf's clients. Code of one's own (`hierarchy.participation =
-"module:Name"`) is called in `fedge.leaf.quorum`.
+"module:Name"`) is called in `fedge.leaf.strategies.quorum`.
 """
 
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedge.config import parts, traits
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers import parts, traits
+from fedge.config.registers.option import ConfigError, shown
 
 if TYPE_CHECKING:
     from fedge.config.config import Config

@@ -7,8 +7,8 @@ beginning of a global round (`fedge.data.scenario` draws the members).
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fedge.config import parts, traits
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers import parts, traits
+from fedge.config.registers.option import ConfigError, shown
 
 if TYPE_CHECKING:
     from fedge.config.config import Config

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedge.config import groupings, traits
-from fedge.config.choices import BY_TEST
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers import groupings, traits
+from fedge.config.registers.choices import BY_TEST
+from fedge.config.registers.option import ConfigError, shown
 
 if TYPE_CHECKING:
     from fedge.config.config import Config

@@ -6,7 +6,7 @@ The last `partition.unseen-clients` clients of every leaf are unseen clients: th
 import operator
 from collections.abc import Sequence
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.tree import dotted
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fedge.config import parts, traits
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers import parts, traits
+from fedge.config.registers.option import ConfigError, shown
 
 if TYPE_CHECKING:
     from fedge.config.config import Config

@@ -24,7 +24,7 @@ from fedge.exchange.clients import Standing
 from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
-from fedge.rounds.results import LeafResult, RoundResult
+from fedge.rounds.measurements.results import LeafResult, RoundResult
 
 _WIDEST = 120  # a longer bar is not easier to read
 _TREND = 12  # rounds of the trend; more if there is room

@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TextIO
 
 from fedge.exchange.clients import Standing
-from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import ClientResult, RoundResult
+from fedge.rounds.measurements.moment import VersionRow
+from fedge.rounds.measurements.results import ClientResult, RoundResult
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from fedge.console.terminal import size
 from fedge.exchange.clients import Standing
 from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
-from fedge.rounds.results import RoundResult
+from fedge.rounds.measurements.results import RoundResult
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from fedge.console.lines import Console, round_line
 from fedge.exchange.clients import Standing
-from fedge.rounds.results import RoundResult
+from fedge.rounds.measurements.results import RoundResult
 
 logger = logging.getLogger(__name__)
 

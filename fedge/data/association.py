@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import ASSOCIATIONS
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import ASSOCIATIONS
 from fedge.config.topology import unseen_ids
 from fedge.data.table_files import header_of, rows_of
 from fedge.seeding import Purpose, numpy_stream

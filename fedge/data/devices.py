@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.parts import SCENARIOS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import SCENARIOS
+from fedge.config.registers.traits import FILES
 from fedge.config.topology import unseen_ids
-from fedge.config.traits import FILES
 from fedge.data.owners import NOBODY, DealOrder, reserve_users
 from fedge.data.partition import Partition
 from fedge.data.scenario import make_scenario

@@ -6,7 +6,7 @@ Learning Repository, CC BY 4.0): 8 × 8 pixels, 0..16. The writers are not in th
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import Windows
 
 _LARGEST = 16  # of a pixel

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.register import looked_in
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.register import looked_in
 from fedge.config.topology import clients_per_leaf
 from fedge.data.partition import Partition, own_partition, partition
 from fedge.data.prepared import (

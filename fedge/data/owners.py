@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.config.choices import SORTED
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.parts import PARTITIONS
+from fedge.config.registers.choices import SORTED
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import PARTITIONS
+from fedge.config.registers.traits import WHOLE_USERS
 from fedge.config.sections.data import PartitionConfig
 from fedge.config.topology import known_per_leaf
-from fedge.config.traits import WHOLE_USERS
 from fedge.data.scenario import Scenario
 from fedge.data.split import blocks, groups_of
 from fedge.data.window_split import codes, session_codes, stream_codes

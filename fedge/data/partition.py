@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.parts import PARTITIONS, SCENARIOS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import PARTITIONS, SCENARIOS
+from fedge.config.registers.traits import FILES, OWNERS
 from fedge.config.topology import unseen_ids
-from fedge.config.traits import FILES, OWNERS
 from fedge.data.association import associated
 from fedge.data.owners import (
     NOBODY,

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.parts import DATASETS, SCENARIOS
 from fedge.config.planted import files_of
-from fedge.config.register import looked_in
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import DATASETS, SCENARIOS
+from fedge.config.registers.register import looked_in
+from fedge.config.registers.traits import FILES
 from fedge.config.sections.data import MOST_SYNTHETIC_USERS
-from fedge.config.traits import FILES
 from fedge.data.partition import Partition
 from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of
 from fedge.data.scenario import Change
@@ -110,7 +110,7 @@ def made(name: str, arguments: Mapping[str, Any]) -> Windows:
     """The windows returned by the function behind a name.
 
     Args:
-        name: of `fedge.config.parts.DATASETS`, or a user's own.
+        name: of `fedge.config.registers.parts.DATASETS`, or a user's own.
         arguments: of it, by keyword.
 
     Raises:

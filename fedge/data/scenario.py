@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import SCENARIOS
 from fedge.config.planted import group_count, moves, numbers
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import SCENARIOS
 from fedge.seeding import Purpose, numpy_stream
 
 _NEAREST_DEG = 60.0  # an axis of one group is at least this far from the line of the same axis of another

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import PARTITIONS
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import PARTITIONS
+from fedge.config.registers.traits import DRAWN, TOPPED_UP
 from fedge.config.sections.data import PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
-from fedge.config.traits import DRAWN, TOPPED_UP
 from fedge.data.owners import NOBODY
 from fedge.data.skew import foreign_shares, top_up
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL

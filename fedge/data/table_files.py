@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 _PARQUET = b"PAR1"
 _SLICE = 65_536  # rows

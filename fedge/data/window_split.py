@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, split_by_blocks, split_by_session
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import nearest
+from fedge.config.registers.option import nearest
 from fedge.datasets.archives import as_folder
 from fedge.datasets.cards import DataCard
 from hhar.errors import HharError

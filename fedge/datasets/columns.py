@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.config.option import nearest, shown
+from fedge.config.registers.option import nearest, shown
 from hhar.errors import HharError
 
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 if TYPE_CHECKING:
     from hhar.windows.window_file import Windows

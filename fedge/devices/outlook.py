@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.parts import DURATIONS, SERVER_RULES
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import DURATIONS, SERVER_RULES
+from fedge.config.registers.traits import ROUNDS
 from fedge.config.topology import places_per_leaf
-from fedge.config.traits import ROUNDS
-from fedge.devices.availability import FOREVER_US, Presence
-from fedge.devices.clock import SECOND_US
-from fedge.devices.fleet import Fleet, quickest_s, usual_s, watts_of
+from fedge.devices.clients.results import Population
 from fedge.devices.planning import steps_of_jobs, windows_of_jobs
+from fedge.devices.population.availability import FOREVER_US, Presence
+from fedge.devices.population.fleet import Fleet, quickest_s, usual_s, watts_of
 from fedge.devices.procedure import Procedure
-from fedge.devices.results import Population
+from fedge.devices.timeline.clock import SECOND_US
 
 _MOMENTS, _SAMPLE = 32, 1000
 _NOTHING = (

@@ -4,15 +4,15 @@ import numpy as np
 
 from fedge.config.clock_tiers import clock_of_tiers
 from fedge.config.config import Config
-from fedge.config.parts import DEVICES
-from fedge.devices.draws import JobDraws
-from fedge.devices.fleet import Durations, Fleet, check_fleet, watts_of, with_power
+from fedge.config.registers.parts import DEVICES
 from fedge.devices.planning import windows_of_jobs
+from fedge.devices.population.draws import JobDraws
+from fedge.devices.population.fleet import Durations, Fleet, check_fleet, watts_of, with_power
 from fedge.seeding import Purpose, numpy_stream
 
 
 class DevicePace:
-    """Speeds of a fleet, as `fedge.rounds.virtual_time` asks for them: jobs take their time on the clock."""
+    """Speeds of a fleet, as `virtual_time` asks for them: jobs take their time on the clock."""
 
     def __init__(self, config: Config, seed: int, windows: np.ndarray, fleet: Fleet) -> None:
         """Store the speeds.

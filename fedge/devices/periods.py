@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.devices.clock import SECOND_US
-from fedge.devices.ledger import gini
-from fedge.devices.private import releases_of
-from fedge.devices.results import Period, mean_score, round_result, server_rows
-from fedge.devices.vectors import Version
+from fedge.devices.clients.results import Period, mean_score, round_result, server_rows
+from fedge.devices.servers.private import releases_of
+from fedge.devices.servers.vectors import Version
+from fedge.devices.timeline.clock import SECOND_US
+from fedge.devices.work.ledger import gini
 from fedge.exchange.evaluate import Evaluation
 from fedge.exchange.failure import Failure
-from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import ModelResult, RoundResult, ServerResult
+from fedge.rounds.measurements.moment import VersionRow
+from fedge.rounds.measurements.results import ModelResult, RoundResult, ServerResult
 from fedge.tasks.chosen import task_of
 
 if TYPE_CHECKING:

@@ -4,19 +4,19 @@ from typing import cast
 
 import numpy as np
 
-from fedge.config import parts, traits
 from fedge.config.config import Config
-from fedge.devices.availability import FOREVER_US
-from fedge.devices.clock import SECOND_US
-from fedge.devices.draws import Draw, JobDraws
-from fedge.devices.duration import Duration, Work, asked
-from fedge.devices.fleet import Durations, Fleet, Times, micros
-from fedge.devices.jobs import Fate, Job
-from fedge.devices.real import logged_ends
-from fedge.devices.selection import History
-from fedge.devices.server import DeviceServer
-from fedge.devices.sharing import duration_us, rate_of
+from fedge.config.registers import parts, traits
+from fedge.devices.population.availability import FOREVER_US
+from fedge.devices.population.draws import Draw, JobDraws
+from fedge.devices.population.duration import Duration, Work, asked
+from fedge.devices.population.fleet import Durations, Fleet, Times, micros
+from fedge.devices.population.selection import History
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.timeline.clock import SECOND_US
+from fedge.devices.timeline.real import logged_ends
+from fedge.devices.timeline.sharing import duration_us, rate_of
 from fedge.devices.transit import NOT_YET_US, Route
+from fedge.devices.work.jobs import Fate, Job
 from fedge.training.passes import steps_of_passes, windows_seen
 
 
@@ -117,7 +117,8 @@ class Planning:
         self._ends = logged_ends(config.asynchrony.replay) if config.asynchrony.replay else None
         in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         timeout_s = config.asynchrony.timeout_s
-        if in_rounds:  # late devices are told so at the deadline (`fedge.devices.rounds`), or send in time
+        # late devices are told so at the deadline (`fedge.devices.work.rounds`), or send in time
+        if in_rounds:
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 

@@ -6,7 +6,7 @@
     SERVED_ABOVE   a server whose rule takes virtual time is done with the model of one below
     SERVED         a leaf whose rule takes virtual time (`DeviceServer.seconds_of_next`) took in an arrival
     ARRIVE         a device's job ends; its model goes to its leaf's rule, its place is free again
-    UP             a server's model reaches the one above (`fedge.devices.parent`)
+    UP             a server's model reaches the one above (`fedge.devices.tiers.parent`)
     DOWN           the answer reaches it
     ROUND_END      a leaf that works in rounds combines its arrivals, and begins the next round
     LEAVE          a region's model leaves for those below of which it is made
@@ -21,27 +21,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from fedge.config import parts, traits
+from fedge.config.registers import parts, traits
 from fedge.config.topology import places_per_leaf
 from fedge.devices import transit
-from fedge.devices.above import Above
-from fedge.devices.algorithms import ClockAlgorithms
-from fedge.devices.choosing import Choosing
-from fedge.devices.clock import SECOND_US, Clock, Event, Kind
+from fedge.devices.clients.algorithms import ClockAlgorithms
 from fedge.devices.ends import Ends
-from fedge.devices.groups import ClockGroups
-from fedge.devices.jobs import Job
-from fedge.devices.ledger import Ledger
-from fedge.devices.line import Line
-from fedge.devices.network import SharedLinks
-from fedge.devices.parent import Parent
 from fedge.devices.periods import end_period
 from fedge.devices.planning import Planning
-from fedge.devices.rounds import goal_of, settled
-from fedge.devices.rules import Arrival
-from fedge.devices.server import DeviceServer
+from fedge.devices.population.choosing import Choosing
+from fedge.devices.servers.rules import Arrival
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.servers.vectors import Version
+from fedge.devices.tiers.above import Above
+from fedge.devices.tiers.groups import ClockGroups
+from fedge.devices.tiers.parent import Parent
+from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
+from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.network import SharedLinks
 from fedge.devices.transit import OpenRound, Route
-from fedge.devices.vectors import Version
+from fedge.devices.work.jobs import Job
+from fedge.devices.work.ledger import Ledger
+from fedge.devices.work.rounds import goal_of, settled
 from fedge.devices.world import JobRow, World
 from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.train import TrainReply

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
-from fedge.devices.algorithms import ClockAlgorithms, Waiting
-from fedge.devices.clock import Clock
-from fedge.devices.jobs import restored
-from fedge.devices.line import Line
-from fedge.devices.parent import Parent, ParentLink
+from fedge.config.registers.option import ConfigError, shown
+from fedge.devices.clients.algorithms import ClockAlgorithms, Waiting
 from fedge.devices.procedure import Procedure
-from fedge.devices.real import RealClock
-from fedge.devices.rules import Arrival
-from fedge.devices.server import DeviceServer
+from fedge.devices.servers.rules import Arrival
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.servers.vectors import Layout, Version
+from fedge.devices.tiers.parent import Parent, ParentLink
+from fedge.devices.timeline.clock import Clock
+from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.real import RealClock
 from fedge.devices.transit import OpenRound, Route
-from fedge.devices.vectors import Layout, Version
+from fedge.devices.work.jobs import restored
 from fedge.states.averaging import State
 
 Groups = dict[str, dict[str, State]]

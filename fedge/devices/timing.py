@@ -12,30 +12,30 @@ import numpy as np
 
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.registers.traits import TELLS_CLASSES
 from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
-from fedge.config.traits import TELLS_CLASSES
-from fedge.devices.above import Place, servers_above
-from fedge.devices.availability import Presence
-from fedge.devices.duration import duration_of
-from fedge.devices.evaluation import ClockEvaluation
-from fedge.devices.fleet import check_fleet, with_power
-from fedge.devices.groups import ClockGroups
-from fedge.devices.jobs import Job
-from fedge.devices.lookahead import LookAhead
+from fedge.devices.clients.evaluation import ClockEvaluation
+from fedge.devices.clients.lookahead import LookAhead
+from fedge.devices.clients.results import Population
 from fedge.devices.outlook import refuse_nobody_there, refuse_unknown_power, refuse_vain_times
-from fedge.devices.parent import cloud_arguments
-from fedge.devices.private import private_sum
+from fedge.devices.population.availability import Presence
+from fedge.devices.population.duration import duration_of
+from fedge.devices.population.fleet import check_fleet, with_power
 from fedge.devices.procedure import Procedure
-from fedge.devices.results import Population
-from fedge.devices.server import DeviceServer
+from fedge.devices.servers.private import private_sum
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.servers.vectors import Version, version_of
+from fedge.devices.tiers.above import Place, servers_above
+from fedge.devices.tiers.groups import ClockGroups
+from fedge.devices.tiers.parent import cloud_arguments
 from fedge.devices.trying import refuse_partial_work
-from fedge.devices.vectors import Version, version_of
+from fedge.devices.work.jobs import Job
 from fedge.devices.world import Listeners, World
 from fedge.exchange.train import TrainReply
-from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import RoundResult
+from fedge.rounds.measurements.moment import VersionRow
+from fedge.rounds.measurements.results import RoundResult
 from fedge.seeding import Purpose, numpy_stream
 from fedge.timing.laps import LapClock
 from fedge.training.schedule import local_steps

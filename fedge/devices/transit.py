@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fedge.devices.clock import Event, Kind
-from fedge.devices.jobs import Fate, Job
-from fedge.devices.network import DOWN, UP
+from fedge.devices.timeline.clock import Event, Kind
+from fedge.devices.timeline.network import DOWN, UP
+from fedge.devices.work.jobs import Fate, Job
 
 if TYPE_CHECKING:
     from fedge.devices.procedure import Procedure

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
-from fedge.config.register import Register
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
+from fedge.config.registers.register import Register
+from fedge.config.registers.traits import PARTIAL, ROUNDS
 from fedge.config.sections.devices import DevicesConfig
-from fedge.config.traits import PARTIAL, ROUNDS
-from fedge.devices.draws import PickDraws
-from fedge.devices.duration import Work, asked, duration_of
-from fedge.devices.fleet import check_fleet
-from fedge.devices.idle import Idle
-from fedge.devices.rules import Arrival, Memory
-from fedge.devices.selection import DeviceTurn, History
+from fedge.devices.population.draws import PickDraws
+from fedge.devices.population.duration import Work, asked, duration_of
+from fedge.devices.population.fleet import check_fleet
+from fedge.devices.population.idle import Idle
+from fedge.devices.population.selection import DeviceTurn, History
+from fedge.devices.servers.rules import Arrival, Memory
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
 _DEVICES = 2

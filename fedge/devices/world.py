@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedge.config.config import Config
-from fedge.devices.availability import Presence
-from fedge.devices.duration import Duration
-from fedge.devices.evaluation import ClockEvaluation
-from fedge.devices.fleet import Fleet
-from fedge.devices.jobs import Job
-from fedge.devices.lookahead import LookAhead
-from fedge.devices.probing import Probing
-from fedge.devices.results import Population
-from fedge.devices.selection import Selection, uniform
-from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import RoundResult
+from fedge.devices.clients.evaluation import ClockEvaluation
+from fedge.devices.clients.lookahead import LookAhead
+from fedge.devices.clients.probing import Probing
+from fedge.devices.clients.results import Population
+from fedge.devices.population.availability import Presence
+from fedge.devices.population.duration import Duration
+from fedge.devices.population.fleet import Fleet
+from fedge.devices.population.selection import Selection, uniform
+from fedge.devices.work.jobs import Job
+from fedge.rounds.measurements.moment import VersionRow
+from fedge.rounds.measurements.results import RoundResult
 from fedge.timing.laps import LapClock
 
 

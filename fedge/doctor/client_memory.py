@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation
 
 _MIB = 2**20
@@ -86,10 +86,10 @@ def _measure(asked: Mapping[str, Any]) -> ClientMemory:
     from fedge.launch.preflight import check
     from fedge.tasks.chosen import task_of
     from fedge.training.evaluation import evaluate
-    from fedge.training.fitting import fit_of
     from fedge.training.gpu import settle_gpus
     from fedge.training.local import train
-    from fedge.training.models import build_model
+    from fedge.training.networks.fitting import fit_of
+    from fedge.training.networks.models import build_model
     from fedge.training.schedule import local_training
 
     federation = Federation(asked["clients"], is_default=asked["is_default"])

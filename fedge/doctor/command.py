@@ -10,8 +10,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from fedge.config.engines import engine_kind
-from fedge.config.option import ConfigError
+from fedge.config.registers.engines import engine_kind
+from fedge.config.registers.option import ConfigError
 from fedge.doctor.client_memory import ClientMemory, measured
 from fedge.doctor.deployment import NAME, of_deployment
 from fedge.doctor.findings import (
@@ -27,9 +27,9 @@ from fedge.doctor.findings import (
 from fedge.doctor.gpus import gpus
 from fedge.doctor.shares import Shares, shares_of
 from fedge.engine.federation import Federation
-from fedge.launch.project import Project
-from fedge.process import exits
-from fedge.process.machine import this_machine
+from fedge.launch.projects.project import Project
+from fedge.process.endings import exits
+from fedge.process.resources.machine import this_machine
 
 _SIGNS = {WELL: " ", TRAP: "!", BROKEN: "✗"}
 _NAME = "this-machine"

@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedge.client.memory import own_folder
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
 from fedge.link.certificates import AUTHORITY, CLOUD, read_certificate, refuse_unusable

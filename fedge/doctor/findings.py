@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.doctor.gpus import Gpu, others
 from fedge.flower import uses_superlink
-from fedge.launch.background import standing_superlink
-from fedge.launch.ray_start import refuse_ray_that_cannot_start
+from fedge.launch.flower_runs.background import standing_superlink
+from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.native.library import UnavailableError, open_library
-from fedge.process.machine import Machine
+from fedge.process.resources.machine import Machine
 from fedge.seeding import resolve_seed
 
 WELL, TRAP, BROKEN = "ok", "note", "error"

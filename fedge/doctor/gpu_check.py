@@ -27,8 +27,8 @@ from fedge.states.averaging import State
 from fedge.training.gpu import FLOAT32, TF32, settle_gpus
 from fedge.training.kernels import AUTO, TORCH
 from fedge.training.local import train
-from fedge.training.models import build_model
-from fedge.training.module_state import get_state
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 
 FILE = Path("fedge-gpu.json")

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.updates import Updates
+from fedge.clustering.likeness.updates import Updates
 from fedge.config.config import Config
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.edge import orders
 from fedge.edge.memories import check_memories
 from fedge.edge.told import ToldError, mapping, number, rows, text, whole
@@ -28,7 +28,7 @@ from fedge.exchange.failure import MEMORY_LOST, words_of
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.quorum import needed_replies
+from fedge.leaf.strategies.quorum import needed_replies
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
 from fedge.process.escape import printable

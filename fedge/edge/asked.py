@@ -1,14 +1,14 @@
 """The one reader of orders at a leaf server: a cloud's orders are checked before anything is done.
 
 A false cloud can make a leaf server's own work worthless, also by its models; but it can neither execute code
-without the leaf server's user's consent (`fedge.run.foreign_parts`), nor write outside the leaf server's
-folder, nor use more memory than a run of this model needs. An invalid order is refused in one line.
+without the leaf server's user's consent (`fedge.run.preparation.foreign_parts`), nor write outside the leaf
+server's folder, nor use more memory than a run of this model needs. An invalid order is refused in one line.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaves_below
 from fedge.config.tree import dotted

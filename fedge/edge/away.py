@@ -24,8 +24,8 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.link.frames import Packet
 from fedge.rounds import lines
+from fedge.rounds.measurements.wanted import Requests
 from fedge.rounds.transport import Transport
-from fedge.rounds.wanted import Requests
 from fedge.states.averaging import State
 
 

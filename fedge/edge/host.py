@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from fedge.clustering.updates import Updates
-from fedge.config.option import ConfigError, shown
+from fedge.clustering.likeness.updates import Updates
+from fedge.config.registers.option import ConfigError, shown
 from fedge.edge import orders
 from fedge.edge.asked import OrderRefused, check_order, check_run, leaves_named, most_bytes
 from fedge.edge.region import RegionAtWork
@@ -33,14 +33,14 @@ from fedge.link.gate import OVER
 from fedge.native.library import usable_kernels
 from fedge.process.escape import printable
 from fedge.process.versions import versions
-from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
+from fedge.rounds.measurements.book import RoundBook
+from fedge.rounds.measurements.wanted import Receiver, Requests
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities, Transport
-from fedge.rounds.wanted import Receiver, Requests
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 

@@ -5,7 +5,7 @@ Reported are a client, the leaf round of its version, a checksum and a number of
 
 from typing import Any
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.edge.told import ToldError, mapping, rows, text, whole
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, Kept

@@ -4,7 +4,7 @@ Where clients own their windows the cloud asks first for descriptions (`TELL`). 
 leaf round: the leaf's model, its control c_j and the part sent to its clients, its strategy's state. The
 leaf's new model comes back with the same. Models of clients and their control variates c_i stay at the leaf
 server; the cloud gets a summary of a client's update if it groups leaves by updates
-(`fedge.clustering.sketch`), and the numbers for its tables.
+(`fedge.clustering.likeness.sketch`), and the numbers for its tables.
 
 A region that is a process of its own, with all leaf servers below it, gets one order for all of its rounds in
 one of the server above: its model and the leaves' states go down once, its model and theirs come back.
@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.edge.told import ToldError, text, whole
 from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
-from fedge.rounds.book import RoundBook
+from fedge.rounds.measurements.book import RoundBook
 from fedge.states.averaging import State
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
@@ -136,7 +136,7 @@ def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:
 
 
 def packed_summaries(seen: Mapping[int, Sequence[np.ndarray]]) -> dict[str, State]:
-    """Summaries (`fedge.clustering.updates.Updates.summaries`) as states; dtypes stay."""
+    """Summaries (`fedge.clustering.likeness.updates.Updates.summaries`) as states; dtypes stay."""
     return {
         f"{SUMMARY}{client}": {str(kind): array for kind, array in enumerate(arrays)}
         for client, arrays in seen.items()

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from fedge.cloud.region import Region
 from fedge.cloud.step import Probe
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, Trained, words_told
 from fedge.edge.away import RegionsAway, Span
@@ -31,11 +31,11 @@ from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused, OnNote
-from fedge.process.watchdog import refuse_stalled, stall_limit_s
+from fedge.process.endings.watchdog import refuse_stalled, stall_limit_s
 from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
+from fedge.rounds.measurements.wanted import Receiver, Requests
 from fedge.rounds.port import Around, RunFacts
-from fedge.rounds.wanted import Receiver, Requests
 from fedge.states.averaging import State
 from fedge.tasks.chosen import task_of
 from fedge.timing.timeline import ExchangeTimes

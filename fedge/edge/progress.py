@@ -6,7 +6,7 @@ from fedge.edge.answers import check_note
 from fedge.exchange.clients import Standing
 from fedge.link.frames import Packet
 from fedge.link.gate import OnNote
-from fedge.process.watchdog import note_progress
+from fedge.process.endings.watchdog import note_progress
 
 _MOST_TURNS = 5  # largest number of restarts of an order
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 
 
 class ToldError(ValueError):

@@ -10,7 +10,8 @@ import time
 from flwr.serverapp import Grid
 
 from fedge.exchange.hello import end_capture_message, read_end_capture
-from fedge.process import capture, memory
+from fedge.process import capture
+from fedge.process.resources import memory
 
 _PAUSE_S = 0.25
 _PATIENCE_S = 30.0

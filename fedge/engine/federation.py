@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 
 AUTO = "auto"  # value of client-resources: choose for this machine (`fedge doctor`)
 TOLD = "FEDGE_FEDERATION"  # environment variable with `Federation.as_told`, where Flower does not pass it on

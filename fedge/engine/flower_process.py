@@ -13,11 +13,11 @@ from types import FrameType
 from typing import Any
 
 from fedge.engine.federation import federation_of_this_process
-from fedge.process.exits import end_on_signal, leave_now
+from fedge.process.endings.exits import end_on_signal, leave_now
+from fedge.process.endings.parent import follow_parent
+from fedge.process.endings.reaper import start_reaper
 from fedge.process.lent import borrow_output
 from fedge.process.logs import keep_early_engine_errors
-from fedge.process.parent import follow_parent
-from fedge.process.reaper import start_reaper
 
 
 def stop_event() -> threading.Event | None:

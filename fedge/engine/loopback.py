@@ -17,10 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.engine.federation import TOLD, federation_of_this_process
-from fedge.process.exits import leaving_if_stuck
-from fedge.process.reaper import has_reaper, remove_at_end
+from fedge.process.endings.exits import leaving_if_stuck
+from fedge.process.endings.reaper import has_reaper, remove_at_end
 
 LOOPBACK = "127.0.0.1"
 KEEP = "FEDGE_KEEP_RAY_LOGS"  # if set, Ray's session folder is kept

@@ -14,7 +14,7 @@ from fedge.engine.worker_pool import free_workers
 from fedge.exchange.engine import Elsewhere
 from fedge.native.library import usable_kernels
 from fedge.process.identity import machine_number, process_number
-from fedge.process.memory import ProcessMemory, measure_worker
+from fedge.process.resources.memory import ProcessMemory, measure_worker
 from fedge.timing.clocks import MachineClock
 
 _PATIENCE_S = 2.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.exchange.content import MEMORY, arrays_of
 from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State

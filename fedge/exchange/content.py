@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.privacy.marks import MACHINES, marked
 from fedge.process.client_app import as_numbers, measure_node, of_numbers
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state
 from fedge.states.records import LentArray, copied_array, entries, fill, from_record, record_bytes, set_aside

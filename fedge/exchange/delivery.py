@@ -8,8 +8,8 @@ from flwr.app import Message
 
 from fedge.exchange.content import held_of, work_of
 from fedge.exchange.engine import Engine
-from fedge.process.awake import awake
-from fedge.process.watchdog import note_progress, refuse_stalled
+from fedge.process.endings.awake import awake
+from fedge.process.endings.watchdog import note_progress, refuse_stalled
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
 

@@ -13,7 +13,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedge.exchange.failure import Failure
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 from fedge.timing.clocks import MachineClock
 
 

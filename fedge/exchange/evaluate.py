@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.exchange.content import (
     CONFIG,
     METRICS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.privacy.marks import WHO_FAILED, Leaving
 from fedge.process.escape import printable
 

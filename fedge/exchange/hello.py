@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.data.own import WindowsReport
 from fedge.exchange.content import CONFIG, OPTIONS, config_of
 from fedge.privacy.marks import MACHINES, PLACES, SCALES, Leaving, marked

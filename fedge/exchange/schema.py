@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 from flwr.app import Message
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.exchange.algorithm import ReplyForm, other_extra
 from fedge.exchange.evaluate import DESCRIBED, OWN, EvaluateReply, Evaluation, read_evaluate
 from fedge.exchange.failure import rejected, words_of

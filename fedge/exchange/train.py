@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.exchange.algorithm import (
     EXTRA,
     KEPT,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.states.files import StateFileError, map_state
 
 KEY = "fedge"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.inference.card import Card
 from fedge.inference.network import Classifier
 

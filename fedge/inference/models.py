@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import MODELS, refuse_input_shape
-from fedge.config.register import source_sha256
-from fedge.config.trust import load_trusted
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import MODELS, refuse_input_shape
+from fedge.config.registers.register import source_sha256
+from fedge.config.registers.trust import load_trusted
 from fedge.inference.card import CLASS, Card, Served, read_card
 from fedge.inference.network import Classifier, probabilities
 from fedge.inference.placement import best_fit, misfit
 from fedge.inference.windows import checked
 from fedge.states.files import map_state
-from fedge.training.models import build_model, state_entries
-from fedge.training.module_state import load_state
-from fedge.training.own_models import OwnFit, refuse_no_network, refuse_other_types
+from fedge.training.networks.models import build_model, state_entries
+from fedge.training.networks.module_state import load_state
+from fedge.training.networks.own_models import OwnFit, refuse_no_network, refuse_other_types
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.inference.card import Card
 from hhar.npz import NpzError, read_npz
 

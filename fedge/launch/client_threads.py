@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from fedge.client_app import choose_device
-from fedge.process.threads import available_cores
+from fedge.process.resources.threads import available_cores
 
 
 def client_threads(

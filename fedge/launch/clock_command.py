@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser
-from fedge.launch.project import Project
+from fedge.launch.projects.project import Project
 
 if TYPE_CHECKING:
     from fedge.devices.timing import Crowd
-    from fedge.rounds.moment import VersionRow
+    from fedge.rounds.measurements.moment import VersionRow
 
 _WITHOUT = ("scaffold.enabled", "gate.enabled", "cluster.enabled")  # these take no virtual time
 _MEBI = 2**20
@@ -90,7 +90,7 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
     from fedge.config.flat import from_run_config
     from fedge.devices.outlook import nothing_made
     from fedge.devices.timing import timed
-    from fedge.run.parts import refuse_clock_parts_that_do_not_fit
+    from fedge.run.preparation.parts import refuse_clock_parts_that_do_not_fit
     from fedge.seeding import resolve_seed
 
     config = from_run_config({**run_config, **dict.fromkeys(_WITHOUT, False), "clients": crowd.devices})

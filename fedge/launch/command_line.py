@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from fedge.config.describe import MOST_USED, help_lines
 from fedge.config.flat import options
-from fedge.config.option import ConfigError, nearest, shown
-from fedge.launch.packaged import is_packaged
+from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.launch.projects.packaged import is_packaged
 
 UNREADABLE = 2  # exit code of an invalid command line, as of most commands
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.flat import options
-from fedge.config.option import ConfigError
-from fedge.launch.packaged import PREFIX, packaged_names
-from fedge.launch.project import Project
+from fedge.config.registers.option import ConfigError
+from fedge.launch.projects.packaged import PREFIX, packaged_names
+from fedge.launch.projects.project import Project
 from fedge.records.folder import LATEST
 from fedge.records.manifest import MANIFEST
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser, refuse_misplaced
-from fedge.launch.project import Project
+from fedge.launch.projects.project import Project
 
 
 def add_deal(commands: Any) -> None:
@@ -53,7 +53,7 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
         share_of,
         write_share,
     )  # imported late: shells run completion at every keystroke
-    from fedge.run.prepare import deal_data, prepare
+    from fedge.run.preparation.prepare import deal_data, prepare
 
     prepared = prepare(run_config)
     config, clients = prepared.config, prepared.config.clients

@@ -17,15 +17,15 @@ from typing import Any
 
 import psutil
 
-from fedge.config.option import ConfigError, Scalar
+from fedge.config.registers.option import ConfigError, Scalar
 from fedge.engine.federation import TOLD, Federation
 from fedge.flower import moves_federations
-from fedge.launch.flower import toml_of
-from fedge.launch.moved import connections, flower_config, keeping_federations
+from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.preflight import check
-from fedge.launch.project import Project, read_toml
+from fedge.launch.projects.moved import connections, flower_config, keeping_federations
+from fedge.launch.projects.project import Project, read_toml
 from fedge.link.reach import is_there, refuse_other_authority
-from fedge.process import exits
+from fedge.process.endings import exits
 
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)

@@ -5,8 +5,8 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
-from fedge.devices.convert import KINDS, SPEEDS, Converted, converted
+from fedge.config.registers.option import ConfigError
+from fedge.devices.population.convert import KINDS, SPEEDS, Converted, converted
 from fedge.launch.command_line import Parser
 
 _DONE = "{out}: {rows} rows; {use}"

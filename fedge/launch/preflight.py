@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, Scalar, shown
+from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.data.prepared import load_source
 from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.engine.loopback import attaches, refuse_listening_elsewhere
 from fedge.flower import moves_federations, uses_superlink
-from fedge.launch.background import keep_this_environment, refuse_what_does_not_reach
-from fedge.launch.moved import connections, flower_config, put_back
-from fedge.launch.packaged import is_packaged, packaged_file
-from fedge.launch.project import Project, read_toml
-from fedge.launch.ray_start import refuse_ray_that_cannot_start
-from fedge.process.room import refuse_little_room
+from fedge.launch.flower_runs.background import keep_this_environment, refuse_what_does_not_reach
+from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
+from fedge.launch.projects.moved import connections, flower_config, put_back
+from fedge.launch.projects.packaged import is_packaged, packaged_file
+from fedge.launch.projects.project import Project, read_toml
+from fedge.process.resources.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
-from fedge.run.parts import refuse_parts_that_do_not_fit
-from fedge.run.prepare import Handover, Load, Prepared, deal_data, prepare
-from fedge.run.resume import Resumption, find_resumption
+from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
+from fedge.run.preparation.prepare import Handover, Load, Prepared, deal_data, prepare
+from fedge.run.preparation.resume import Resumption, find_resumption
 from fedge.seeding import resolve_seed
 from fedge.trackers.tracker import refuse_missing_extra
 

@@ -14,11 +14,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Strategy
 
 from fedge.client_app import app as client_app
-from fedge.config.engines import IN_PROCESS
 from fedge.config.flat import fold_tables
-from fedge.config.groupings import GATES, GROUPINGS, SIGNALS
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import (
+from fedge.config.registers.engines import IN_PROCESS
+from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import (
     ALGORITHMS,
     CALLBACKS,
     CLOUD,
@@ -29,19 +29,19 @@ from fedge.config.parts import (
     SCENARIOS,
     TRACKERS,
 )
-from fedge.config.register import Register
+from fedge.config.registers.register import Register
 from fedge.engine.federation import Federation
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
 from fedge.launch.preflight import check
-from fedge.launch.project import CLIENT_APP, flatten
-from fedge.run.prepare import Prepared
+from fedge.launch.projects.project import CLIENT_APP, flatten
+from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.trackers.tracker import TrackedRun
 from hhar.windows.window_file import Windows
 
 if TYPE_CHECKING:
-    from fedge.records.reader import RunData
+    from fedge.records.reading.reader import RunData
 
 
 _CLIENTS = 9  # as many as HHAR has users
@@ -135,7 +135,7 @@ def simulate(
             CALLBACKS.forget(name)
     if outcome.folder is None:
         raise ConfigError(outcome.reason)
-    from fedge.records.reader import load_run  # loads Polars, which other commands do not need
+    from fedge.records.reading.reader import load_run  # loads Polars, which other commands do not need
 
     return load_run(outcome.folder)
 

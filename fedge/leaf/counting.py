@@ -1,4 +1,4 @@
-"""Accepted training replies of a leaf, and their mean: the checks of `fedge.leaf.checks`, put together."""
+"""Accepted training replies of a leaf, and their mean: the checks of `strategies.checks`, put together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from fedge.compression.chosen import uplink_of_clients
 from fedge.config.config import Config
 from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TrainReply
-from fedge.leaf.aggregation import Contribution
-from fedge.leaf.checks import finite_mean
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.strategies.aggregation import Contribution
+from fedge.leaf.strategies.checks import finite_mean
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.norms import update_norm

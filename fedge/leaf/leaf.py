@@ -1,7 +1,7 @@
-"""A leaf server: one of Flower's own strategies (`fedge.leaf.rules`) over its own clients, plus SCAFFOLD.
+"""A leaf server: one of Flower's own strategies (`strategies.rules`) over its own clients, plus SCAFFOLD.
 
-The strategy sees the leaf's clients through `fedge.leaf.grid`, a view of the real Grid in which only
-`get_node_ids` differs, so any Flower strategy works per leaf unchanged.
+The strategy sees the leaf's clients through `fedge.leaf.strategies.grid`, a view of the real Grid in which
+only `get_node_ids` differs, so any Flower strategy works per leaf unchanged.
 """
 
 import copy
@@ -23,16 +23,16 @@ from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
-from fedge.leaf.aggregation import Contribution
 from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm, brought_by
-from fedge.leaf.checks import NormHistory, first_not_finite
 from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
 from fedge.leaf.drift import Drift, added
-from fedge.leaf.grid import LeafGrid
 from fedge.leaf.models import LeafModels
-from fedge.leaf.rules import combine, keeps_nothing
 from fedge.leaf.server import Server
-from fedge.leaf.strategy_state import numbers_of, put_back, refuse_other, states_of
+from fedge.leaf.strategies.aggregation import Contribution
+from fedge.leaf.strategies.checks import NormHistory, first_not_finite
+from fedge.leaf.strategies.grid import LeafGrid
+from fedge.leaf.strategies.rules import combine, keeps_nothing
+from fedge.leaf.strategies.strategy_state import numbers_of, put_back, refuse_other, states_of
 from fedge.leaf.turns import Turns
 from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import made

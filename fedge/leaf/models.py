@@ -57,7 +57,7 @@ class LeafModels:
 
     @property
     def trial(self) -> State | None:
-        """The model of its proposed cluster (`fedge.clustering.strangers`), or None."""
+        """The model of its proposed cluster (`fedge.clustering.memberships.strangers`), or None."""
         return self._held.get("trial")
 
     @property

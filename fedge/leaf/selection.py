@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import CLIENT_SELECTIONS
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.leaf.turns import Candidates
 from fedge.seeding import Purpose, numpy_stream

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from fedge.compression.sending import Sending
 from fedge.config.tree import Path
-from fedge.leaf.aggregation import Contribution
 from fedge.leaf.drift import Drift
 from fedge.leaf.models import LeafModels
+from fedge.leaf.strategies.aggregation import Contribution
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 

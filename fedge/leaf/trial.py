@@ -16,15 +16,15 @@ from fedge.algorithm.client import Client, Place
 from fedge.algorithm.making import algorithm_of, leaf_part_of
 from fedge.algorithm.taking_part import TakenPart, own_models, plain_training, take_part
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm, brought_by
-from fedge.leaf.checks import first_not_finite
+from fedge.leaf.strategies.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, form_of, packed, unpacked
-from fedge.training.frozen import frozen_names, parted, whole
-from fedge.training.module_state import get_state, tensor_of
+from fedge.training.networks.frozen import frozen_names, parted, whole
+from fedge.training.networks.module_state import get_state, tensor_of
 from fedge.training.schedule import local_training
 
 WINDOWS = 10  # of the trial: 6 of one client, 4 of the other

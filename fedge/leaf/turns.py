@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.link.dial import Link, Note, Refused
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet

@@ -1,8 +1,8 @@
 """Nodes of a SuperLink bound to a partition: the key node-N is for partition N, and no other.
 
 Flower's SuperLink assigns the node id of a key and prints it at registration. The registrar of keys
-(`fedge.launch.fleet`) writes it to a file, which the run, started by the SuperLink, finds through an
-environment variable. A key without a number in its name binds no node.
+(`fedge.launch.flower_runs.fleet`) writes it to a file, which the run, started by the SuperLink, finds through
+an environment variable. A key without a number in its name binds no node.
 """
 
 import os

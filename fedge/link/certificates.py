@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # how its own machine reaches any server

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.tree import refuse_no_path
 
 _MOST = 10_000  # leaves or nodes; files are created one by one

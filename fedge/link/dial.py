@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import grpc  # type: ignore[import-untyped]
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name, refuse_unusable
 from fedge.link.entrance import LEAF, PROCESS
 from fedge.link.frames import Keep, LinkError, Packet, chunks_of, packet_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc  # type: ignore[import-untyped]
 from cryptography import x509
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.link.certificates import (
     AUTHORITY,
     CLOUD,

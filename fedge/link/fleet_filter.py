@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.reach import host_and_port
 
 _FLEET = re.compile(r"/v1/fleet/[a-z-]+")

@@ -200,7 +200,7 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from fedge.process.parent import follow_at_once
+    from fedge.process.endings.parent import follow_at_once
 
     follow_at_once()
     sys.exit(main(sys.argv[1:]))

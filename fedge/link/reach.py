@@ -8,7 +8,7 @@ import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 
 _REACH_S = 5.0
 

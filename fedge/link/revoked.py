@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 logger = logging.getLogger(__name__)
 

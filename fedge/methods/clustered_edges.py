@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedge.clustering.cloud_part import CloudPart
-from fedge.clustering.evidence import Evidence, squared_distances
+from fedge.clustering.likeness.evidence import Evidence, squared_distances
 
 _STEPS = 100
 

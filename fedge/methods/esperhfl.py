@@ -25,7 +25,7 @@ from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit, Trainer
 from fedge.algorithm.leaf_part import LeafPart, LeafRound
 from fedge.clustering.cloud_part import CloudPart, Family
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.likeness.evidence import Evidence
 from fedge.states.averaging import State
 from fedge.states.named import Memory
 

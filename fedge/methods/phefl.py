@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedge.clustering.cloud_part import CloudPart, Family
-from fedge.clustering.evidence import Evidence, Questions
+from fedge.clustering.likeness.evidence import Evidence, Questions
 from fedge.states.averaging import weighted_mean
 
 OWN, OTHERS = "own", "others"

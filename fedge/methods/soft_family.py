@@ -4,7 +4,7 @@
 
 After a warm-up clusters of leaves split and merge, and Π follows from the distances to their centroids, with
 a temperature increasing with the dispersion of a leaf's clients; all by one dial λ
-(`fedge.clustering.soft_moves` has the rules).
+(`fedge.clustering.memberships.soft_moves` has the rules).
 
 Source: "Fedge" of satwatbashir/baselines 103bbb85, step by step, its flaws included. At its default λ = .5
 the method never finds groups in practice: the largest dispersion must be 3 times the mean, but 1.2 to 1.5 is
@@ -17,9 +17,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedge.clustering import soft_moves as moves
 from fedge.clustering.cloud_part import CloudPart, Family
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.likeness.evidence import Evidence
+from fedge.clustering.memberships import soft_moves as moves
 
 _RULES = ("heuristic", "mh")
 

@@ -3,7 +3,7 @@
 As `soft-family`, but for the moves of clusters: a cluster is cut by the eigenvector of the *smallest*
 eigenvalue of its squared distances, which separates two groups for any dispersions, and only if the deal test
 finds a difference between the parts: p of this cut, among all cuts of all ways to deal the same clients to
-leaves (`fedge.clustering.deals`), at most `level` times the share of all clients under these leaves
+leaves (`fedge.clustering.deal_test.deals`), at most `level` times the share of all clients under these leaves
 (Meinshausen 2008, "Hierarchical testing of variable importance"). Two clusters without a significant
 difference merge again. The test compares clients' models from one common start: in round 1, and anew after
 each probe (`cluster.probe-every`); between them clusters stay.
@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedge.clustering import soft_moves as moves
-from fedge.clustering.auto import p_of_cut
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.deal_test.auto import p_of_cut
+from fedge.clustering.likeness.evidence import Evidence
+from fedge.clustering.memberships import soft_moves as moves
 from fedge.methods.soft_family import SoftFamily
 
 

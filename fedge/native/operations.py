@@ -2,11 +2,11 @@
 
 A handler is called with the arguments of an operation and its result. Names are those of PyTorch's functions
 and methods, without the underscore of in-place ones; `relu_max_pool2` is Fedge's own
-(`fedge.training.layout`).
+(`fedge.training.networks.layout`).
 
 Shape letters: N windows, C channels, T samples, H × W pixels. Series are (N, C, T), or (N, C, 1, T) as in
-`fedge.training.layout`; images are (N, C, H, W), features (N, F). An image of one line is a series unless
-taps reach across lines.
+`fedge.training.networks.layout`; images are (N, C, H, W), features (N, F). An image of one line is a series
+unless taps reach across lines.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.parallel.shares import ProcessSeat
 
 

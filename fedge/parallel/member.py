@@ -18,19 +18,19 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import MODELS
-from fedge.config.register import look_in
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.register import look_in
 from fedge.parallel.arrays import Block
 from fedge.parallel.channel import ClosedError, receive, send
 from fedge.parallel.sgd import SharedNetwork, share_network, train_share
 from fedge.parallel.shares import ProcessSeat
-from fedge.process.parent import follow_at_once
+from fedge.process.endings.parent import follow_at_once
 from fedge.training.gpu import settle_gpus
-from fedge.training.models import build_model
-from fedge.training.module_state import get_state, load_state, tensor_of
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import get_state, load_state, tensor_of
+from fedge.training.networks.unsaved import Unsaved
 from fedge.training.settings import LocalTraining
-from fedge.training.unsaved import Unsaved
 
 _FOR_EVER = timedelta(days=365)  # the client watches: a process of which it hears nothing is ended by it
 

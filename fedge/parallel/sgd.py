@@ -15,12 +15,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.parallel.batch_norm import share_statistics
 from fedge.parallel.shares import ProcessSeat, own_rows
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.local import pass_loss, pass_order
-from fedge.training.own_models import BATCH_NORMS, OwnDraws
+from fedge.training.networks.own_models import BATCH_NORMS, OwnDraws
 from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd

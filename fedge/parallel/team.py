@@ -26,14 +26,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.parallel.arrays import Block, Layout, nameless_file
 from fedge.parallel.channel import ClosedError, receive, send
-from fedge.process.memory import TRAINER
-from fedge.process.parent import be_followed
+from fedge.process.endings.parent import be_followed
+from fedge.process.resources.memory import TRAINER
 from fedge.training.gpu import FLOAT32
 from fedge.training.local import TrainResult
-from fedge.training.module_state import State, tensor_of
+from fedge.training.networks.module_state import State, tensor_of
 from fedge.training.settings import LocalTraining, check_data
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class TeamError(RuntimeError):
 
 @dataclass(frozen=True)
 class TeamKind:
-    """Kind of network that the processes hold, as `fedge.training.models.build_model` makes it.
+    """Kind of network that the processes hold, as `fedge.training.networks.models.build_model` makes it.
 
     Attributes:
         model: name.

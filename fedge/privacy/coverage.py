@@ -9,10 +9,10 @@ follow from these; no part is named. details: docs/privacy.md.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedge.config import groupings, parts, traits
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.registers import groupings, parts, traits
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.privacy.account import EXTRA, noise_multiplier
 from fedge.privacy.marks import (
@@ -213,7 +213,7 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
         config: of the run.
         epsilon: that was spent; None if not counted.
         releases: leaf rounds, fine-tuning rounds included; on the virtual clock those of the device with the
-            most (`fedge.devices.private`).
+            most (`fedge.devices.servers.private`).
         leaves: as of `not_covered`.
     """
     if not noise_multiplier(config.privacy):

@@ -115,7 +115,7 @@ def update_multiplier(multiplier: float, count_noise: float) -> float:
     """
     if not multiplier:
         return 0.0
-    assert multiplier < 2 * count_noise, "refused by fedge.leaf.quorum"
+    assert multiplier < 2 * count_noise, "refused by fedge.leaf.strategies.quorum"
     return float((multiplier**-2 - (2 * count_noise) ** -2) ** -0.5)
 
 

@@ -1,9 +1,9 @@
 """Processes of a run: exit codes, logs, memory, threads and identity; detection of stalls and leaks.
 
-`exits` has exit codes and signals, `watchdog` ends a stalled run, `growth` detects leaks, `identity` checks
-whether a process is alive, `versions` has the versions behind results, `capture` records with memray,
-`client_app` reports the memory of a deployment's node, `escape` makes foreign text harmless, `collection`
-excludes imported modules from garbage collection, `behind` runs background jobs.
+`identity` checks whether a process is alive, `versions` has the versions behind results, `capture` records
+with memray, `client_app` reports the memory of a deployment's node, `escape` makes foreign text harmless,
+`collection` excludes imported modules from garbage collection, `behind` runs background jobs. Inner rooms:
+`endings` has exit codes, signals and the end of a stalled run, `resources` cores, memory and leaks.
 
 Imports only from below: `config` and rooms below it.
 """
@@ -14,11 +14,11 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "behind": ["Behind"],
-        "exits": ["Interrupted", "signals_as_exceptions"],
-        "growth": ["GrowthWatch", "grows"],
+        "endings.exits": ["Interrupted", "signals_as_exceptions"],
+        "resources.growth": ["GrowthWatch", "grows"],
         "identity": ["has_ended", "this_process"],
-        "memory": ["MemoryWatch", "ProcessMemory"],
-        "threads": ["available_cores", "in_threads"],
-        "watchdog": ["StallError", "note_progress", "stall_limit_s"],
+        "resources.memory": ["MemoryWatch", "ProcessMemory"],
+        "resources.threads": ["available_cores", "in_threads"],
+        "endings.watchdog": ["StallError", "note_progress", "stall_limit_s"],
     },
 )

@@ -22,7 +22,7 @@ def role_of_this_process(argv: Sequence[str]) -> str:
     program = Path(argv[0]).name if argv else ""
     if program == "default_worker.py":  # Ray's
         return "worker"
-    from fedge.config.engines import named_in  # a small module that imports no libraries
+    from fedge.config.registers.engines import named_in  # a small module that imports no libraries
 
     named = named_in(argv)
     waits = program == "flwr" or (named is not None and named.on_ray)

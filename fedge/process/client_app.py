@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from fedge.process.identity import machine_number, process_number
-from fedge.process.memory import ProcessMemory, measure_these
+from fedge.process.resources.memory import ProcessMemory, measure_these
 
 _CLIENT_APP = "flwr-clientapp"
 _PROGRAMS = ("flower-superexec", "flower-supernode")

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.config import Config
-from fedge.config.engines import engine_kind
 from fedge.config.flat import options
-from fedge.config.option import ConfigError, Scalar
+from fedge.config.registers.engines import engine_kind
+from fedge.config.registers.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
-from fedge.launch.flower import toml_of
+from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.preflight import check
-from fedge.launch.project import Project
-from fedge.process import exits
+from fedge.launch.projects.project import Project
 from fedge.process.capture import FOLDER
+from fedge.process.endings import exits
 from fedge.process.versions import versions
 from fedge.profile.allocators import Capture, read_capture
 from fedge.profile.result import Profile, flame_file, largest, read_profile, resident_changes, write_profile

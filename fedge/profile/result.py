@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.profile.allocators import Allocator, Capture
 from fedge.profile.watch import ROLES, Sample, peaks
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
-from fedge.config.engines import named_in
-from fedge.process.memory import TRAINER
+from fedge.config.registers.engines import named_in
+from fedge.process.resources.memory import TRAINER
 
 _SAMPLE_S = 0.2
 _MIB = 2**20

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedge.process.durable import write_bytes
-from fedge.records.columns import Table
-from fedge.records.device_tables import ARRIVALS, DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.recorder import Recorder
+from fedge.records.tables.columns import Table
+from fedge.records.tables.device_tables import ARRIVALS, DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Task
 
 if TYPE_CHECKING:
-    from fedge.devices.ledger import DeviceTotals
+    from fedge.devices.work.ledger import DeviceTotals
     from fedge.devices.world import JobRow
-    from fedge.rounds.moment import VersionRow
+    from fedge.rounds.measurements.moment import VersionRow
 
 
 class DeviceRecorder(Recorder):

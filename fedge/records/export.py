@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
-from fedge.records.catalog import PARTITION, TABLES
+from fedge.config.registers.option import ConfigError
 from fedge.records.foreign import refuse_links
 from fedge.records.manifest import read_manifest, write_manifest
 from fedge.records.outputs import (
@@ -31,7 +30,8 @@ from fedge.records.outputs import (
     models_file,
 )
 from fedge.records.private import without_places
-from fedge.records.timing_tables import MESSAGES
+from fedge.records.tables.catalog import PARTITION, TABLES
+from fedge.records.tables.timing_tables import MESSAGES
 
 ARCHIVES = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tgz": "gztar"}
 _PATH = re.compile(r"(?<![\w./\\])(?:/|[A-Za-z]:\\|\\\\)(?:[^\s/\\:;,'\"]+[/\\])+")

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.process.durable import make_folder, sync, write_bytes
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.folder import short
 
 _LARGEST_JSON = 256 * 2**20  # bytes; JSON is read as a whole

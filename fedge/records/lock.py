@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 if sys.platform != "win32":
     import fcntl

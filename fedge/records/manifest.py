@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.flat import options
-from fedge.config.option import ConfigError
-from fedge.process import exits
+from fedge.config.registers.option import ConfigError
+from fedge.process.endings import exits
 from fedge.process.escape import read_json
 from fedge.process.identity import has_ended
 from fedge.records.folder import MANIFEST as MANIFEST

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.records.columns import INT
-from fedge.records.timing_tables import MESSAGES, MessageRows
+from fedge.records.tables.columns import INT
+from fedge.records.tables.timing_tables import MESSAGES, MessageRows
 from fedge.timing.timeline import MessageTimes
 
 FOLDER = "timing"

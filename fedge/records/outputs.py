@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedge.records.catalog import PARTITION, ROUND_TABLES
-from fedge.records.device_tables import DEVICE_TABLES
-from fedge.records.growing import digest_of
-from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
+from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
+from fedge.records.tables.device_tables import DEVICE_TABLES
+from fedge.records.tables.growing import digest_of
+from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 
 CLUSTERS = "clusters.jsonl"
 CONFUSION = "metrics/confusion.json"

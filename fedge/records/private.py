@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedge.config.register import looked_in
+from fedge.config.registers.register import looked_in
 from fedge.process.identity import this_process
 from fedge.records.folder import write_whole
 

@@ -1,6 +1,6 @@
 """Writer of the run folder (contract C9): everything a run leaves behind, written row by row.
 
-The tables' columns are in `fedge.records.catalog`.
+The tables' columns are in `fedge.records.tables.catalog`.
 """
 
 import json
@@ -18,15 +18,17 @@ from fedge.clustering.cloud_part import entropies
 from fedge.data.composition import Holding
 from fedge.inference.card import Card
 from fedge.process.durable import sync, write_bytes
-from fedge.process.memory import ProcessMemory
-from fedge.process.room import remedy
-from fedge.records.catalog import PARTITION, ROUND_TABLES
-from fedge.records.columns import Table
+from fedge.process.resources.memory import ProcessMemory
+from fedge.process.resources.room import remedy
 from fedge.records.folder import write_whole
-from fedge.records.growing import GrowingFile, digest_of
 from fedge.records.manifest import MANIFEST, write_manifest
 from fedge.records.message_log import MessageLog
-from fedge.records.model_tables import (
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
+from fedge.records.private import PRIVATE, write_private
+from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
+from fedge.records.tables.columns import Table
+from fedge.records.tables.growing import GrowingFile, digest_of
+from fedge.records.tables.model_tables import (
     CLIENT_MODELS,
     COMMON_TEST,
     MEMBERSHIPS,
@@ -34,13 +36,11 @@ from fedge.records.model_tables import (
     MembershipRow,
     ModelRow,
 )
-from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_models, models_file
-from fedge.records.private import PRIVATE, write_private
-from fedge.records.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
-from fedge.records.rows import records_of
-from fedge.records.server_table import SERVERS, ServerRow, path_text
-from fedge.records.timing_tables import MEMORY, TIMING, WORKERS, MemoryRow, WorkerRow, timing_row
-from fedge.rounds.results import RoundResult
+from fedge.records.tables.round_tables import CLIENTS, GLOBAL, LEAF, ClientRow, GlobalRow, LeafRow, tables_of
+from fedge.records.tables.rows import records_of
+from fedge.records.tables.server_table import SERVERS, ServerRow, path_text
+from fedge.records.tables.timing_tables import MEMORY, TIMING, WORKERS, MemoryRow, WorkerRow, timing_row
+from fedge.rounds.measurements.results import RoundResult
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, checkpoints
 from fedge.states.files import write_state

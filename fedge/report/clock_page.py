@@ -7,7 +7,7 @@ from fedge.console.palette import colour, dashes
 from fedge.report.html.page import Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, legend_below, new_figure
 from fedge.report.html.tables import bytes_text, percent, seconds_text, table
-from fedge.rounds.moment import VersionRow
+from fedge.rounds.measurements.moment import VersionRow
 
 COLUMNS = (
     "virtual s",

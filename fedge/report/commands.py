@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.folder import find_run
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def compare_runs(options: argparse.Namespace) -> int:
     from fedge.report.listing import runs_in
 
     folders = [run for name in options.runs for run in runs_in(find_run(name, options.runs_dir))]
-    from fedge.records.reader import load_run
+    from fedge.records.reading.reader import load_run
     from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
     from fedge.report.comparison.page import problems_of, write_comparison

@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from fedge.records.reader import RunData, load_run
-from fedge.records.shown import html_table
+from fedge.records.reading.reader import RunData, load_run
+from fedge.records.reading.shown import html_table
 from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, finals
 from fedge.report.comparison.groups import group_runs
 from fedge.report.comparison.page import write_comparison

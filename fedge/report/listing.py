@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
-from fedge.records.rows import records_of
+from fedge.records.tables.rows import records_of
 from fedge.tasks.chosen import scores_of
 
 _NOTHING = "–"

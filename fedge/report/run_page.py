@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from fedge.records.costs import virtual_seconds
 from fedge.records.outputs import damaged_tables
-from fedge.records.reader import RunData, load_run
+from fedge.records.reading.costs import virtual_seconds
+from fedge.records.reading.reader import RunData, load_run
 from fedge.report.html.page import Notice, Page, PageSection, Tile, write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import bytes_text, counted, seconds_text, text_of, total

@@ -2,8 +2,8 @@
 
 `strategy` is its order. `lines` are models to train, `training` the leaf rounds, `meeting` the cloud step,
 `evaluation` asks clients, `gates` decide. Clients' work is asked of leaf servers, through a `port`; where
-they are a part of this process (`routed`), all messages go through `transport`. `book` gathers, `results` are
-the rows.
+they are a part of this process (`routed`), all messages go through `transport`. Inner room: `measurements`
+gathers numbers and makes rows of them.
 
 Imports only from below: `serving` and rooms below it.
 """
@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "port": ["LeafPort"],
-        "results": ["ClientResult", "LeafResult", "RoundResult"],
+        "measurements.results": ["ClientResult", "LeafResult", "RoundResult"],
         "strategy": ["HierarchicalStrategy", "RunTask"],
         "transport": ["Facilities", "Transport"],
     },

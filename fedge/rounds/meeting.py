@@ -18,21 +18,21 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import Offers, blends_of, make_offers
 from fedge.cloud.region import Region, leaves_below
 from fedge.cloud.step import CloudRound, CloudStep, Probe
-from fedge.clustering.evidence import Answers, Questions, collect_answers
+from fedge.clustering.likeness.evidence import Answers, Questions, collect_answers
 from fedge.config.config import Config
 from fedge.config.sections.serving import GateConfig, PersonalConfig
 from fedge.config.tree import Path, dotted
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
-from fedge.leaf.aggregation import Contribution, mean_of
 from fedge.leaf.folds import by_client
 from fedge.leaf.server import Server
+from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.gates import Gates
-from fedge.rounds.minutes import Minutes
+from fedge.rounds.measurements.minutes import Minutes
+from fedge.rounds.measurements.wanted import Receiver
 from fedge.rounds.port import LeafPort
 from fedge.rounds.transport import Transport
-from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
 

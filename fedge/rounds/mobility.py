@@ -19,8 +19,8 @@ import numpy as np
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import MOBILITIES
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import MOBILITIES
 from fedge.config.topology import leaf_of_clients, unseen_ids
 from fedge.data.table_files import header_of, rows_of
 from fedge.leaf.leaf import Leaf

@@ -19,8 +19,8 @@ from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
+from fedge.rounds.measurements.wanted import Receiver
 from fedge.rounds.transport import Transport
-from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from fedge.exchange.round_context import LEAF, is_of_version
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.lines import TrainingLine
+from fedge.rounds.measurements.wanted import Receiver
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
-from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.tasks.chosen import task_of
 

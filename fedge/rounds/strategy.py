@@ -11,7 +11,7 @@ One global round (Liu et al. 2020, HierFAVG, for the two levels) is `Hierarchica
 
 The strategy holds the servers and the order of steps; clients' work it asks of leaf servers,
 through `fedge.rounds.port`. Flower's strategies know one model and one exchange per round: they serve each
-leaf (`fedge.leaf.rules`).
+leaf (`fedge.leaf.strategies.rules`).
 """
 
 import logging
@@ -23,7 +23,7 @@ from typing import Any
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.region import Region, all_regions, leaves_below
 from fedge.config.config import Config
-from fedge.config.parts import RULES
+from fedge.config.registers.parts import RULES
 from fedge.config.tree import Path, dotted
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
@@ -32,16 +32,16 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import settle
 from fedge.leaf.server import Server, take_in_given
 from fedge.rounds import lines
-from fedge.rounds.common_test import CommonTest
 from fedge.rounds.evaluation import EvaluationRequest
+from fedge.rounds.measurements.common_test import CommonTest
+from fedge.rounds.measurements.results import RoundResult
+from fedge.rounds.measurements.server_rows import server_rows
+from fedge.rounds.measurements.virtual_time import VirtualTime, moved
 from fedge.rounds.meeting import Meetings, seat_of
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
-from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.server_rows import server_rows
 from fedge.rounds.transport import Facilities, Transport
-from fedge.rounds.virtual_time import VirtualTime, moved
 from fedge.serving import personal
 from fedge.states.averaging import State
 from fedge.states.memory import Kept

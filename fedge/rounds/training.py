@@ -19,19 +19,19 @@ from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply, train_messages
-from fedge.leaf.checks import finite_mean
 from fedge.leaf.controls import tell_controls
 from fedge.leaf.counting import Checked, Counted, checked_reply, contributions, count_replies
 from fedge.leaf.folds import means_without
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.quorum import needed_replies, num_training
 from fedge.leaf.selection import selected
 from fedge.leaf.spread import dispersion
+from fedge.leaf.strategies.checks import finite_mean
+from fedge.leaf.strategies.quorum import needed_replies, num_training
 from fedge.leaf.turns import Turns
-from fedge.process.threads import in_threads
+from fedge.process.resources.threads import in_threads
 from fedge.rounds.lines import TrainingLine, own_models
+from fedge.rounds.measurements.wanted import Receiver
 from fedge.rounds.transport import Transport
-from fedge.rounds.wanted import Receiver
 from fedge.states.averaging import State
 from fedge.states.records import to_record
 from fedge.training.schedule import local_training

@@ -15,9 +15,9 @@ from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, Line, RoundContext
 from fedge.process.behind import Behind
-from fedge.rounds.book import RoundBook
 from fedge.rounds.hooks import Hooks
-from fedge.rounds.virtual_time import Speeds
+from fedge.rounds.measurements.book import RoundBook
+from fedge.rounds.measurements.virtual_time import Speeds
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.shared import SharedStates

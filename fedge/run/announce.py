@@ -7,34 +7,34 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from fedge.callbacks.calls import Stop
-from fedge.clustering.reach import out_of_reach
+from fedge.clustering.deal_test.reach import out_of_reach
 from fedge.clustering.registry import sent_for
 from fedge.config.effects import options_without_effect
-from fedge.config.parts import CLIENT_SELECTIONS
+from fedge.config.registers.parts import CLIENT_SELECTIONS
+from fedge.config.registers.traits import AFRESH
 from fedge.config.topology import known_per_leaf, sizes_of_branches
-from fedge.config.traits import AFRESH
 from fedge.console.lines import Console, final_table
 from fedge.data.composition import class_gap
 from fedge.exchange.engine import Engine
 from fedge.exchange.hello import CPU
 from fedge.exchange.leaving import quantities
-from fedge.leaf.quorum import num_training
+from fedge.leaf.strategies.quorum import num_training
 from fedge.native.library import BF16
 from fedge.privacy import coverage
 from fedge.privacy.account import Account
-from fedge.process import exits
-from fedge.process.growth import GrowthWatch
+from fedge.process.endings import exits
 from fedge.process.identity import process_number
 from fedge.process.logs import refuse_failed_log
-from fedge.process.memory import MemoryWatch, in_order, with_cuda
+from fedge.process.resources.growth import GrowthWatch
+from fedge.process.resources.memory import MemoryWatch, in_order, with_cuda
 from fedge.records.folder import short
 from fedge.records.private import place_name
 from fedge.records.recorder import Recorder
-from fedge.rounds.results import RoundResult
+from fedge.rounds.measurements.results import RoundResult
 from fedge.run.build import RunPlan
-from fedge.run.facts import DataFacts
+from fedge.run.preparation.facts import DataFacts
+from fedge.run.preparation.resume import Resumption
 from fedge.run.remarks import Remarks, changes_of
-from fedge.run.resume import Resumption
 from fedge.timing.clocks import MachineClock
 from fedge.timing.nodes import NodeBook
 from fedge.timing.timeline import TimelineBook

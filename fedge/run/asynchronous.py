@@ -11,24 +11,20 @@ import numpy as np
 
 from fedge.callbacks.calls import Callbacks, Stop
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
-from fedge.config.option import ConfigError
-from fedge.config.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
-from fedge.config.register import Register
-from fedge.config.traits import ROUNDS, TELLS_CLASSES
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.registers.register import Register
+from fedge.config.registers.traits import ROUNDS, TELLS_CLASSES
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
-from fedge.devices.above import Above, Place, servers_above
-from fedge.devices.algorithms import ClockAlgorithms, versions_in_use
-from fedge.devices.aside import Aside
-from fedge.devices.availability import Presence
-from fedge.devices.duration import duration_of
-from fedge.devices.evaluation import ClockEvaluation
-from fedge.devices.fleet import Fleet, check_fleet, with_power
-from fedge.devices.groups import ClockGroups
+from fedge.devices.clients.algorithms import ClockAlgorithms, versions_in_use
+from fedge.devices.clients.aside import Aside
+from fedge.devices.clients.evaluation import ClockEvaluation
+from fedge.devices.clients.lookahead import LookAhead, Waiting
+from fedge.devices.clients.probing import Probing
+from fedge.devices.clients.results import Population
 from fedge.devices.limits import Limits
-from fedge.devices.lookahead import LookAhead, Waiting
-from fedge.devices.model_facts import ModelFacts
 from fedge.devices.outlook import (
     jobs_expected,
     nothing_made,
@@ -36,23 +32,27 @@ from fedge.devices.outlook import (
     refuse_unknown_power,
     refuse_vain_times,
 )
-from fedge.devices.parent import cloud_arguments
 from fedge.devices.periods import moment
-from fedge.devices.private import private_sum
-from fedge.devices.probing import Probing
+from fedge.devices.population.availability import Presence
+from fedge.devices.population.duration import duration_of
+from fedge.devices.population.fleet import Fleet, check_fleet, with_power
 from fedge.devices.procedure import Procedure
-from fedge.devices.real import RealClock
-from fedge.devices.results import Population
-from fedge.devices.server import DeviceServer
+from fedge.devices.servers.model_facts import ModelFacts
+from fedge.devices.servers.private import private_sum
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.servers.vectors import Version, version_of
 from fedge.devices.snapshot import restore, snapshot
-from fedge.devices.vectors import Version, version_of
+from fedge.devices.tiers.above import Above, Place, servers_above
+from fedge.devices.tiers.groups import ClockGroups
+from fedge.devices.tiers.parent import cloud_arguments
+from fedge.devices.timeline.real import RealClock
 from fedge.devices.world import JobRow, Listeners, World
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import LookAheadEngine
-from fedge.process.watchdog import note_progress
+from fedge.process.endings.watchdog import note_progress
 from fedge.records.device_recorder import DeviceRecorder
-from fedge.rounds.moment import VersionRow
-from fedge.rounds.results import RoundResult
+from fedge.rounds.measurements.moment import VersionRow
+from fedge.rounds.measurements.results import RoundResult
 from fedge.run.build import (
     RunPlan,
     algorithm_maker,
@@ -62,14 +62,14 @@ from fedge.run.build import (
     with_local_steps,
 )
 from fedge.run.carry_out import Steps, keeper_of_memories
-from fedge.run.prepare import Deal
+from fedge.run.preparation.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, odd_content, prune, write_checkpoint
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
-from fedge.training.models import parameter_names, variance_names
+from fedge.training.networks.models import parameter_names, variance_names
 from fedge.training.schedule import local_training
 
 _GIVEN_AWAY = (

@@ -15,16 +15,16 @@ from fedge.cloud.offers import blends_of
 from fedge.cloud.region import all_regions, servers_over
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.step import CloudSetting
+from fedge.clustering.likeness.updates import even_windows
 from fedge.clustering.registry import own_models
-from fedge.clustering.updates import even_windows
 from fedge.compression.chosen import uplink_of_servers
 from fedge.compression.sending import Sending
 from fedge.compression.uplink import Uplink
-from fedge.config.choices import BY_TEST
 from fedge.config.common_test import OF_CLIENTS
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
-from fedge.config.parts import CLIENT_SELECTIONS
+from fedge.config.registers.choices import BY_TEST
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.config.tree import Path as TreePath
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
@@ -34,22 +34,22 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.quorum import needed_leaves, num_training
-from fedge.leaf.rules import make_cloud_rule, make_strategy
 from fedge.leaf.selection import reads_turns
 from fedge.leaf.server import Server
+from fedge.leaf.strategies.quorum import needed_leaves, num_training
+from fedge.leaf.strategies.rules import make_cloud_rule, make_strategy
 from fedge.leaf.turns import Turns
 from fedge.process.behind import Behind
 from fedge.process.identity import process_name
-from fedge.process.machine import fits_in_memory
-from fedge.rounds.common_test import CommonTest
+from fedge.process.resources.machine import fits_in_memory
 from fedge.rounds.hooks import Hooks
+from fedge.rounds.measurements.common_test import CommonTest
+from fedge.rounds.measurements.virtual_time import Speeds
 from fedge.rounds.port import PortMaker
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, RunTask
 from fedge.rounds.transport import Facilities
-from fedge.rounds.virtual_time import Speeds
-from fedge.run.common_test import parts_of_clients, parts_of_file
+from fedge.run.preparation.common_test import parts_of_clients, parts_of_file
 from fedge.serving.roles import models_beside
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
@@ -57,9 +57,9 @@ from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoriesBehind, MemoriesElsewhere
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
-from fedge.training.frozen import frozen_names, parted
-from fedge.training.models import layer_names, parameter_names, variance_names
-from fedge.training.start import drawn_network, first_state
+from fedge.training.networks.frozen import frozen_names, parted
+from fedge.training.networks.models import layer_names, parameter_names, variance_names
+from fedge.training.networks.start import drawn_network, first_state
 
 _NOBODY = Hooks()
 Truth = Callable[[int], Sequence[int]]

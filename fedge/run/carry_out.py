@@ -13,7 +13,7 @@ from fedge.callbacks.callback import EndedRun, Run
 from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
-from fedge.config.register import looked_in
+from fedge.config.registers.register import looked_in
 from fedge.console.lines import Console
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
@@ -24,27 +24,27 @@ from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_clients
 from fedge.exchange.roll import Question, Quorum
 from fedge.inference.card import Card
-from fedge.process.reaper import remove_at_end
-from fedge.process.watchdog import note_progress
+from fedge.process.endings.reaper import remove_at_end
+from fedge.process.endings.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
 from fedge.records.recorder import Recorder
+from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.port import LeafEngine, PortMaker, RunFacts
-from fedge.rounds.results import RoundResult
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.strategy import HierarchicalStrategy
-from fedge.run.algorithms import form_of_algorithm
 from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan, build_strategy, frozen_of
-from fedge.run.common_test import refuse_other_common_test
-from fedge.run.facts import data_of_owners, facts_of_deal
 from fedge.run.kept_models import KeptModels
 from fedge.run.kernel import kernel_of_run, offers_of
-from fedge.run.opening import Opened
-from fedge.run.prepare import Deal, Prepared, deal_data
-from fedge.run.resume import Resumption
+from fedge.run.preparation.algorithms import form_of_algorithm
+from fedge.run.preparation.common_test import refuse_other_common_test
+from fedge.run.preparation.facts import data_of_owners, facts_of_deal
+from fedge.run.preparation.opening import Opened
+from fedge.run.preparation.prepare import Deal, Prepared, deal_data
+from fedge.run.preparation.resume import Resumption
+from fedge.run.preparation.starts import refuse_start_that_owners_do_not_have
 from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
-from fedge.run.starts import refuse_start_that_owners_do_not_have
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES

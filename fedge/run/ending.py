@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fedge.callbacks.calls import CallbackError
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.console.lines import Console
 from fedge.exchange.engine import RunError
-from fedge.process import exits
-from fedge.process.room import remedy
-from fedge.process.watchdog import StallError
+from fedge.process.endings import exits
+from fedge.process.endings.watchdog import StallError
+from fedge.process.resources.room import remedy
 from fedge.records.folder import short
 from fedge.records.recorder import Recorder, RecordError
 from fedge.run.remarks import Remarks
@@ -34,7 +34,7 @@ class Outcome:
         status: "completed", "partial" (some client failed in some round) or "failed".
         folder: the run folder; None if the run was refused.
         reason: reason of a failure, in one line; empty otherwise.
-        exit_code: one of `fedge.process.exits`, which distinguishes stalled and interrupted runs.
+        exit_code: one of `fedge.process.endings.exits`, which distinguishes stalled and interrupted runs.
     """
 
     status: str

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedge.config.sections.guard import BEST, CheckpointConfig
-from fedge.records.round_tables import GLOBAL
-from fedge.records.rows import records_of
-from fedge.rounds.results import RoundResult
+from fedge.records.tables.round_tables import GLOBAL
+from fedge.records.tables.rows import records_of
+from fedge.rounds.measurements.results import RoundResult
 from fedge.tasks.task import Score
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import OF_THE_TASK, SGD, TASKS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import OF_THE_TASK, SGD, TASKS
+from fedge.config.registers.traits import NATIVE as KNOWN_TO_IT
 from fedge.config.sections.train import TrainConfig
-from fedge.config.traits import NATIVE as KNOWN_TO_IT
 from fedge.data.prepared import DataShape
 from fedge.exchange.hello import CPU
 from fedge.native.library import BF16, KERNEL, usable_kernels

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import Scale
@@ -22,10 +22,10 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients
 from fedge.exchange.roll import ALL, WHOEVER, Among, Question
-from fedge.run.algorithms import form_of_algorithm
-from fedge.run.facts import part_of_owners
-from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.kernel import offers_of, shared
+from fedge.run.preparation.algorithms import form_of_algorithm
+from fedge.run.preparation.facts import part_of_owners
+from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
 from fedge.run.site import RUN, clients_of_leaf, plan_of, refuse_other_leaf, site_of
 from fedge.states.memory import MemoriesBehind
 from fedge.states.shared import SharedStates

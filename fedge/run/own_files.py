@@ -8,10 +8,10 @@ cloud's data. Data generated in the process (the synthetic set, digits, trusted 
 from dataclasses import replace
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import DATASETS, SCENARIOS
 from fedge.config.planted import files_of
-from fedge.config.traits import FILES
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import DATASETS, SCENARIOS
+from fedge.config.registers.traits import FILES
 
 
 def with_own_files(config: Config, own: str) -> Config:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from fedge.clustering.membership import GroupEvent, words
-from fedge.clustering.reach import STRONG
-from fedge.config.option import shown
-from fedge.records.server_table import path_text
-from fedge.rounds.results import RoundResult
+from fedge.clustering.deal_test.reach import STRONG
+from fedge.clustering.memberships.membership import GroupEvent, words
+from fedge.config.registers.option import shown
+from fedge.records.tables.server_table import path_text
+from fedge.rounds.measurements.results import RoundResult
 
 _MOST_CHANGES = 6  # of reported clusters
 _WHOLE, _NUMBER, _LINE = (int,), (int, float), (str,)

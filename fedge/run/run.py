@@ -7,33 +7,33 @@ from typing import Any, TextIO
 
 from fedge.clustering.registry import may_mix
 from fedge.config.config import Config
-from fedge.config.engines import engine_kind
 from fedge.config.flat import to_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.engines import engine_kind
+from fedge.config.registers.option import ConfigError
 from fedge.console.lines import Console
 from fedge.console.terminal import open_console
 from fedge.engine.cluster import words_of_cluster
 from fedge.engine.federation import federation_of_this_process
 from fedge.exchange.engine import Engine, LookAheadEngine
-from fedge.process import exits
+from fedge.process.endings import exits
+from fedge.process.endings.watchdog import stall_limit_s, watching
 from fedge.process.logs import log_to, stop_logging_to
-from fedge.process.watchdog import stall_limit_s, watching
-from fedge.records.columns import Table
 from fedge.records.device_recorder import DeviceRecorder
 from fedge.records.folder import client_data_folder, data_folders, remove_client_data, short
 from fedge.records.manifest import read_manifest
-from fedge.records.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.recorder import Recorder, RecordError
+from fedge.records.tables.columns import Table
+from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.report.at_end import report_at_end
 from fedge.rounds.port import LeafEngine
-from fedge.run.algorithms import is_default
 from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
-from fedge.run.opening import Opened, first_manifest, open_folder
-from fedge.run.prepare import Prepared, prepare
-from fedge.run.resume import Resumption
+from fedge.run.preparation.algorithms import is_default
+from fedge.run.preparation.opening import Opened, first_manifest, open_folder
+from fedge.run.preparation.prepare import Prepared, prepare
+from fedge.run.preparation.resume import Resumption
 from fedge.states.shared import SharedStates
 from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock

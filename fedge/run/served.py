@@ -8,10 +8,10 @@ from fedge.data.prepared import DataShape
 from fedge.inference.card import Card, Served
 from fedge.leaf.leaf import Leaf
 from fedge.process.versions import versions
-from fedge.run.facts import DataFacts
-from fedge.run.parts import described_parts
+from fedge.run.preparation.facts import DataFacts
+from fedge.run.preparation.parts import described_parts
 from fedge.tasks.chosen import task_of
-from fedge.training.fitting import fit_of
+from fedge.training.networks.fitting import fit_of
 
 _ABOUT = ("rate_hz", "units", "window_s")  # needed to record windows of the same kind
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config, to_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf, leaf_of_clients
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
@@ -37,13 +37,13 @@ from fedge.run.build import (
     start_of,
     windows_of_splits,
 )
-from fedge.run.foreign_parts import refuse_code_of_cloud
 from fedge.run.own_files import with_own_files
-from fedge.run.prepare import deal_data
+from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
+from fedge.run.preparation.prepare import deal_data
 from fedge.states.averaging import State
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
-from fedge.training.models import parameter_names, variance_names
+from fedge.training.networks.models import parameter_names, variance_names
 
 
 class KnownClients(Engine, Protocol):

@@ -40,8 +40,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedge.config.groupings import GATES
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.groupings import GATES
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.serving import GateConfig
 
 Decision = Literal["accepted", "rejected", "off"]

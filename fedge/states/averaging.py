@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fedge.process.threads import in_threads
+from fedge.process.resources.threads import in_threads
 
 State = Mapping[str, np.ndarray]  # name → array, of any shape and dtype, in the order of torch's `state_dict`
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.process.durable import sync
 from fedge.process.escape import printable
-from fedge.process.room import remedy
-from fedge.process.threads import in_threads
+from fedge.process.resources.room import remedy
+from fedge.process.resources.threads import in_threads
 from fedge.states.averaging import State
 from fedge.states.files import FileState, Joined, StateFileError, map_state, write_state
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import shown
+from fedge.config.registers.option import shown
 from fedge.states.averaging import State
 
 Value = Any

@@ -26,7 +26,7 @@ from typing import TextIO
 
 import psutil
 
-from fedge.process.reaper import remove_at_end
+from fedge.process.endings.reaper import remove_at_end
 from fedge.states.averaging import State
 from fedge.states.challenge import challenge_of_process, write_challenge
 from fedge.states.files import REPLY, FileState, StateFileError, state_bytes, write_state

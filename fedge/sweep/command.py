@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedge.config.option import ConfigError, nearest, shown
-from fedge.process import exits
-from fedge.process.threads import available_cores
+from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.process.endings import exits
+from fedge.process.resources.threads import available_cores
 from fedge.records.folder import short
 from fedge.records.lock import RunLock
 from fedge.report.html.tables import counted

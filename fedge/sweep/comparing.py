@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.report.commands import file_error, refuse_target
 from fedge.report.comparison.finals import choice, final_lines
 from fedge.report.comparison.formats import FORMATS

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.option import Scalar
+from fedge.config.registers.option import Scalar
 from fedge.sweep.search import Range, Search, Trial
 
 

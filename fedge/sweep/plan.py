@@ -34,9 +34,9 @@ from typing import Any
 
 from fedge.config.config import Config
 from fedge.config.flat import check_keys, fold_tables, from_run_config
-from fedge.config.option import ConfigError, Scalar, nearest, shown
-from fedge.launch.packaged import PREFIX
-from fedge.launch.project import flatten, read_config, read_toml
+from fedge.config.registers.option import ConfigError, Scalar, nearest, shown
+from fedge.launch.projects.packaged import PREFIX
+from fedge.launch.projects.project import flatten, read_config, read_toml
 
 # Defaults for runs of a sweep: no page each, and a checkpoint every ten rounds only.
 DEFAULTS: Mapping[str, Scalar] = {"report": False, "checkpoint.every": 10, "checkpoint.keep": 1}

@@ -21,12 +21,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedge.config.option import ConfigError, Scalar
+from fedge.config.registers.option import ConfigError, Scalar
 from fedge.engine.federation import Federation
-from fedge.process import exits
-from fedge.process.machine import share_memory
+from fedge.process.endings import exits
+from fedge.process.resources.machine import share_memory
 from fedge.records.manifest import read_manifest
-from fedge.records.status import read_status
+from fedge.records.reading.status import read_status
 from fedge.states.checkpoint import FOLDER, remove_all
 from fedge.sweep.standing import RunStanding
 

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine.cluster import machines
-from fedge.process.parent import ending_with_parent
+from fedge.process.endings.parent import ending_with_parent
 from fedge.sweep.plan import Sweep
 from fedge.sweep.pool import Ended, ended_as
 from fedge.sweep.standing import RunStanding

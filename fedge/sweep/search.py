@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedge.config.flat import fold_tables
-from fedge.config.option import ConfigError, Scalar, arguments_of, nearest, shown
-from fedge.launch.project import read_toml
+from fedge.config.registers.option import ConfigError, Scalar, arguments_of, nearest, shown
+from fedge.launch.projects.project import read_toml
 from fedge.sweep.plan import (
     Axis,
     AxisEntry,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from fedge.config.option import ConfigError, Scalar, shown
+from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.process.durable import write_bytes
 from fedge.process.escape import harmless
 from fedge.records.folder import short, write_whole
-from fedge.records.reader import RunData, load_run
+from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
 from fedge.sweep.draws import draw, floors
 from fedge.sweep.plan import PlannedRun, Sweep

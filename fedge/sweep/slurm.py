@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedge.config.option import ConfigError, shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.records.folder import short
 from fedge.sweep.plan import Sweep
 from fedge.sweep.standing import RunStanding

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError, Scalar
+from fedge.config.registers.option import ConfigError, Scalar
 from fedge.data.prepared import DataSource, load_source
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.records.folder import short
 from fedge.records.lock import is_locked
 from fedge.records.manifest import read_manifest
-from fedge.run.population import misfit
-from fedge.run.prepare import clients_of_data, in_pieces
-from fedge.run.resume import config_differences, open_resumption
+from fedge.run.preparation.population import misfit
+from fedge.run.preparation.prepare import clients_of_data, in_pieces
+from fedge.run.preparation.resume import config_differences, open_resumption
 from fedge.sweep.plan import PlannedRun, Sweep, placed
 from hhar.windows.window_file import Windows
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.folder import short, write_whole
 from fedge.sweep.plan import Sweep
 

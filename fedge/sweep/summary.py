@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedge.process.escape import harmless
 from fedge.records.manifest import RunFolderError
-from fedge.records.reader import RunData, load_run
+from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.finals import CSV_COLUMNS, choice, csv_cells, final_lines, finals
 from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
 from fedge.report.comparison.metrics import Metric, by_validation, metrics_of

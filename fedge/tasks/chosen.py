@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.classification import Classification
 from fedge.tasks.task import Score, Sums, Task

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedge.process.identity import machine_number, pid_of
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 from fedge.timing.timeline import ExchangeTimes
 
 

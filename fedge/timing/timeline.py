@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedge.process.identity import PID_BITS, machine_number, pid_of
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 from fedge.timing.calls import BEGAN, CUDA, FIRST_PART, NUMBERS, PARTS, PROCESS, THREAD
 from fedge.timing.clocks import MachineClock, ahead_s
 

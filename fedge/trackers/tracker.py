@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedge.config.option import ConfigError, Scalar
-from fedge.config.parts import TRACKERS
+from fedge.config.registers.option import ConfigError, Scalar
+from fedge.config.registers.parts import TRACKERS
 
 NONE = "none"
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from fedge.config.option import Scalar
-from fedge.process.watchdog import note_progress
-from fedge.records.device_tables import growing
+from fedge.config.registers.option import Scalar
+from fedge.process.endings.watchdog import note_progress
 from fedge.records.folder import write_whole
-from fedge.records.round_tables import GlobalRow, LeafRow, tables_of
-from fedge.rounds.results import RoundResult
+from fedge.records.tables.device_tables import growing
+from fedge.records.tables.round_tables import GlobalRow, LeafRow, tables_of
+from fedge.rounds.measurements.results import RoundResult
 from fedge.tasks.chosen import scores_of
 from fedge.trackers.tracker import NONE, TrackedRun, open_tracker
 
@@ -92,7 +92,7 @@ class Tracking:
     """The tracker of one run, or none. Its methods return at once, apart from `finish`."""
 
     def __init__(self, kind: str, folder: Path, arguments: Mapping[str, Any] | None = None) -> None:
-        """Track with `kind`, one of `fedge.config.parts.TRACKERS`; nothing begins before `start`."""
+        """Track with `kind`, one of `config.registers.parts.TRACKERS`; nothing begins before `start`."""
         self._kind = kind
         self._arguments = arguments or {}  # for one of the user's own
         self._folder = folder

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import AUGMENTATIONS, names_in
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import AUGMENTATIONS, names_in
 from fedge.config.sections.train import TrainConfig
 
 Augment = Callable[[np.ndarray, np.random.Generator], np.ndarray]

@@ -22,8 +22,8 @@ from fedge.training.augmentation import Batches
 from fedge.training.cuda_graph import Step
 from fedge.training.host import keep_freed_memory, torch_threads
 from fedge.training.kernels import TORCH, native_plan
-from fedge.training.module_state import State, get_state, load_state
-from fedge.training.own_models import OwnDraws
+from fedge.training.networks.module_state import State, get_state, load_state
+from fedge.training.networks.own_models import OwnDraws
 from fedge.training.passes import mean_of_passes
 from fedge.training.settings import LocalTraining, check_data
 from fedge.training.sgd import Sgd, correction_tensors, full_batch_step, refuse_what_is_not_finite, trained

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import OPTIMIZERS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fedge.config.parts import SGD
+from fedge.config.registers.parts import SGD
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.chosen import task_of
 from fedge.training.augmentation import augment_of

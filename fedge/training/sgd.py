@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from fedge.training.cuda_graph import Step, graphed_or_plain
+from fedge.training.networks.own_models import OwnDraws
 from fedge.training.optimizers import Optimizer, optimizer_of
-from fedge.training.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
 
 GRAPH_FROM = 30  # full batches per call from which recording a graph pays

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedge.config.option import ConfigError, shown
-from fedge.config.parts import SCHEDULES
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import SCHEDULES
 from fedge.config.sections.train import TrainConfig
 
 _LEAST = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from fedge.config.option import ConfigError
-from fedge.config.register import look_in
-from fedge.config.trust import FLAG, own_folders
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import look_in
+from fedge.config.registers.trust import FLAG, own_folders
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
 from fedge.records.private import code_folders_of
@@ -72,7 +72,7 @@ def _opened(options: argparse.Namespace) -> "Models":
     folder = find_run(options.run, options.runs_dir)
     # where the run found code of the user's, as far as these are folders of the user's own runs
     look_in(*own_folders(code_folders_of(folder)), Path.cwd())
-    from fedge.records.reader import load_run
+    from fedge.records.reading.reader import load_run
 
     return load_run(folder).opened_models(options.trust_code, options.kept)
 

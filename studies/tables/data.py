@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import fedge
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.sweep.plan import read_sweep
 from hhar.windows.thin import thin
 from hhar.windows.window_file import Windows, load_windows, save_windows

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from studies.measures import Read, last
 
 TRUE_OR_FALSE = frozenset({"collapsed"})

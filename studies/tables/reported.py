@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedge.launch.project import read_toml
+from fedge.launch.projects.project import read_toml
 from studies.tables.readings import reading
 
 FILE, FOUND = "reported.toml", "found.md"

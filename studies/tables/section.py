@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scipy.special import betaincinv
 
-from fedge.records.reader import load_run
+from fedge.records.reading.reader import load_run
 from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.comparison.statistics import LEVEL, Estimate, estimate, paired
 from fedge.report.comparison.sweep_page import Comparison

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedge.config.flat import to_run_config
-from fedge.config.option import Scalar
+from fedge.config.registers.option import Scalar
 from fedge.sweep.plan import Sweep
 from studies.result_tables import markdown
 from studies.tables.reported import Reported

@@ -2,10 +2,10 @@
 
 `pytest -m soak -s tests/deployed/test_all_ways.py` prints the tables of docs/machines.md: the sha256 of
 final.safetensors for each way, seconds of a round in the middle, and which processes there are, with the most
-memory that one of a kind took (MiB resident); then the same of stock Flower (tests/support/stock) and of
-Fedge with its work: FedAvg of nine clients under one server, who train and evaluate once a round. The newest
-Flower is that of `make matrix`, or of FEDGE_NEWEST_FLOWER, a Python. Seconds are of use on an idle machine
-alone.
+memory that one of a kind took (MiB resident); then the same of stock Flower (tests/support/deployments/stock)
+and of Fedge with its work: FedAvg of nine clients under one server, who train and evaluate once a round. The
+newest Flower is that of `make matrix`, or of FEDGE_NEWEST_FLOWER, a Python. Seconds are of use on an idle
+machine alone.
 """
 
 import csv
@@ -33,7 +33,7 @@ from stock_flower import on_ray, on_supernodes
 
 from fedge import load_run
 from fedge.launch.deal import deal_into
-from fedge.launch.project import read_config
+from fedge.launch.projects.project import read_config
 
 CLIENTS, ROUNDS = 9, 3
 NEWEST = Path(os.environ.get("FEDGE_NEWEST_FLOWER") or ROOT / "build" / "flower-newest" / "bin" / "python")

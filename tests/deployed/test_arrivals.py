@@ -11,7 +11,7 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.launch.deal import deal_into
-from fedge.records.model_tables import CLIENT_MODELS
+from fedge.records.tables.model_tables import CLIENT_MODELS
 
 NODES = 3
 FILES = (

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from as_said import ALONE, WAYS
-from flower_runs import ROOT
+from support_folders import PYTHONPATH, SUPPORT
 
 OUTSIDE = {9092, 9093, 9555}  # what may be reached from other machines: nodes and leaf servers dial these
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
@@ -55,10 +55,9 @@ def test_strangers_learn_nothing_from_what_is_started_as_said(way):
 
 def carried_out(way, folder):
     """Output of `as_said` for a way."""
-    support = ROOT / "tests" / "support"
     done = subprocess.run(
-        [*ALONE, sys.executable, str(support / "as_said.py"), way, folder],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(support)])},
+        [*ALONE, sys.executable, str(SUPPORT / "deployments" / "as_said.py"), way, folder],
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True, text=True, timeout=1700, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

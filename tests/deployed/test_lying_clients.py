@@ -1,7 +1,7 @@
 """Clients that lie, on Ray, on SuperNodes and under leaf servers, all of them processes of their own.
 
-First answers and error replies are those of tests/runs/test_lying_clients.py, by the same seeds; runs follow
-each other within one deployment. FEDGE_LIES_TOLD=N tries N first answers on each engine, from seed
+First answers and error replies are those of tests/runs/faults/test_lying_clients.py, by the same seeds; runs
+follow each other within one deployment. FEDGE_LIES_TOLD=N tries N first answers on each engine, from seed
 FEDGE_LIES_FROM.
 """
 
@@ -35,18 +35,18 @@ from lying_runs import (
 )
 from processes import MARK, leftovers
 from small_runs import small_config
+from support_folders import PYTHONPATH, SUPPORT
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.edge.engine import EdgeEngine
 from fedge.launch.deal import deal_into
-from fedge.launch.flower import toml_of
+from fedge.launch.flower_runs.flower import toml_of
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.link.reach import free_port
 
 ROOT = Path(__file__).parents[2]
-SUPPORT = ROOT / "tests" / "support"
 NODES, LEAVES = 4, 2
 TOLD = int(os.environ.get("FEDGE_LIES_TOLD", "40"))
 FIRST_SEED = int(os.environ.get("FEDGE_LIES_FROM", "50000"))
@@ -104,7 +104,7 @@ class Study:
             "possible",
             "spoilt_folders",
         ):
-            shutil.copy(SUPPORT / f"{name}.py", folder)
+            shutil.copy(SUPPORT / "liars" / f"{name}.py", folder)
 
 
 def test_on_ray(tmp_path, monkeypatch):
@@ -187,12 +187,12 @@ def look_at_logs(paths, of_liar=None):
 
 def started(leaf, address, certificates, folder):
     """Start a leaf server with lying clients."""
-    words = [sys.executable, SUPPORT / "lying_leaf.py", leaf, address, certificates, folder / f"leaf-{leaf}"]
-    path = os.pathsep.join(map(str, [SUPPORT, ROOT]))
+    program = SUPPORT / "liars" / "lying_leaf.py"
+    words = [sys.executable, program, leaf, address, certificates, folder / f"leaf-{leaf}"]
     with (folder / f"leaf-{leaf}.out").open("ab") as out:
         return subprocess.Popen(
             list(map(str, [*words, NODES, LEAVES])), cwd=folder, stdout=out, stderr=out,
-            env={**os.environ, MARK: str(folder), "PYTHONPATH": path},
+            env={**os.environ, MARK: str(folder), "PYTHONPATH": PYTHONPATH},
         )  # fmt: skip
 
 

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from flower_runs import ROOT
 from machines_apart import ALONE
 from ray_cluster import is_possible
+from support_folders import PYTHONPATH, SUPPORT
 
 pytestmark = [
     pytest.mark.soak,
@@ -19,10 +19,9 @@ pytestmark = [
 
 def carried_out(program, folder):
     """Carry out a program of tests/support in namespaces of its own; returns the JSON that it prints."""
-    support = ROOT / "tests" / "support"
     done = subprocess.run(
-        [*ALONE, sys.executable, str(support / program), str(folder)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(support)])},
+        [*ALONE, sys.executable, str(SUPPORT / "deployments" / program), str(folder)],
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -13,6 +12,7 @@ from leaf_servers import LEAVES, cloud, end, start
 from processes import MARK, leftovers
 from small_runs import small_config
 from spoilt import LIAR, TIMES, of_the_others, rows_of
+from support_folders import FOLDERS, SUPPORT
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
@@ -25,8 +25,6 @@ from fedge.link.gate import OVER, LeafGate, LeafGone
 from fedge.link.reach import free_port
 from fedge.records.manifest import read_manifest
 
-SUPPORT = Path(__file__).parents[1] / "support"
-
 pytestmark = [pytest.mark.extended, pytest.mark.whole_runs, pytest.mark.timeout(600)]
 
 
@@ -38,8 +36,8 @@ def certificates(tmp_path):
 
 def rogue(mode, address, certificates, folder):
     """Start a rogue leaf server."""
-    words = [sys.executable, SUPPORT / "rogue_leaf.py", LIAR, address, certificates, folder, mode]
-    path = os.pathsep.join(map(str, [SUPPORT, *sys.path]))
+    words = [sys.executable, SUPPORT / "liars" / "rogue_leaf.py", LIAR, address, certificates, folder, mode]
+    path = os.pathsep.join(map(str, [*FOLDERS, *sys.path]))
     with (folder / f"rogue-{mode}.out").open("ab") as out:
         return subprocess.Popen(
             list(map(str, words)), cwd=folder, stdout=out, stderr=out, start_new_session=True,
@@ -202,11 +200,11 @@ def intruder(nodes, name, claims=0):
 def lying(nodes, *lies, **environment):
     """Start the rogue; its output goes to rogue-LIE.log."""
     words = [
-        "python", SUPPORT / "rogue_node.py", ",".join(lies), ROGUE, "--of", NODES, "--superlink",
+        "python", SUPPORT / "liars" / "rogue_node.py", ",".join(lies), ROGUE, "--of", NODES, "--superlink",
         f"127.0.0.1:{nodes.fleet}", "--certs", nodes.certs, "--data-folder",
         nodes.folder / "dealt" / f"client-{ROGUE}",
     ]  # fmt: skip
-    path = os.pathsep.join(map(str, [SUPPORT, *sys.path]))
+    path = os.pathsep.join(map(str, [*FOLDERS, *sys.path]))
     node = nodes.start(f"rogue-{lies[0]}", words, PYTHONPATH=path, PYTHONUNBUFFERED="1", **environment)
     nodes.nodes[f"rogue-{lies[0]}"] = node
     return node

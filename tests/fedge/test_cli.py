@@ -85,7 +85,7 @@ def test_seed_must_be_a_number(monkeypatch, capsys):
 def test_the_flower_engine_gives_a_real_exit_code(tmp_path):
     """`fedge run --engine flower` wraps `flwr run`, which says 0, and trusts the manifest.
 
-    That a run which completes gives 0 is shown in tests/runs/test_examples.py.
+    That a run which completes gives 0 is shown in tests/runs/use/test_examples.py.
     """
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "fedge.cli", "run", "--engine", "flower", "-c", TOY]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedge import client_app
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.exchange.round_context import RoundContext
 from fedge.seeding import Purpose, torch_stream
@@ -90,7 +90,7 @@ def test_without_a_gpu_it_is_refused_or_the_cpu(monkeypatch):
 def test_a_users_model_draws_from_a_stream_of_its_own():
     """Not from that of the order of windows."""
     context = RoundContext(7, 1, 3, "nowhere", "log", 0, 5.0)
-    own = client_app._draws(TrainConfig(model="fedge.training.models:Cnn"), context, 5)
+    own = client_app._draws(TrainConfig(model="fedge.training.networks.models:Cnn"), context, 5)
     where = context.seed, context.stream_of(5)
     drawn = own.get_state().tolist()
     assert drawn == torch_stream(where[0], Purpose.DROPOUT, *where[1]).get_state().tolist()

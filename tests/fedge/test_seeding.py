@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.seeding import Purpose, numpy_stream, resolve_seed, torch_stream
 
 PLACES = st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple)

@@ -1,4 +1,4 @@
-"""Texts of bars; how they look on a terminal is in tests/runs/test_terminal.py."""
+"""Texts of bars; how they look on a terminal is in tests/runs/engines/test_terminal.py."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedge.cli import main as fedge
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.report.comparison.statistics import Estimate
 from fedge.sweep.plan import read_sweep
 from studies import draws_part, measures

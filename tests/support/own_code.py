@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedge.config import register
+from fedge.config.registers import register
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import partial
 
-from fedge.config import groupings, traits
-from fedge.config.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES
-from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.registers import groupings, traits
+from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES
+from fedge.config.registers.option import ConfigError, Section, option, shown
 
 _MOST_DIGITS = 10  # of a number of clusters
 

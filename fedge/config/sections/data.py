@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedge.config import parts
-from fedge.config.choices import BY_SEED, SORTED
-from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.registers import parts
+from fedge.config.registers.choices import BY_SEED, SORTED
+from fedge.config.registers.option import ConfigError, Section, option, shown
 
 _MOST_DIGITS_OF_SEED = 19
 

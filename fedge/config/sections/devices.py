@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fedge.config import parts
-from fedge.config.choices import CLOCKS
-from fedge.config.option import Section, arguments_of, option
+from fedge.config.registers import parts
+from fedge.config.registers.choices import CLOCKS
+from fedge.config.registers.option import Section, arguments_of, option
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedge.config.option import Section, option
+from fedge.config.registers.option import Section, option
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedge.config.option import ConfigError, Section, option, shown
+from fedge.config.registers.option import ConfigError, Section, option, shown
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from fedge.config import parts, traits
-from fedge.config.option import ConfigError, Section, option, shown
 from fedge.config.participation import Participation
 from fedge.config.participation import parsed as parsed_participation
+from fedge.config.registers import parts, traits
+from fedge.config.registers.option import ConfigError, Section, option, shown
 from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed, tiers_said
 
 _SERVERS = 3  # leaf servers where nobody says otherwise

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedge.config.choices import NOISE_SOURCES, PRIVACY_KINDS
-from fedge.config.option import Section, option
+from fedge.config.registers.choices import NOISE_SOURCES, PRIVACY_KINDS
+from fedge.config.registers.option import Section, option
 
 
 @dataclass(frozen=True)

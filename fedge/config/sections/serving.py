@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fedge.config import groupings, traits
-from fedge.config.choices import PERSONAL_LAYERS
-from fedge.config.option import ConfigError, Section, option
+from fedge.config.registers import groupings, traits
+from fedge.config.registers.choices import PERSONAL_LAYERS
+from fedge.config.registers.option import ConfigError, Section, option
 
 
 @dataclass(frozen=True)

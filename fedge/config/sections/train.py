@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedge.config import parts
-from fedge.config.option import Section, option
+from fedge.config.registers import parts
+from fedge.config.registers.option import Section, option
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,7 @@ class TrainConfig(Section):
     """Local training at a client."""
 
     SECTION = "train"
-    model: str = option("cnn", "network; see fedge/training/models.py", register=parts.MODELS)
+    model: str = option("cnn", "network; see fedge/training/networks/models.py", register=parts.MODELS)
     model_args: str = option("", "keyword arguments of your own model", table=True)
     task: str = option("classification", "learning task; see docs/tasks.md", register=parts.TASKS)
     task_args: str = option("", "keyword arguments of a task", table=True)

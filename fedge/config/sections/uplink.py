@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedge.config import parts
-from fedge.config.option import Section, option
+from fedge.config.registers import parts
+from fedge.config.registers.option import Section, option
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Statistics 32). Patients are in no order and of no known clinic.
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import Windows
 
 _UNIT = 100.0  # of the disease's measure: y is 0.25 to 3.46, for the default step sizes

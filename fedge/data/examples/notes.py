@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import Windows
 
 HALF_TONES = ("c", "c sharp", "d", "d sharp", "e", "f", "f sharp", "g", "g sharp", "a", "a sharp", "b")

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import Windows
 
 # 0 is any other character

@@ -9,8 +9,8 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from fedge.console.palette import colour, dashes
-from fedge.records.costs import bytes_so_far, joules, virtual_seconds
-from fedge.records.reader import RunData
+from fedge.records.reading.costs import bytes_so_far, joules, virtual_seconds
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group, has_energy, is_on_clock, scored_alike
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.points import Points, Series

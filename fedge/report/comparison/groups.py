@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedge.config.option import ConfigError
-from fedge.records.costs import joules, virtual_seconds
-from fedge.records.reader import RunData
+from fedge.config.registers.option import ConfigError
+from fedge.records.reading.costs import joules, virtual_seconds
+from fedge.records.reading.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
 from fedge.tasks.task import Score
 

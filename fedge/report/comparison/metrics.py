@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from fedge.records.costs import BYTES
-from fedge.records.reader import RunData
+from fedge.records.reading.costs import BYTES
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.targets import megabytes
 from fedge.report.html.tables import last, total
 from fedge.report.sections.spread import leaf_spread

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from fedge.console.palette import colour
 from fedge.records.outputs import damaged_tables
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import Final, choice, estimate_text, finals, interval_text
 from fedge.report.comparison.formats import FORMATS, headlines, value_text

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from fedge.records.costs import BYTES, joules, virtual_seconds
-from fedge.records.reader import RunData
+from fedge.records.reading.costs import BYTES, joules, virtual_seconds
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group
 from fedge.report.html.tables import last
 

@@ -14,9 +14,9 @@ from typing import Literal
 import polars as pl
 
 from fedge.config.flat import options
-from fedge.config.groupings import GROUPINGS
-from fedge.config.traits import APART, BY_THRESHOLD_ONLY, PLANTED
-from fedge.records.reader import RunData
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.traits import APART, BY_THRESHOLD_ONLY, PLANTED
+from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group, seed_of
 from fedge.report.html.tables import last
 from fedge.tasks.task import Score

@@ -8,7 +8,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from fedge.console.palette import colour, dashes
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import legend_below, new_figure

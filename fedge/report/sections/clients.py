@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from fedge.console.palette import colour
 from fedge.metrics.scores import accuracy
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table, text_of

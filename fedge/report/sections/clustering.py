@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedge.config.groupings import GROUPINGS, SIGNALS
+from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.console.palette import INK, PAPER, colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
 from fedge.report.html.tables import NumberTable, counted, ranges, table, text_of

@@ -3,8 +3,8 @@
 import polars as pl
 
 from fedge.console.palette import colour
-from fedge.records.costs import bytes_so_far, joules, virtual_seconds
-from fedge.records.reader import RunData
+from fedge.records.reading.costs import bytes_so_far, joules, virtual_seconds
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import bytes_text, seconds_text, table, text_of

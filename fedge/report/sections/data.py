@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from fedge.console.palette import colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedge.console.palette import colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel, Tile
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of

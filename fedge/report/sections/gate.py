@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from fedge.config.groupings import GATES
+from fedge.config.registers.groupings import GATES
 from fedge.console.palette import INK, colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import frame_table, table

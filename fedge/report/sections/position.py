@@ -3,7 +3,7 @@
 import polars as pl
 from matplotlib.axes import Axes
 
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.svg import whole_ticks
 from fedge.report.html.tables import text_of
 

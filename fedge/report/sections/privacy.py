@@ -1,7 +1,7 @@
 """Section on privacy: the guarantee, its cost over rounds, quantities not covered."""
 
 from fedge.console.palette import colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import new_figure, whole_ticks
 from fedge.report.html.tables import frame_table, text_of

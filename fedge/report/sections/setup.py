@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.config.flat import options
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import table
 

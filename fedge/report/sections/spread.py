@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from fedge.metrics.scores import Spread, spread
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.tables import table
 

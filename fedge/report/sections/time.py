@@ -3,7 +3,7 @@
 import polars as pl
 
 from fedge.console.palette import colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
 from fedge.report.html.tables import bytes_text, counted, percent, seconds_text, table, total

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from fedge.console.palette import FAINT, PAPER, colour
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
 from fedge.report.html.tables import NumberTable, counted, percent, table, total

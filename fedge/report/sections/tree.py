@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from fedge.records.reader import RunData
+from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import bytes_text, counted, text_of
 from fedge.report.html.tree import MOST_BELOW, Branch, opened

@@ -1,4 +1,4 @@
-"""Callbacks in whole runs in this process; both engines are in tests/runs/test_examples.py."""
+"""Callbacks in whole runs in this process; both engines are in tests/runs/use/test_examples.py."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from fedge.callbacks import Callback, EarlyStopping, TimeBudget
 from fedge.callbacks.calls import Callbacks, Stop
 from fedge.cli import main
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 HOOKS = ["begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_round", "end_run"]
 

@@ -8,7 +8,7 @@ from fedge.callbacks import Budget, ByteBudget, EarlyStopping, Floor, TimeBudget
 from fedge.callbacks.callback import Round, Run
 from fedge.callbacks.calls import refuse_other_columns
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 
 def ended(callback, **columns):

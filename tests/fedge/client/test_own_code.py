@@ -7,7 +7,7 @@ from small_runs import small_config
 
 import fedge.client_app as client_app
 from fedge.client.own_code import refuse_code_that_is_not_here
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
@@ -43,7 +43,7 @@ def test_folders_of_the_server_are_for_workers_of_ray_alone(tmp_path, monkeypatc
     (tmp_path / "nets_of_theirs.py").write_text("class Net: ...\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "ray", raising=False)
-    monkeypatch.setattr("fedge.config.register._looked_in", [])
+    monkeypatch.setattr("fedge.config.registers.register._looked_in", [])
     options = {"train.model": "nets_of_theirs:Net"}
     with pytest.raises(ConfigError, match="No module named 'nets_of_theirs'"):
         refuse_code_that_is_not_here(options, [str(tmp_path)])

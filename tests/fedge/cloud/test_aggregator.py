@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting, Probe
-from fedge.clustering.evidence import Answers
+from fedge.clustering.likeness.evidence import Answers
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.leaf.aggregation import Contribution
+from fedge.leaf.strategies.aggregation import Contribution
 
 
 def state(value):

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedge.cloud.by_deals import GroupsByDeals
 from fedge.cloud.memory import CloudMemory
-from fedge.clustering.updates import Likeness
+from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 
 DEAL = {"signal": "affinity", "method": "agglomerative", "count": "auto", "patience": 2}

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from fedge.cloud.by_method import RECENT_STEPS, GroupsByMethod
-from fedge.clustering.evidence import CrossLosses
+from fedge.clustering.likeness.evidence import CrossLosses
 from fedge.config.sections.cluster import ClusterConfig
 
 CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="2", patience=2)

@@ -19,7 +19,7 @@ from fedge.exchange.evaluate import OFFERED
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.averaging import cluster_means as cluster_models
 from fedge.training import scaffold

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.cloud.dealt import DealtGroups
-from fedge.clustering.evidence import Answers
-from fedge.clustering.strangers import PRESENT, PROPOSED
-from fedge.clustering.updates import Likeness
+from fedge.clustering.likeness.evidence import Answers
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.memberships.strangers import PRESENT, PROPOSED
 from fedge.config.sections.cluster import ClusterConfig
 
 CONFIG = ClusterConfig(signal="affinity", method="agglomerative", count="auto", patience=2)

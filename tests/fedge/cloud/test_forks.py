@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedge.cloud.forks import Forks
-from fedge.clustering.proposals import ClusterChange
+from fedge.clustering.memberships.proposals import ClusterChange
 
 HALVES = ClusterChange("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
 LONE = ClusterChange("split", ((0, 1, 2),), ((0, 1), (2,)))

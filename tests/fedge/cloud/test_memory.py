@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedge.cloud.memory import CloudMemory
-from fedge.clustering.evidence import CrossLosses
-from fedge.clustering.ifca import Pool
-from fedge.clustering.updates import Likeness
+from fedge.clustering.likeness.evidence import CrossLosses
+from fedge.clustering.likeness.updates import Likeness
+from fedge.clustering.methods.ifca import Pool
 from fedge.config.sections.cluster import ClusterConfig
 
 BY_LOSSES = {"signal": "affinity", "method": "agglomerative", "count": "2", "patience": 2}

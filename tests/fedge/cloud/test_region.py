@@ -8,10 +8,10 @@ from fedge.cloud.region import Region, all_regions, leaves_below, servers_over
 from fedge.config.flat import from_run_config
 from fedge.exchange.round_context import LEAF, OWN_LINE, RoundContext
 from fedge.exchange.train import TrainReply
-from fedge.leaf.aggregation import mean_of
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
-from fedge.rounds.book import RoundBook
+from fedge.leaf.strategies.aggregation import mean_of
+from fedge.leaf.strategies.rules import make_strategy
+from fedge.rounds.measurements.book import RoundBook
 from fedge.training import scaffold
 from fedge.training.settings import LocalTraining
 

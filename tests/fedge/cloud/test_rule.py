@@ -5,8 +5,8 @@ import pytest
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, Krum
 
 from fedge.cloud.rule import CloudRule, RuleMaker
-from fedge.leaf.aggregation import Contribution
-from fedge.leaf.rules import ExactFedAvg
+from fedge.leaf.strategies.aggregation import Contribution
+from fedge.leaf.strategies.rules import ExactFedAvg
 
 EVERYONE = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
 

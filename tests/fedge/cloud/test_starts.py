@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.starts import began_alike, usable
 from fedge.cloud.step import CloudSetting
-from fedge.clustering.evidence import NotComparable
+from fedge.clustering.likeness.evidence import NotComparable
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.leaf.aggregation import Contribution
+from fedge.leaf.strategies.aggregation import Contribution
 
 
 def state(value):

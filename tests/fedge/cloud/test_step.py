@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.step import CloudSetting, Probe
-from fedge.clustering.evidence import Answers, leaf_role
-from fedge.clustering.similarity import weight_clustering
+from fedge.clustering.likeness.evidence import Answers, leaf_role
+from fedge.clustering.likeness.similarity import weight_clustering
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.leaf.aggregation import Contribution
+from fedge.leaf.strategies.aggregation import Contribution
 
 NAMES = ("body", "head")
 

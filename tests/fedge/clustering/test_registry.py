@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from fedge.clustering.evidence import Evidence, NotComparable
+from fedge.clustering.likeness.evidence import Evidence, NotComparable
 from fedge.clustering.registry import NEEDS, Grouping, method_named, own_models, sent_for
 from fedge.clustering.signals import similarity_of
-from fedge.config.groupings import GROUPINGS, SIGNALS
-from fedge.config.option import ConfigError
+from fedge.config.registers.groupings import GROUPINGS, SIGNALS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.traits import BY_THRESHOLD_ONLY
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.config.traits import BY_THRESHOLD_ONLY
 
 MODELS = [{"head": np.full((2, 2), float(leaf), np.float32)} for leaf in range(3)]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.clustering.evidence import Answers, CrossLosses, Evidence, leaf_role
+from fedge.clustering.likeness.evidence import Answers, CrossLosses, Evidence, leaf_role
+from fedge.clustering.likeness.similarity import cosine_similarity
 from fedge.clustering.signals import NotComparable, loss_matrix, needs_of, relationships_among, similarity_of
-from fedge.clustering.similarity import cosine_similarity
-from fedge.config.groupings import SIGNALS
+from fedge.config.registers.groupings import SIGNALS
 
 NAN = float("nan")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from fedge.cli import main
-from fedge.launch.packaged import packaged_names
+from fedge.launch.projects.packaged import packaged_names
 from fedge.records.folder import LATEST
-from fedge.records.reader import load_run
+from fedge.records.reading.reader import load_run
 
 
 @pytest.mark.whole_runs

@@ -1,4 +1,4 @@
-"""`fedge docs`: pages by name, here from a checkout; tests/runs/test_wheel.py has a wheel's."""
+"""`fedge docs`: pages by name, here from a checkout; tests/runs/use/test_wheel.py has a wheel's."""
 
 import os
 import pty

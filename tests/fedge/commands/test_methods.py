@@ -3,8 +3,8 @@
 import pytest
 
 from fedge.cli import main
-from fedge.config.groupings import GROUPINGS
-from fedge.config.parts import ALGORITHMS
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.parts import ALGORITHMS
 
 OWN = """
 from fedge.algorithm import Algorithm, Sent

@@ -17,9 +17,9 @@ from fedge.compression.chosen import (
 )
 from fedge.compression.compressor import Compressor
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.parts import CLIENT_UPLINKS, SERVER_UPLINKS
-from fedge.config.traits import FEEDBACK, UNBIASED
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS
+from fedge.config.registers.traits import FEEDBACK, UNBIASED
 
 PLAIN = {"scaffold.enabled": False, "gate.enabled": False, "cluster.enabled": False}
 

@@ -5,7 +5,7 @@ from virtual_world import config_of
 
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 
 def deep(tiers, tree="2x2x3x2", **more):

@@ -8,7 +8,7 @@ from small_runs import carry_out, small_config
 
 from fedge.config.effects import EFFECTS, options_without_effect
 from fedge.config.flat import from_run_config, options
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 GROUPS = {"scenario": "gain", "hierarchy.num-servers": 3}
 AUTO = {
@@ -152,21 +152,21 @@ CASES = {
 
 # whose effect needs more than a run of seconds, or is no result; the test that shows it
 SHOWN_ELSEWHERE = {
-    "leaf.num-malicious": "tests/runs/test_robust.py",
+    "leaf.num-malicious": "tests/runs/methods/test_robust.py",
     "train.precision": "tests/fedge/training/test_gpu.py",
     "train.cuda-graph": "tests/fedge/training/test_cuda_graph.py",
-    "cluster.level": "tests/fedge/clustering/test_auto.py",
-    "cluster.min-gain": "tests/runs/test_cross_losses.py",
-    "cluster.linkage": "tests/fedge/clustering/test_hierarchical.py",
+    "cluster.level": "tests/fedge/clustering/deal_test/test_auto.py",
+    "cluster.min-gain": "tests/runs/methods/test_cross_losses.py",
+    "cluster.linkage": "tests/fedge/clustering/methods/test_hierarchical.py",
     "partition.split-users": "tests/fedge/data/test_partition.py",
     "gate.level": "tests/fedge/serving/test_gate.py",
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
     "devices.availability": "tests/fedge/devices/test_procedure.py",
     "devices.traced": "tests/fedge/run/test_asynchronous.py",
-    "asynchrony.clock": "tests/fedge/devices/test_real.py",
-    "asynchrony.replay": "tests/fedge/devices/test_real.py",
-    "devices.train-watts": "tests/fedge/devices/test_fleet.py",
-    "devices.radio-watts": "tests/fedge/devices/test_fleet.py",
+    "asynchrony.clock": "tests/fedge/devices/timeline/test_real.py",
+    "asynchrony.replay": "tests/fedge/devices/timeline/test_real.py",
+    "devices.train-watts": "tests/fedge/devices/population/test_fleet.py",
+    "devices.radio-watts": "tests/fedge/devices/population/test_fleet.py",
 }
 
 REFUSED = (
@@ -208,9 +208,9 @@ NO_RESULT = {
     "guard.retries", "guard.min-clients", "guard.start-clients",
     "guard.max-norm-factor", "transfer.share-above-mb", "transfer.spill-above-mb", "checkpoint.every",
     "callbacks", "checkpoint.models",
-    "train.start", "train.exchange",  # a file, a model with frozen parts: tests/runs/test_exchange.py
+    "train.start", "train.exchange",  # a file, a model with frozen parts: tests/runs/methods/test_exchange.py
     "hierarchy.names",  # of tiers, in tables
-    "evaluate.common",  # a table of its own: tests/runs/test_common_test.py
+    "evaluate.common",  # a table of its own: tests/runs/data/test_common_test.py
     "train.augment",  # of images, or code of one's own: tests/fedge/training/test_augmentation.py
     "train.task", "train.loss", "train.metrics",  # other data, or code of one's own: tests/fedge/tasks
 }  # fmt: skip

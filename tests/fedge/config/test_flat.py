@@ -11,13 +11,13 @@ from odd_names import odd_names
 
 from fedge.config.config import Config
 from fedge.config.flat import fold_tables, from_run_config, options, to_run_config
-from fedge.config.groupings import GROUPINGS
-from fedge.config.option import ConfigError
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.traits import TRUTH
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.hierarchy import LeafConfig
 from fedge.config.sections.train import ScaffoldConfig
-from fedge.config.traits import TRUTH
-from fedge.launch.project import flatten, read_toml
+from fedge.launch.projects.project import flatten, read_toml
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 KEYS = list(options())

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config, options
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.preflight import check
-from fedge.launch.project import Project, parse_override
+from fedge.launch.projects.project import Project, parse_override
 from fedge.seeding import resolve_seed
 from hhar.windows.window_file import Windows, save_windows
 

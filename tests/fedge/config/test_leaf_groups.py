@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.leaf_groups import static_groups
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 
 def test_groups_are_numbered_by_first_appearance():

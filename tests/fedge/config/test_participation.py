@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
 from fedge.config.participation import parsed
+from fedge.config.registers.option import ConfigError
 
 NUMBERS = st.one_of(st.integers(1, 99), st.integers(1, 100).map(lambda n: n / 100))
 

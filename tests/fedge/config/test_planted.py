@@ -3,8 +3,8 @@
 import pytest
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
 from fedge.config.planted import files_of, group_count, moves, numbers
+from fedge.config.registers.option import ConfigError
 
 
 def config(leaves=6, **keys):

@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.tree import tiers_said
 
 TRIALS = {

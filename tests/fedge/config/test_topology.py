@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import clients_per_leaf, places_per_leaf, refuse_more_places_than_devices
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config, to_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.tree import Tree, dotted, names_of_tiers, numbers_of_tiers, parsed
 

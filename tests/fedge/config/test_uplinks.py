@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 
 OFF = {"scaffold.enabled": False, "gate.enabled": False, "cluster.enabled": False}
 SERVERS = {**OFF, "uplink.servers": "int8"}

@@ -4,7 +4,7 @@ import io
 import pytest
 
 from fedge.console.lines import Console, final_table, minutes, round_line
-from fedge.rounds.moment import VersionRow
+from fedge.rounds.measurements.moment import VersionRow
 
 
 def test_a_round_by_hand(make_result):

@@ -1,4 +1,4 @@
-"""The bar of a notebook, state by state; in a real kernel it is shown by tests/runs/test_notebooks.py."""
+"""The bar of a notebook, state by state; in a real kernel it is shown by tests/runs/use/test_notebooks.py."""
 
 import io
 import re

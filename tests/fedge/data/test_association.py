@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from made_up import make_windows
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.parts import ASSOCIATIONS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import ASSOCIATIONS
 from fedge.data.association import Dealt, associated, label_balance, share
 from fedge.data.partition import partition
 

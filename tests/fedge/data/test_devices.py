@@ -5,7 +5,7 @@ import pytest
 from made_up import make_windows
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.devices import deal_devices
 
 OFF = {"scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False, "hierarchy.num-servers": 1}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.digits import digits
 from hhar.windows.window_file import check_windows
 

@@ -8,7 +8,7 @@ import pytest
 from made_up import make_windows
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf
 from fedge.data.own import (
     FOLDER,

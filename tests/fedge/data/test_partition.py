@@ -4,8 +4,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.parts import PARTITIONS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import PARTITIONS
 from fedge.config.topology import clients_per_leaf
 from fedge.data.owners import spread
 from fedge.data.partition import Partition, partition

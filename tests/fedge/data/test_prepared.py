@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made_up import make_windows
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.register import looked_in
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import looked_in
 from fedge.data.partition import Partition, partition
 from fedge.data.prepared import DataShape, load_source, open_client, write_client_data
 from fedge.data.scaling import apply_scale, channel_sums, scale_of

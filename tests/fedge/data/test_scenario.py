@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.parts import SCENARIOS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import SCENARIOS
 from fedge.data.partition import partition
 from fedge.data.prepared import open_client, write_client_data
 from fedge.data.scenario import Change, axes_apart_deg, make_scenario, random_rotation, triples_of

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.data import PartitionConfig
 from fedge.data.partition import partition
 from fedge.data.skew import class_shares, foreign_shares, quantity_shares, top_up

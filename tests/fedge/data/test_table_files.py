@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data import table_files
-from fedge.devices import attendance, trace
+from fedge.devices.population import attendance, trace
 
 SPEEDS = pl.DataFrame(
     {"device": ["a", "b"], "seconds_per_window": [0.1, 0.25], "up_bytes_s": [100, 1234567890]}

@@ -8,7 +8,7 @@ from published import write_motionsense
 
 from fedge.cli import main
 from fedge.datasets.catalog import NAMES
-from fedge.process import exits
+from fedge.process.endings import exits
 from hhar.windows.window_file import load_windows
 
 

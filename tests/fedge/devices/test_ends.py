@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from virtual_world import carried_out, config_of
 
-from fedge.config.option import ConfigError
-from fedge.devices.fleet import Fleet
+from fedge.config.registers.option import ConfigError
 from fedge.devices.outlook import refuse_unknown_power
+from fedge.devices.population.fleet import Fleet
 
 SMALL = {
     "asynchrony__rule_args": '{"buffer": 1}', "asynchrony__concurrency": 2, "devices__preset": "equal",

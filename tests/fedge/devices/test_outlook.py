@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from virtual_world import carried_out, config_of
 
-from fedge.config.option import ConfigError
-from fedge.devices.availability import FOREVER_US
-from fedge.devices.fleet import Fleet
+from fedge.config.registers.option import ConfigError
+from fedge.devices.clients.results import Population
 from fedge.devices.outlook import jobs_expected, nothing_made, refuse_nobody_there, refuse_vain_times
-from fedge.devices.results import Population
+from fedge.devices.population.availability import FOREVER_US
+from fedge.devices.population.fleet import Fleet
 
 NOTHING, ENDLESS = np.zeros(4), np.full(4, np.inf)
 FLEET = Fleet(NOTHING, np.array([1.0, 3.0, 4.0, 0.1]), np.full(4, 100.0), ENDLESS, NOTHING, NOTHING)

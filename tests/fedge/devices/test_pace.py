@@ -8,7 +8,7 @@ from small_runs import carry_out, small_config
 
 from fedge import simulate
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.devices.pace import pace_of
 
 TIMED = {"devices.time-rounds": True, "devices.preset": "hierfavg"}

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual_world import START, config_of
 
-from fedge.devices.availability import FOREVER_US
-from fedge.devices.fleet import Fleet
 from fedge.devices.planning import Planning, cut_short, steps_of_jobs
-from fedge.devices.rules import fedbuff
-from fedge.devices.server import DeviceServer
-from fedge.devices.vectors import version_of
+from fedge.devices.population.availability import FOREVER_US
+from fedge.devices.population.fleet import Fleet
+from fedge.devices.servers.rules import fedbuff
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.servers.vectors import version_of
 
 ONE, ENDLESS = np.ones(1), np.full(1, np.inf)
 FLEET = Fleet(0.5 * ONE, 0 * ONE, 100.0 * ONE, ENDLESS, 0 * ONE, 0.25 * ONE)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_world import REVIVED, START, carried_out, config_of, outcome, world
 
-from fedge.config.parts import SERVER_RULES
-from fedge.devices.fleet import Fleet
+from fedge.config.registers.parts import SERVER_RULES
+from fedge.devices.population.fleet import Fleet
 from fedge.states.averaging import weighted_mean
 
 RULES = [name for name in SERVER_RULES.names if name != "off"]

@@ -5,8 +5,8 @@ import random
 import pytest
 from virtual_world import REVIVED, carried_out, config_of, outcome, stopped_and_gone_on, world
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import SERVER_RULES
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import SERVER_RULES
 from fedge.devices.snapshot import restore, snapshot
 
 RULES = [name for name in SERVER_RULES.names if name != "off"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from virtual_world import WINDOWS, carried_out, config_of
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.devices.timing import Crowd, timed
 
 BYTES = 16  # of the model of `virtual_world`: two numbers and a counter

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from virtual_world import carried_out, config_of, outcome, stopped_and_gone_on
 
-from fedge.devices.fleet import Fleet
+from fedge.devices.population.fleet import Fleet
 
 BYTES = 16  # of the model of `virtual_world`
 DEVICES, FAILS = 12, {(1, 1), (4, 2)}

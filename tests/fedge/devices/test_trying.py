@@ -2,10 +2,10 @@
 
 import pytest
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import AVAILABILITY, DEVICES, DURATIONS, SERVER_RULES
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import AVAILABILITY, DEVICES, DURATIONS, SERVER_RULES
+from fedge.config.registers.traits import PARTIAL
 from fedge.config.sections.devices import DevicesConfig
-from fedge.config.traits import PARTIAL
 from fedge.devices.trying import refuse_partial_work, try_availability, try_duration, try_preset, try_rule
 
 

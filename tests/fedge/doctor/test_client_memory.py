@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.doctor.client_memory import epochs_to_measure, measured
 from fedge.engine.federation import Federation
 from fedge.training.sgd import GRAPH_FROM

@@ -10,7 +10,7 @@ import pytest
 from fedge.cli import main
 from fedge.doctor.command import federation_table, resolved
 from fedge.doctor.shares import Shares
-from fedge.launch.project import Project
+from fedge.launch.projects.project import Project
 
 ROOT = Path(__file__).parents[3]
 AUTO = """

@@ -7,7 +7,7 @@ import pytest
 
 from fedge.doctor import findings
 from fedge.doctor.gpus import Gpu
-from fedge.process.machine import Machine
+from fedge.process.resources.machine import Machine
 
 MACHINE = Machine(8, 8.0, 32_000.0, 30_000.0, "", 16_000.0, 65_536)
 

@@ -8,14 +8,14 @@ from evaluations import classified
 from flwr.serverapp.strategy import FedAdam, FedAvg
 from spoilt import with_changes
 
-from fedge.clustering.updates import Updates
+from fedge.clustering.likeness.updates import Updates
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
-from fedge.rounds.book import RoundBook
+from fedge.rounds.measurements.book import RoundBook
 from fedge.tasks.chosen import CLASSIFICATION
 
 CONFIG = from_run_config(

@@ -8,7 +8,7 @@ from fedge.cloud.region import all_regions, servers_over
 from fedge.config.flat import from_run_config
 from fedge.edge.away import RegionsAway
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.wanted import Requests
+from fedge.rounds.measurements.wanted import Requests
 
 PLAIN = {
     "hierarchy.tree": "2x2x2x1", "hierarchy.region-rounds": "2,3", "hierarchy.leaf-rounds": 2,

@@ -7,7 +7,7 @@ from evaluations import classified
 from fedge.edge import orders
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet, chunks_of, packet_of
-from fedge.rounds.book import RoundBook
+from fedge.rounds.measurements.book import RoundBook
 from fedge.states.files import state_bytes
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.timing.timeline import ExchangeTimes

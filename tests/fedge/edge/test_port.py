@@ -17,9 +17,9 @@ from fedge.leaf.leaf import Leaf
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
-from fedge.rounds.book import RoundBook
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
+from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.port import Around, RunFacts
 from fedge.rounds.strategy import RunTask
 from fedge.rounds.transport import Facilities, Transport

@@ -17,7 +17,7 @@ from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
-from fedge.rounds.book import RoundBook
+from fedge.rounds.measurements.book import RoundBook
 from fedge.tasks.chosen import CLASSIFICATION
 
 CONFIG = from_run_config(

@@ -1,8 +1,8 @@
-"""A cluster's resources for a client; a real one is asked in runs/test_ray_cluster.py."""
+"""A cluster's resources for a client; a real one is asked in runs/engines/test_ray_cluster.py."""
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine.cluster import address_of, refuse_what_fits_nowhere, words_of_cluster
 from fedge.engine.federation import Federation
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine import federation
 from fedge.engine.federation import (
     Federation,

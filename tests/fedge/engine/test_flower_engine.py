@@ -120,7 +120,7 @@ def test_an_engine_that_stopped_ends_the_run(monkeypatch):
 
 def test_an_exception_in_a_deployment_is_its_class_and_words():
     """A SuperNode hands on both in brackets."""
-    reason = "<class 'fedge.config.option.ConfigError'>:<'windows must be there, but are not'>"
+    reason = "<class 'fedge.config.registers.option.ConfigError'>:<'windows must be there, but are not'>"
     failure = FlowerEngine(None, nodes_come_back=True).failure_of(failed(reason))
     assert failure.detail == "ConfigError: windows must be there, but are not"
 

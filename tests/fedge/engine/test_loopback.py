@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine import loopback
 from fedge.engine.loopback import (
     attaches,

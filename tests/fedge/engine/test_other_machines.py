@@ -1,4 +1,4 @@
-"""Measurements by workers elsewhere, with a made-up Ray; real ones in runs/test_ray_cluster.py."""
+"""Measurements by workers elsewhere, with a made-up Ray; real ones in runs/engines/test_ray_cluster.py."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ import pytest
 from fedge.engine import other_machines
 from fedge.engine.other_machines import look_elsewhere
 from fedge.process.identity import PID_BITS
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 
 
 class RayError(Exception):

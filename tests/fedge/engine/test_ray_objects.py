@@ -1,4 +1,4 @@
-"""Windows in Ray's object store; clients find them there in runs/test_ray_cluster.py."""
+"""Windows in Ray's object store; clients find them there in runs/engines/test_ray_cluster.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The pool of workers, with a Ray that is made up; real machines die in runs/test_ray_cluster.py."""
+"""The pool of workers, with a Ray that is made up; real machines die in runs/engines/test_ray_cluster.py."""
 
 import os
 import sys
@@ -278,7 +278,8 @@ def test_each_worker_that_joins_has_a_thread_of_the_engine(cluster, monkeypatch)
 
 def test_each_of_many_workers_has_a_thread_of_flower_s_own_engine(monkeypatch):
     """Eight more than Python would start on this machine are at work at the same time."""
-    engine = SimpleNamespace(ThreadPoolExecutor=ThreadPoolExecutor)  # the real one: tests/runs/test_faults.py
+    # the real one: tests/runs/faults/test_faults.py
+    engine = SimpleNamespace(ThreadPoolExecutor=ThreadPoolExecutor)
     monkeypatch.setitem(sys.modules, worker_pool._ENGINE, engine)
     assert use_every_worker()
     assert use_every_worker()

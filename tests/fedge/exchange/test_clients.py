@@ -9,7 +9,7 @@ from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.exchange.content import ARRAYS, arrays_of
-from fedge.leaf.grid import LeafGrid
+from fedge.leaf.strategies.grid import LeafGrid
 from fedge.states.files import FileState
 from fedge.states.records import to_record
 from fedge.states.shared import SharedStates

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from flwr.app import Message, RecordDict
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (

@@ -5,7 +5,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.inference.card import KEY, Card, Served, read_card
 from fedge.records.outputs import MODELS
 from fedge.states.files import write_state

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.inference import export
 from fedge.inference.card import Card
 from fedge.inference.export import write_onnx, write_torchscript
 from fedge.inference.network import Classifier, probabilities
-from fedge.training.models import build_model
+from fedge.training.networks.models import build_model
 
 CARD = Card(
     "1", "my:Net", {}, {}, (2, 16), "float32", ("u", "v"), ("a", "b"), mean=(0.5, 1.0), std=(1.0, 2.0)

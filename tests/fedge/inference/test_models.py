@@ -3,11 +3,11 @@ import pytest
 import torch
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.prepared import open_client, write_client_data
 from fedge.inference.models import Models
 from fedge.records.outputs import MODELS
-from fedge.run.prepare import deal_data
+from fedge.run.preparation.prepare import deal_data
 from fedge.states.files import map_state, write_state
 
 

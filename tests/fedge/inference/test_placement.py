@@ -96,7 +96,7 @@ def run(tmp_path_factory):
 def test_newcomers_whose_sensors_are_turned_get_the_model_of_such_leaves(run, tmp_path, capsys):
     """People of another draw, as they are and turned as group 1 is; each is placed by themselves."""
     from fedge.cli import main
-    from fedge.records.reader import load_run
+    from fedge.records.reading.reader import load_run
     from hhar import synthetic_windows
 
     loaded = load_run(run)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.launch.client_threads import client_threads
-from fedge.process.threads import available_cores
+from fedge.process.resources.threads import available_cores
 
 
 @pytest.fixture

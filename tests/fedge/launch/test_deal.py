@@ -6,10 +6,10 @@ from small_runs import small_config
 
 from fedge.cli import main
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.own import FOLDER, own_data
 from fedge.launch.deal import deal_into
-from fedge.run.prepare import deal_data
+from fedge.run.preparation.prepare import deal_data
 
 
 def test_every_client_gets_a_folder_with_its_own_windows_alone(tmp_path):

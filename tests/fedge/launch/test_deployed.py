@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.flower import moves_federations
 from fedge.launch import deployed
 from fedge.launch.deployed import (
@@ -20,7 +20,7 @@ from fedge.launch.deployed import (
     _without_a_word,
     is_here,
 )
-from fedge.launch.project import Project, read_toml
+from fedge.launch.projects.project import Project, read_toml
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port
 from fedge.run.ending import Outcome

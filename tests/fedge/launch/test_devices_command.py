@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from fedge.cli import main
-from fedge.devices.attendance import trace
-from fedge.devices.trace import read_trace
+from fedge.devices.population.attendance import trace
+from fedge.devices.population.trace import read_trace
 
 CAPACITY = {
     1: {"computation": 162.0, "communication": 5648.0}, 2: {"computation": 20.0, "communication": 8.0},

@@ -8,7 +8,7 @@ import pytest
 
 from fedge.cli import main
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine import federation
 from fedge.engine.federation import Federation, from_backend
 from fedge.flower import moves_federations

@@ -1,4 +1,4 @@
-"""Arguments of `fedge.simulate`; whole runs with objects are in tests/runs/test_examples.py."""
+"""Arguments of `fedge.simulate`; whole runs with objects are in tests/runs/use/test_examples.py."""
 
 import io
 import sys
@@ -11,8 +11,8 @@ from torch import nn
 import fedge
 from fedge import simulate
 from fedge.client_app import app
-from fedge.config.option import ConfigError
-from fedge.launch.project import CLIENT_APP
+from fedge.config.registers.option import ConfigError
+from fedge.launch.projects.project import CLIENT_APP
 from fedge.launch.simulate import client_app_named
 
 

@@ -24,7 +24,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.controls import difference, tell_controls
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.averaging import weighted_mean
 from fedge.states.files import FileState, write_state
 from fedge.states.records import to_record

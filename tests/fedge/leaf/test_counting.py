@@ -13,7 +13,7 @@ from fedge.exchange.train import train_messages, train_reply
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.leaf.counting import Checked, checked_reply, count_replies
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.memory import Kept
 from fedge.states.records import to_record
 from fedge.training.local import TrainResult

@@ -15,7 +15,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.drift import Drift
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.averaging import weighted_mean
 from fedge.states.records import from_record
 from fedge.training.settings import LocalTraining

@@ -10,7 +10,7 @@ from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import leaf_of_each, mean_control, move, settle
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.leaf.turns import Turns
 from fedge.training.settings import LocalTraining
 

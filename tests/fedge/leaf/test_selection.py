@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
-from fedge.config.parts import CLIENT_SELECTIONS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import CLIENT_SELECTIONS
 from fedge.leaf.selection import reads_turns, selected, try_selection
 from fedge.leaf.turns import Turns
 from fedge.seeding import Purpose, numpy_stream

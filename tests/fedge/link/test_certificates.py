@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from flwr.supercore.primitives.asymmetric import uses_nist_ec_curve
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import (
     CertificateRequest,
     leaf_name,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import Packet

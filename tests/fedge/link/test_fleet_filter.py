@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.fleet_filter import FleetFilter
 from fedge.link.reach import free_port

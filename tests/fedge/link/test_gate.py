@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link import entrance
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link, Refused

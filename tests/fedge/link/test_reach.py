@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates
 from fedge.link.reach import free_port, host_and_port, refuse_other_authority
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.link.certificates import CertificateRequest, make_certificates, read_certificate, revoke
 from fedge.link.revoked import FILE, Revoked
 

@@ -9,7 +9,7 @@ import pytest
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.methods.clustered_edges import ClusteredEdges, kmeans
 from fedge.methods.fedavg import FedAvg
-from tests.support.edges import Edges, flat
+from tests.support.methods.edges import Edges, flat
 
 WITNESS = json.loads((Path(__file__).parent / "witness_hierarchy.json").read_text(encoding="utf-8"))
 METHOD = WITNESS["methods"]["chpfl"]

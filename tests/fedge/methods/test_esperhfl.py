@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedge.clustering.evidence import Evidence
+from fedge.clustering.likeness.evidence import Evidence
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.methods.esperhfl import EsperHfl, EsperHflCloud, EsperHflLeaf
-from tests.support.edges import Edges, flat
+from tests.support.methods.edges import Edges, flat
 
 METHOD = json.loads((Path(__file__).parent / "witness_hierarchy.json").read_text(encoding="utf-8"))
 

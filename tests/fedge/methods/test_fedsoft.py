@@ -7,7 +7,7 @@ from torch import nn
 
 from fedge.methods.fedsoft import FedSoft, FedSoftLeaf
 from fedge.training.settings import LocalTraining
-from tests.support.one_leaf import OneLeaf
+from tests.support.methods.one_leaf import OneLeaf
 
 FEATURES, CLASSES, LR, STEPS, STRENGTH = 3, 2, 0.2, 3, 0.7
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedge.clustering.evidence import Answers, Evidence
+from fedge.clustering.likeness.evidence import Answers, Evidence
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.methods.fedavg import FedAvg
 from fedge.methods.phefl import PheFl
-from tests.support.edges import Edges, flat
+from tests.support.methods.edges import Edges, flat
 
 METHOD = json.loads((Path(__file__).parent / "witness_hierarchy.json").read_text(encoding="utf-8"))
 

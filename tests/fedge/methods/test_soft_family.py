@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fedge.cloud.families import family_models, family_offers
-from fedge.clustering import soft_moves as moves
+from fedge.clustering.memberships import soft_moves as moves
 from fedge.clustering.registry import method_named
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.leaf.aggregation import Contribution
+from fedge.leaf.strategies.aggregation import Contribution
 from fedge.methods.fedavg import FedAvg
-from tests.support.edges import Edges, flat
+from tests.support.methods.edges import Edges, flat
 
 WITNESS = json.loads((Path(__file__).parent / "witness_hierarchy.json").read_text(encoding="utf-8"))
 NEAR = {"rtol": 1e-5, "atol": 1e-5}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedge.clustering.evidence import Evidence
-from fedge.clustering.updates import Updates
+from fedge.clustering.likeness.evidence import Evidence
+from fedge.clustering.likeness.updates import Updates
 from fedge.methods.tested_family import TestedFamily
 
 CLIENTS = 4

@@ -22,7 +22,7 @@ from fedge.methods.fedrep import FedRep
 from fedge.methods.moon import Moon
 from fedge.methods.pfedme import PFedMe, PFedMeLeaf
 from fedge.training.settings import LocalTraining
-from tests.support.one_leaf import OneLeaf
+from tests.support.methods.one_leaf import OneLeaf
 
 WITNESS = json.loads((Path(__file__).parent / "witness.json").read_text(encoding="utf-8"))
 CLIENTS = (0, 4)  # of whom the file has numbers

@@ -15,8 +15,8 @@ from fedge.native.plan import Plan, flat_array, make_plan, plan_of
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.kernels import kernel_of
 from fedge.training.local import train
-from fedge.training.models import build_model
-from fedge.training.module_state import get_state
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 
 pytestmark = needs_native

@@ -13,8 +13,8 @@ from fedge.native.library import Session, best_kernel
 from fedge.native.plan import flat_array, plan_of
 from fedge.training.kernels import kernel_of, native_plan
 from fedge.training.local import train
-from fedge.training.models import build_model
-from fedge.training.module_state import get_state
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 
 pytestmark = needs_native

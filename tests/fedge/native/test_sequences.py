@@ -18,7 +18,7 @@ from fedge.native.trace import trace
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.kernels import kernel_of
 from fedge.training.local import train
-from fedge.training.module_state import get_state
+from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 
 pytestmark = needs_native

@@ -7,7 +7,7 @@ from torch import nn
 
 from fedge.native.operations import HANDLERS
 from fedge.native.trace import UnknownError, trace
-from fedge.training.models import build_model
+from fedge.training.networks.models import build_model
 
 
 class Written(nn.Module):

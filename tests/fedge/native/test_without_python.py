@@ -27,7 +27,7 @@ from fedge.native.plan import flat_array
 from fedge.native.program import drops_of, encoded, entries_of
 from fedge.native.trace import trace
 
-MAIN = Path(__file__).parents[2] / "support" / "native_program.cpp"
+MAIN = Path(__file__).parents[2] / "support" / "networks" / "native_program.cpp"
 SEEDS = range(12)
 C, T, CLASSES, WINDOWS, EPOCHS, BATCH = 5, 37, 4, 43, 2, 16
 HERE = kernels() or ("plain",)

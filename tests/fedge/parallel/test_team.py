@@ -17,11 +17,11 @@ import pytest
 import torch
 from own_statistics import OwnStatistics
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.parallel.team import Team, TeamError, TeamKind
 from fedge.training.local import train
-from fedge.training.models import build_model, parameter_names
-from fedge.training.module_state import get_state
+from fedge.training.networks.models import build_model, parameter_names
+from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 
 pytestmark = pytest.mark.whole_runs
@@ -142,7 +142,7 @@ def test_training_that_diverges_is_the_error_of_one_process_and_ends_nobody(team
 
 def test_a_model_that_keeps_statistics_of_its_own_is_refused(team):
     model, (x, y) = OwnStatistics((C, T), CLASSES), windows()
-    folder = Path(__file__).parents[2] / "support"
+    folder = Path(__file__).parents[2] / "support" / "networks"
     kind = TeamKind("own_statistics:OwnStatistics", {}, (C, T), CLASSES, look_in=[str(folder)])
     with pytest.raises(ConfigError, match="a model whose buffer seen follows the windows of each process"):
         team.train(kind, get_state(model), (x, y), SETTINGS, seeded())

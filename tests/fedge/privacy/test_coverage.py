@@ -6,8 +6,8 @@ import pytest
 
 from fedge.clustering.registry import NEEDS, method_named, sent_for
 from fedge.config.flat import from_run_config
-from fedge.config.groupings import GROUPINGS
-from fedge.config.option import ConfigError
+from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.leaving import quantities
 from fedge.privacy import coverage

@@ -16,7 +16,7 @@ from fedge.process.client_app import (
     of_numbers,
 )
 from fedge.process.identity import machine_number, process_number
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 
 THERE = 5 << 22
 HELD = [ProcessMemory("worker", 7, 1.5, 3, threads=2), ProcessMemory("node", 6, 2.5, None, threads=1)]

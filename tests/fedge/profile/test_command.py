@@ -61,7 +61,7 @@ def frames(*places):
             frames(
                 ("_compile_bytecode", "<frozen importlib._bootstrap_external>"),
                 ("<module>", "/v/site-packages/torch/__init__.py"),
-                ("<module>", "/w/fedge/training/models.py"),
+                ("<module>", "/w/fedge/training/networks/models.py"),
             ),
             ("import, by torch", ""),
         ),

@@ -11,7 +11,7 @@ from small_runs import USERS, small_config
 
 from fedge import load_run, simulate
 from fedge.cli import main
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.export import _scrub, export_run, without_users
 from fedge.records.folder import write_whole
 from fedge.records.outputs import damaged_outputs

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records import folder as folder_module
 from fedge.records.folder import (
     client_data_folder,

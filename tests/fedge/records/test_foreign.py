@@ -9,10 +9,10 @@ from run_folders import round_result, write_run
 
 from fedge import load_run
 from fedge.cli import main
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.export import export_run
 from fedge.records.foreign import refuse_links, refuse_odd_files
-from fedge.run.resume import open_resumption
+from fedge.run.preparation.resume import open_resumption
 
 
 @pytest.fixture(scope="module")

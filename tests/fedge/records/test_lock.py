@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.lock import RunLock, is_locked
 
 

@@ -10,7 +10,7 @@ from fedge import load_run
 from fedge.cli import main
 from fedge.process.identity import this_process
 from fedge.records.manifest import RunFolderError, read_manifest
-from fedge.records.status import read_status, status_lines
+from fedge.records.reading.status import read_status, status_lines
 from fedge.report.listing import listed
 
 DAMAGED = ["", "{", "[]", "3", '{"status": "fine"}', '{"status": ["running"]}', "{}", "[" * 100_000,

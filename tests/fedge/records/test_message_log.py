@@ -3,7 +3,7 @@ import pytest
 
 from fedge.records import message_log
 from fedge.records.message_log import MessageLog, message_files, round_of
-from fedge.records.timing_tables import MESSAGES as TABLE
+from fedge.records.tables.timing_tables import MESSAGES as TABLE
 from fedge.timing.timeline import MessageTimes
 
 MESSAGES = MessageTimes(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from run_folders import timelines
 from safetensors.numpy import load_file
 
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 from fedge.records.message_log import message_files
 from fedge.records.recorder import Recorder, RecordError, utc_now
-from fedge.records.round_tables import CLIENTS
-from fedge.records.timing_tables import TIMING
+from fedge.records.tables.round_tables import CLIENTS
+from fedge.records.tables.timing_tables import TIMING
 from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fedge.report.clock_page import COLUMNS, cells, clock_page, write_clock_page
 from fedge.report.html.svg import figure_style
-from fedge.rounds.moment import VersionRow
+from fedge.rounds.measurements.moment import VersionRow
 
 ROW = VersionRow(
     1, 10.0, 4, 20, 25, None, None, 1_000_000, 2_000_000, 0, 0, 1.5, 0.9, 0.1, 0.25, 50, at_work=9, places=10

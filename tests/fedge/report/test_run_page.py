@@ -22,8 +22,8 @@ from fedge import simulate
 from fedge.cli import main
 from fedge.cloud.step import CloudStep
 from fedge.console import palette
-from fedge.launch.project import Project
-from fedge.records.reader import load_run
+from fedge.launch.projects.project import Project
+from fedge.records.reading.reader import load_run
 from fedge.records.recorder import Recorder
 from fedge.report.at_end import report_at_end
 from fedge.report.comparison.page import write_comparison
@@ -33,7 +33,7 @@ from fedge.report.run_page import write_report
 from fedge.report.sections.clustering import chosen_steps
 from fedge.report.sections.setup import changed_options, command
 from fedge.report.sections.timeline import gantt_panels, idle_reason
-from fedge.rounds.results import ClientResult, LeafResult, RoundResult
+from fedge.rounds.measurements.results import ClientResult, LeafResult, RoundResult
 from fedge.serving.gate import GateResult, Paired
 from fedge.serving.personal import PersonalResult
 from fedge.timing.laps import PHASES

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.rounds.mobility import Mover, refuse_moves_that_cannot_be
 
 HOME = {0: 0, 1: 0, 3: 1, 4: 1, 6: 2, 7: 2}
@@ -58,7 +58,7 @@ def test_a_schedule_that_cannot_be(said, telling):
 
 
 def test_a_schedule_that_says_nothing_at_all():
-    from fedge.run.parts import refuse_parts_that_do_not_fit
+    from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
 
     with pytest.raises(ConfigError, match="missing a required argument: 'moves'"):
         refuse_parts_that_do_not_fit(config_of("schedule"))
@@ -204,7 +204,7 @@ def test_what_a_mobility_sees():
         seen.append((places, turn.global_round, turn.rng.random()))
         return {}
 
-    from fedge.config.parts import MOBILITIES
+    from fedge.config.registers.parts import MOBILITIES
 
     name = MOBILITIES.given(look)
     try:

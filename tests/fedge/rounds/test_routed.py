@@ -14,7 +14,7 @@ from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import train_reply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.port import Around

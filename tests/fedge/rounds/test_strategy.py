@@ -22,8 +22,8 @@ from fedge.run.run import run
 from fedge.seeding import Purpose, torch_stream
 from fedge.timing.laps import LapClock
 from fedge.training.local import train
-from fedge.training.models import build_model, parameter_names
-from fedge.training.module_state import get_state
+from fedge.training.networks.models import build_model, parameter_names
+from fedge.training.networks.module_state import get_state
 from fedge.training.schedule import local_training
 from hhar.windows.window_file import Windows, load_windows, save_windows
 

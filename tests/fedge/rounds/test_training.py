@@ -9,7 +9,7 @@ from fedge.exchange.content import ARRAYS, arrays_of
 from fedge.exchange.round_context import TRIAL, RoundContext
 from fedge.exchange.train import train_reply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.rules import make_strategy
+from fedge.leaf.strategies.rules import make_strategy
 from fedge.leaf.turns import Turns
 from fedge.rounds.lines import TrainingLine, own_models
 from fedge.rounds.training import LeafRounds

@@ -27,7 +27,7 @@ from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 from fedge.training import scaffold
 from fedge.training.local import train
-from fedge.training.module_state import get_state
+from fedge.training.networks.module_state import get_state
 from fedge.training.schedule import local_training
 
 WITNESS = json.loads((Path(__file__).parent / "witness.json").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from fedge import client_app, simulate
 from fedge.cli import main
 from fedge.process.versions import versions
 from fedge.records.manifest import read_manifest
-from fedge.run import opening
+from fedge.run.preparation import opening
 
 
 def test_what_is_run_on_is_said_and_recorded(tmp_path):

@@ -12,9 +12,9 @@ from small_runs import small_config
 
 from fedge import compare, simulate
 from fedge.callbacks import Callback
-from fedge.config.option import ConfigError
-from fedge.config.parts import TRACKERS
-from fedge.records.device_tables import ARRIVALS, DEVICE_TABLES
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import TRACKERS
+from fedge.records.tables.device_tables import ARRIVALS, DEVICE_TABLES
 from fedge.report.comparison.targets import device_costs_to
 from fedge.report.sections.devices import staleness_panel
 from fedge.run.asynchronous import owners_of, population, shared_windows, traced
@@ -313,7 +313,7 @@ def test_a_rule_of_ones_own(base):
         memory.arrays["arrivals"] = memory.arrays.get("arrivals", np.zeros(1)) + 1
         return (1 - share) * model.astype(np.float64) + share * arrival.end
 
-    from fedge.config.parts import SERVER_RULES
+    from fedge.config.registers.parts import SERVER_RULES
 
     name = SERVER_RULES.given(newest)
     try:

@@ -7,15 +7,15 @@ from flwr.serverapp.strategy import FedAvg
 from small_runs import carry_out, small_config
 
 from fedge.client_app import app
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections import guard
 from fedge.data.prepared import DataShape, write_client_data
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
 from fedge.leaf.leaf import Leaf
-from fedge.process import machine
+from fedge.process.resources import machine
 from fedge.run.build import RunPlan, build_strategy, prepare_sharing
-from fedge.run.prepare import deal_data, prepare
+from fedge.run.preparation.prepare import deal_data, prepare
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 

@@ -10,7 +10,7 @@ from small_data import nine_users
 from fedge import load_run, simulate
 from fedge.cli import main
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.examples.diabetes import diabetes
 from fedge.exchange.engine import RunError
 from fedge.records.manifest import RunFolderError

@@ -8,7 +8,7 @@ from small_runs import small_config
 
 from fedge import client_app, simulate
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.prepared import DataShape
 from fedge.exchange.hello import CPU
 from fedge.records.manifest import read_manifest

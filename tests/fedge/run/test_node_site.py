@@ -7,14 +7,14 @@ from small_runs import small_config
 
 from fedge.client_app import app
 from fedge.config.flat import from_run_config, to_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.own import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.engine import RunError
 from fedge.launch.deal import deal_into
 from fedge.native.library import usable_kernels
 from fedge.run.node_site import NodeSites
-from fedge.run.prepare import deal_data
+from fedge.run.preparation.prepare import deal_data
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from small_runs import small_config
 
 from fedge.config.flat import from_run_config, to_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.prepared import load_source
 from fedge.run.own_files import with_own_files
 from fedge.run.site import open_site
@@ -12,7 +12,7 @@ from fedge.run.site import open_site
 
 @pytest.mark.parametrize("path", ["auto", "synthetic", "digits", "mine:windows"])
 def test_what_is_no_file_is_the_clouds_to_name(path):
-    """Code needs a yes of its own (`fedge.config.trust`)."""
+    """Code needs a yes of its own (`fedge.config.registers.trust`)."""
     config = from_run_config({"data.path": path})
     assert with_own_files(config, "") is with_own_files(config, "own.npz") is config
 

@@ -5,7 +5,7 @@ import json
 from small_runs import small_config
 
 from fedge.client_app import app
-from fedge.config.engines import IN_PROCESS
+from fedge.config.registers.engines import IN_PROCESS
 from fedge.engine.inprocess import InProcessGrid
 from fedge.records import recorder
 from fedge.records.manifest import read_manifest

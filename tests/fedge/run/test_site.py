@@ -7,10 +7,10 @@ from small_runs import small_config
 
 from fedge.client_app import app
 from fedge.config.flat import from_run_config, to_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.prepared import load_source
 from fedge.engine.inprocess import InProcessGrid
-from fedge.run.prepare import deal_data
+from fedge.run.preparation.prepare import deal_data
 from fedge.run.site import Dealing, open_site
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fedge.config.groupings import GATES
-from fedge.config.option import ConfigError
+from fedge.config.registers.groupings import GATES
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.serving import GateConfig
 from fedge.serving.gate import GateResult, Paired, decide
 

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.serving import PersonalConfig
 from fedge.exchange.evaluate import CLUSTER, OWN, Pooled
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.book import RoundBook
-from fedge.rounds.minutes import Minutes
+from fedge.rounds.measurements.book import RoundBook
+from fedge.rounds.measurements.minutes import Minutes
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult, compared, is_due
 

@@ -14,7 +14,7 @@ import pytest
 from flwr.app import Context, Message
 
 from fedge.client_app import app as client_app
-from fedge.config.engines import IN_PROCESS
+from fedge.config.registers.engines import IN_PROCESS
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.finding import find_clients

@@ -16,7 +16,7 @@ import pytest
 
 from fedge import load_run, simulate
 from fedge.cli import main
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.records.lock import RunLock
 from fedge.sweep.plan import read_sweep
 from fedge.sweep.pool import RunPool

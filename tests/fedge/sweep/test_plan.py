@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odd_names import odd_names
 
 from fedge.config.config import Config
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.sweep.plan import read_sweep
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from processes import MARK, leftovers, marked
 from sweeps import write_sweep
 
 from fedge.cli import main
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.engine.cluster import machines
 from fedge.link.reach import free_port
 from fedge.sweep.ray_pool import room_for

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.sweep.search import Drawn, Range, has_search, read_search, sweep_of, with_floors
 
 HEAD = '[sweep]\nseeds = [1, 2]\nsupernodes = 4\n[base]\ndata.path = "synthetic"\n'

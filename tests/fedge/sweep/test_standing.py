@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.sweep.plan import read_sweep
 from fedge.sweep.standing import standings
 from hhar import save_windows, synthetic_windows

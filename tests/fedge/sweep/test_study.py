@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.sweep.plan import read_sweep
 from fedge.sweep.study import PLAN, keep_study, kept_study, study_of
 

@@ -1,4 +1,4 @@
-"""The clocks of other machines; real ones differ in runs/test_ray_cluster.py."""
+"""The clocks of other machines; real ones differ in runs/engines/test_ray_cluster.py."""
 
 import doctest
 

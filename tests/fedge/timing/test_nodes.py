@@ -1,4 +1,4 @@
-from fedge.process.memory import ProcessMemory
+from fedge.process.resources.memory import ProcessMemory
 from fedge.timing.nodes import NodeBook
 from fedge.timing.timeline import ExchangeTimes
 

@@ -15,8 +15,8 @@ import pytest
 
 from fedge import simulate
 from fedge.cli import main
-from fedge.config.option import ConfigError
-from fedge.config.parts import TRACKERS
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import TRACKERS
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.trackers.tracker import refuse_missing_extra

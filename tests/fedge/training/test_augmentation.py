@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedge.algorithm.descent import Changes, descend
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.training.augmentation import Batches, augment_of, crop, flip, refuse_augmentation
 from fedge.training.local import train
-from fedge.training.module_state import get_state
+from fedge.training.networks.module_state import get_state
 from fedge.training.schedule import local_training
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.config.parts import MODELS
-from fedge.config.traits import WINDOWS
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.traits import WINDOWS
 from fedge.training import sgd as training
 from fedge.training.cuda_graph import GraphedStep, _close, graphed_or_plain
 from fedge.training.local import train
-from fedge.training.models import build_model
+from fedge.training.networks.models import build_model
 from fedge.training.settings import LocalTraining
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedge.training.evaluation import evaluate_parts, windows_at_once
-from fedge.training.models import build_model
+from fedge.training.networks.models import build_model
 
 
 def images(windows):

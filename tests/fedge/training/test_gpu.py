@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from fedge.config.parts import MODELS
-from fedge.config.traits import WINDOWS
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.traits import WINDOWS
 from fedge.training.evaluation import evaluate
 from fedge.training.gpu import settle_gpus
 from fedge.training.local import train
-from fedge.training.models import build_model
-from fedge.training.module_state import get_state
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import get_state
 from fedge.training.settings import LocalTraining
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

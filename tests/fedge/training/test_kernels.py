@@ -6,7 +6,7 @@ from any_networks import kernels, needs_native
 from torch import nn
 
 from fedge.training.kernels import AUTO, NATIVE, TORCH, Kernel, kernel_of, native_plan
-from fedge.training.models import build_model
+from fedge.training.networks.models import build_model
 
 SHAPE = (6, 32)
 

@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedge.config.parts import MODELS
-from fedge.config.traits import WINDOWS
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.traits import WINDOWS
 from fedge.training.cuda_graph import Step
 from fedge.training.evaluation import EvalResult, evaluate
 from fedge.training.host import torch_threads
 from fedge.training.local import train
-from fedge.training.models import buffer_names, build_model, parameter_names
-from fedge.training.module_state import State, get_state, load_state, tensor_of
-from fedge.training.own_models import OwnDraws
+from fedge.training.networks.models import buffer_names, build_model, parameter_names
+from fedge.training.networks.module_state import State, get_state, load_state, tensor_of
+from fedge.training.networks.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
 from fedge.training.sgd import Sgd, recorded_when_known, refuse_what_is_not_finite
 

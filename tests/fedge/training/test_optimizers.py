@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedge.config.option import ConfigError
-from fedge.config.parts import SGD
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import SGD
 from fedge.config.sections.train import TrainConfig
 from fedge.training.optimizers import BETAS, EPSILON, optimizer_of, refuse_optimizer
 from fedge.training.settings import LocalTraining

@@ -6,7 +6,7 @@ import pytest
 from small_runs import carry_out, small_config
 
 from fedge import simulate
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.training.step_sizes import refuse_schedule, step_size
 

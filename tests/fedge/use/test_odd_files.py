@@ -59,7 +59,7 @@ def place(study, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("fedge.config.register._looked_in", [])
+    monkeypatch.setattr("fedge.config.registers.register._looked_in", [])
     yield folder, x, canary
     sys.modules.pop("planted_here", None)
 

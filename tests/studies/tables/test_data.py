@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import load_windows
 from studies.tables import data
 from studies.tables.data import Recipe, images, main

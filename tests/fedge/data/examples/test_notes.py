@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedge.config.option import ConfigError
+from fedge.config.registers.option import ConfigError
 from fedge.data.examples.notes import NOTES, notes
 from hhar.windows.window_file import check_windows
 

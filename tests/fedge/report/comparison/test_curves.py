@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from run_folders import round_result, write_run
 
-from fedge.config.option import ConfigError
-from fedge.records.reader import load_run
+from fedge.config.registers.option import ConfigError
+from fedge.records.reading.reader import load_run
 from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import final_lines, finals
 from fedge.report.comparison.groups import Group, group_runs, scored_alike, settings_of

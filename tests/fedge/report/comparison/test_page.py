@@ -16,7 +16,7 @@ from run_folders import round_result, write_run
 from scipy import stats
 
 from fedge.cli import main
-from fedge.records.reader import load_run
+from fedge.records.reading.reader import load_run
 from fedge.report.compare import compare
 from fedge.report.comparison.finals import Final, choice, finals, write_csv
 from fedge.report.comparison.formats import as_latex, as_markdown

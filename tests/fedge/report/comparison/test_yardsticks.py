@@ -6,7 +6,7 @@ import pytest
 from run_folders import round_result, write_run
 
 from fedge.cli import main
-from fedge.records.reader import load_run
+from fedge.records.reading.reader import load_run
 from fedge.report.comparison.finals import finals
 from fedge.report.comparison.groups import group_runs
 from fedge.report.comparison.page import write_comparison

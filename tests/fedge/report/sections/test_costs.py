@@ -8,7 +8,7 @@ from run_folders import round_result, write_run
 from small_runs import small_config
 
 from fedge import simulate
-from fedge.records.reader import load_run
+from fedge.records.reading.reader import load_run
 from fedge.report.html.svg import figure_style
 from fedge.report.run_page import run_page
 from fedge.report.sections.costs import cost_sections

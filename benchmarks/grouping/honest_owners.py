@@ -1,0 +1,244 @@
+"""Deals real data to honest owners in ways that differ as much as owners do, and counts who is left out.
+
+    python -m benchmarks.grouping.honest_owners [--data FOLDER] [--repeats 12]
+
+Without --data what needs no download: tables and digits of scikit-learn, the synthetic set on all twelve
+devices of HHAR, phones and watches. With it also the window files and images of a folder such as tests use
+(FEDGE_TEST_DATA), and rows of HHAR's own phones and watches. For each set and way of dealing: deals, clients
+left out by `fedge.data.outliers`, and how far the furthest client is out of proportion, of the factor c that
+is allowed. Ends with exit code 1 if anybody is left out.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from fedge.data.outliers import left_out, proportions
+from fedge.data.scaling import channel_sums
+from hhar.facts import DEVICES
+from hhar.synthetic.generate import synthetic_windows
+
+CLIENTS = (3, 4, 5, 9, 24, 100)
+FEW = 5  # windows of a client that has hardly any
+_ROWS = 3000  # of a data set, drawn anew for every repeat
+_SAMPLES, _FIELDS = 128, 10  # of a window of raw rows, and of a row
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Data of owners.
+
+    Attributes:
+        x: (N, C, …).
+        y: (N,).
+        user, device: (N,) names; None where they are not known.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    user: np.ndarray | None = None
+    device: np.ndarray | None = None
+
+
+def deals(owned: Owned, clients: int, draw: np.random.Generator) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yield (way of dealing, rows of each client): users, devices, labels, Dirichlet draws, a few rows."""
+    by_label = np.argsort(owned.y, kind="stable")
+    yield "sorted labels in runs", np.array_split(by_label, clients)
+    pieces = np.array_split(by_label, 2 * clients)
+    order = draw.permutation(2 * clients)
+    yield "two runs of labels", [np.concatenate([pieces[i], pieces[j]]) for i, j in order.reshape(-1, 2)]
+    for alpha in (0.05, 0.5):
+        yield f"Dirichlet {alpha}", _dirichlet(owned.y, clients, alpha, draw)
+    yield "five windows each", [draw.choice(len(owned.y), FEW, replace=False) for _ in range(clients)]
+    if owned.user is not None:
+        yield "users", _groups(owned.user, clients, draw)
+        yield "one class of a user", _groups(np.char.add(owned.user, owned.y.astype(str)), clients, draw)
+    if owned.device is not None:
+        yield "devices of users", _groups(np.char.add(owned.device, owned.user), clients, draw)
+        yield from _phones_and_watches(owned, clients, draw)
+
+
+def _dirichlet(y: np.ndarray, clients: int, alpha: float, draw: np.random.Generator) -> list[np.ndarray]:
+    """Rows of each client, every label dealt by shares that are drawn."""
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for label in np.unique(y):
+        rows = draw.permutation(np.flatnonzero(y == label))
+        cuts = (np.cumsum(draw.dirichlet([alpha] * clients)) * len(rows)).astype(int)[:-1]
+        for part, piece in zip(parts, np.split(rows, cuts), strict=True):
+            part.append(piece)
+    return [np.concatenate(part) for part in parts]
+
+
+def _groups(names: np.ndarray, clients: int, draw: np.random.Generator) -> list[np.ndarray]:
+    """Rows of some names, one client each."""
+    found = np.unique(names)
+    some = draw.choice(found, min(clients, len(found)), replace=False)
+    return [np.flatnonzero(names == name) for name in some]
+
+
+def _phones_and_watches(
+    owned: Owned, clients: int, draw: np.random.Generator
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Phones but for one watch, watches but for one phone, half of each: all activities, or one each."""
+    assert owned.device is not None
+    is_watch = np.isin(owned.device, [name for name, facts in DEVICES.items() if facts.is_watch])
+    for watches in sorted({1, clients // 2, clients - 1}):
+        kinds = [is_watch] * watches + [~is_watch] * (clients - watches)
+        yield (
+            f"{watches} of {clients} with a watch",
+            [draw.choice(np.flatnonzero(kind), min(30, int(kind.sum())), replace=False) for kind in kinds],
+        )
+        still = []
+        for kind in kinds:
+            label = draw.choice(np.unique(owned.y[kind]))
+            rows = np.flatnonzero(kind & (owned.y == label))
+            still.append(draw.choice(rows, min(FEW, len(rows)), replace=False))
+        yield f"{watches} of {clients} with a watch, one activity each, five windows", still
+
+
+# --- data -------------------------------------------------------------------------------------------------
+
+
+def _table(name: str) -> Callable[[], Owned]:
+    def made() -> Owned:
+        from sklearn import datasets
+
+        found = getattr(datasets, f"load_{name}")()
+        return Owned(found.data.astype(np.float32)[:, :, None], found.target)
+
+    return made
+
+
+def _devices() -> Owned:
+    """The synthetic set, on all phones and watches of HHAR."""
+    windows = synthetic_windows(9, devices=list(DEVICES), bouts=2)
+    return Owned(windows.x[:, :, ::4], windows.y, windows.user.astype(str), windows.device.astype(str))
+
+
+EMBEDDED: dict[str, Callable[[], Owned]] = {
+    "breast cancer": _table("breast_cancer"),
+    "wine": _table("wine"),
+    "digits as columns": _table("digits"),
+    "synthetic HHAR, phones and watches": _devices,
+}
+
+
+def _file(path: str, as_windows: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], Owned]:
+    def made(folder: Path) -> Owned:
+        with np.load(folder / path, allow_pickle=False) as file:
+            user = file["user"].astype(str) if "user" in file else None
+            return Owned(as_windows(file["x"]), file["y"], user)
+
+    return made
+
+
+_RAW = (
+    ("six-activities/Phones", "nexus4_1"),
+    ("first-10000-rows/Watch", "gear_1"),
+)
+
+
+def _raw(sensor: str) -> Callable[[Path], Owned]:
+    """Rows of one user's phone, in six activities, and watch as they were recorded, in windows."""
+
+    def made(folder: Path) -> Owned:
+        x, y, devices = [], [], []
+        for kind, device in _RAW:
+            text = (folder / "hhar-raw-excerpt" / f"{kind}_{sensor}.csv").read_text().replace("\t", ",")
+            found = [line.split(",") for line in text.splitlines() if not line.startswith("Index")]
+            rows = np.array([fields for fields in found if len(fields) == _FIELDS])
+            labels = rows[:, 9]
+            edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(rows)]
+            for begin, end in pairwise(edges):
+                for first in range(begin, end - _SAMPLES + 1, _SAMPLES):
+                    x.append(rows[first : first + _SAMPLES, 3:6].astype(np.float32).T)
+                    y.append(labels[first])
+                    devices.append(device)
+        _, numbers = np.unique(y, return_inverse=True)
+        return Owned(np.stack(x), numbers, np.full(len(x), "a"), np.array(devices))
+
+    return made
+
+
+FILES: dict[str, Callable[[Path], Owned]] = {
+    "HHAR": _file("hhar-9users/hhar-9users-128x3.npz", lambda x: x[:, :, ::8]),
+    "MotionSense": _file("motionsense-24users/motionsense-24users-128x6.npz", lambda x: x[:, :, ::8]),
+    "MNIST": _file("mnist/mnist-70000.npz", lambda x: x[:, None, ::2, ::2] / np.float32(255)),
+    "pixels of MNIST as columns": _file(
+        "mnist/mnist-70000.npz", lambda x: x.reshape(len(x), 784, 1)[:, ::5] / np.float32(255)
+    ),
+    "CIFAR-10": _file("cifar10/cifar10-12000.npz", lambda x: x[:, :, ::4, ::4] / np.float32(255)),
+    "raw HHAR accelerometers, phone and watch": _raw("accelerometer"),
+    "raw HHAR gyroscopes, phone and watch": _raw("gyroscope"),
+}
+
+
+# --- counting ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    """Count of one set.
+
+    Attributes:
+        deals, clients, out: how many, and how many clients were left out.
+        furthest: largest share of what is allowed, d / (c E).
+        where: the way of dealing, and clients, of that.
+    """
+
+    deals: int = 0
+    clients: int = 0
+    out: int = 0
+    furthest: float = 0.0
+    where: str = ""
+
+
+def count(owned: Owned, repeats: int, draw: np.random.Generator, most: Sequence[int] = CLIENTS) -> Found:
+    """Deal a set in every way to every number of clients, `repeats` times."""
+    found, names = Found(), tuple(map(str, range(owned.x.shape[1])))
+    for _ in range(repeats):
+        rows = np.sort(draw.choice(len(owned.y), min(_ROWS, len(owned.y)), replace=False))
+        part = Owned(*(None if a is None else a[rows] for a in (owned.x, owned.y, owned.user, owned.device)))
+        for clients in most:
+            for way, dealt in deals(part, clients, draw):
+                told = [channel_sums(part.x[mine]) for mine in dealt if len(mine)]
+                far, factors = proportions(told)
+                share = float((far / factors).max())
+                found.deals, found.clients = found.deals + 1, found.clients + len(told)
+                found.out += len(left_out(dict(enumerate(told)), names))
+                if share > found.furthest:
+                    found.furthest, found.where = share, f"{way}, {len(told)} clients"
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table; returns 1 if anybody was left out."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="folder of window files, images and raw rows")
+    parser.add_argument("--repeats", type=int, default=12, help="of every deal, each with other draws")
+    options = parser.parse_args(arguments)
+    made = dict(EMBEDDED)
+    if options.data is not None:
+        made |= {name: lambda make=make: make(options.data) for name, make in FILES.items()}
+    total, draw = Found(), np.random.default_rng(7)
+    print("| data | deals | clients | left out | furthest, of what is allowed | where |")
+    print("|---|---|---|---|---|---|")
+    for name, make in made.items():
+        found = count(make(), options.repeats, draw)
+        total.deals, total.clients = total.deals + found.deals, total.clients + found.clients
+        total.out += found.out
+        counted = f"{found.deals} | {found.clients} | {found.out}"
+        print(f"| {name} | {counted} | {found.furthest:.2f} | {found.where} |", flush=True)
+    print(f"| all | {total.deals} | {total.clients} | {total.out} | | |")
+    return int(total.out > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

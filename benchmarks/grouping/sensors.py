@@ -1,0 +1,60 @@
+"""Makes two sources of one: half of the users with their accelerometer, the other half with their gyroscope.
+
+    python -m benchmarks.grouping.sensors FILE.npz ACCELEROMETERS.npz GYROSCOPES.npz
+
+Both files have three channels of the same names, as if nobody had written down which sensor it was: a
+difference between people that nobody planted, for `four-sensors` of `python -m benchmarks.grouping.truth`.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hhar.windows.window_file import Windows, load_windows, save_windows
+
+AXES = ("acc_x", "acc_y", "acc_z")
+
+
+def one_sensor(windows: Windows, users: Sequence[str], first: int) -> Windows:
+    """Three channels, from `first` on, of some users' windows, named as an accelerometer's.
+
+    Args:
+        windows: with the channels of both sensors.
+        users: whose windows stay.
+        first: 0 for the accelerometer, 3 for the gyroscope.
+    """
+    mine = np.isin(windows.user, users)
+    return replace(
+        windows,
+        x=np.ascontiguousarray(windows.x[mine, first : first + 3]),
+        y=windows.y[mine],
+        user=windows.user[mine],
+        device=None if windows.device is None else windows.device[mine],
+        session=None if windows.session is None else windows.session[mine],
+        channels=AXES,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write both files."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("out", type=Path, nargs=2, metavar="OUT")
+    options = parser.parse_args(arguments)
+    windows = load_windows(options.file)
+    if len(windows.channels) != 6:
+        raise SystemExit(f"{options.file} must have six channels, of two sensors, but has {windows.channels}")
+    users = sorted(set(windows.user.tolist()))
+    for number, out in enumerate(options.out):
+        part = one_sensor(windows, users[number::2], 3 * number)
+        save_windows(out, part)
+        print(f"{out}: {len(part.x)} windows of {len(set(part.user.tolist()))} users")
+
+
+if __name__ == "__main__":
+    main()

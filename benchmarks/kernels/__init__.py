@@ -1,0 +1,1 @@
+"""Kernels of one training step: native, PyTorch, GPU."""

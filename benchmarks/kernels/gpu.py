@@ -1,0 +1,141 @@
+"""A GPU against one core: ms per training step, with the step recorded as a graph and without.
+
+    python -m benchmarks.kernels.gpu [MODEL …]
+
+Per network (by default Fedge's two for windows, a convolutional one with 256 channels, four encoder layers
+of attention) and precision: 5 epochs of 16 steps of 32 windows of 6 × 128 by `fedge.training.local.train`,
+medians of five; one core takes a single epoch. Also whether two trainings and both ways give the same bits,
+and how far the weights are from the CPU's after an epoch. Needs a GPU; keeps nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
+from fedge.training.gpu import settle_gpus
+from fedge.training.local import train
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import State, get_state, load_state
+
+STEPS, EPOCHS, REPEATS = 16, 5, 5
+TRAINING = replace(SETTINGS, lr=0.05, clip_norm=1.0, label_smoothing=0.1, epochs=EPOCHS)
+MODELS = ("cnn", "cnn-pool", "wide", "attention")
+
+
+class Wide(nn.Sequential):
+    """Four convolutions with 256 channels and BatchNorm."""
+
+    def __init__(self) -> None:
+        sizes = (CHANNELS, 256, 256, 256, 256)
+        blocks = [
+            layer
+            for before, after in pairwise(sizes)
+            for layer in (nn.Conv1d(before, after, 5, padding=2), nn.BatchNorm1d(after), nn.ReLU())
+        ]
+        super().__init__(*blocks, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(sizes[-1], CLASSES))
+
+
+class Attention(nn.Module):
+    """Four encoder layers of 128 numbers per time step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(CHANNELS, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+        self.head = nn.Linear(128, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(self.embed(x.transpose(1, 2))).mean(dim=1))
+
+
+def network(name: str) -> nn.Module:
+    """A network with the same weights at every call."""
+    torch.manual_seed(1)
+    if name in ("wide", "attention"):
+        return Wide() if name == "wide" else Attention()
+    return build_model(name, (CHANNELS, SAMPLES), CLASSES, torch.Generator().manual_seed(1))
+
+
+class Contest:
+    """One network on both devices, from one state."""
+
+    def __init__(self, name: str) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self._x = torch.randn(STEPS * BATCH, CHANNELS, SAMPLES, generator=generator)
+        self._y = torch.randint(0, CLASSES, (STEPS * BATCH,), generator=generator)
+        self._models = {device: network(name).to(device) for device in ("cpu", "cuda")}
+        self._start = get_state(self._models["cpu"])
+
+    def trained(self, device: str, **changes: Any) -> State:
+        """The state after training."""
+        model = self._models[device]
+        load_state(model, self._start)
+        settings = replace(TRAINING, **changes)
+        return train(model, self._x, self._y, settings, torch.Generator().manual_seed(3)).state
+
+    def on_cpu(self) -> tuple[float, State]:
+        """ms per step of one core, and the state after an epoch."""
+        before = time.perf_counter()
+        state = self.trained("cpu", epochs=1)
+        return (time.perf_counter() - before) / STEPS * 1e3, state
+
+    def on_gpu(self, cpu: State) -> dict[str, float | bool]:
+        """ms per step both ways, whether all bits are the same, and the largest distance to `cpu`."""
+        graph = [self.trained("cuda") for _ in range(2)]
+        states = [*graph, self.trained("cuda", cuda_graph=False)]
+        near = self.trained("cuda", epochs=1)
+        return {
+            "graph": self._ms(lambda: self.trained("cuda")),
+            "plain": self._ms(lambda: self.trained("cuda", cuda_graph=False)),
+            "same": all(same(states[0], other) for other in states[1:]),
+            "distance": max(float(np.abs(near[name] - array).max()) for name, array in cpu.items()),
+        }
+
+    @staticmethod
+    def _ms(work: Callable[[], object]) -> float:
+        """Median ms per step; training ends with the weights on the host, so nothing is left to wait for."""
+        seconds = []
+        for _ in range(REPEATS):
+            before = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - before)
+        return float(np.median(seconds)) / (STEPS * EPOCHS) * 1e3
+
+
+def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """Whether two states are the same, bit by bit."""
+    return all(np.array_equal(array, other[name]) for name, array in one.items())
+
+
+def main() -> None:
+    """Command line."""
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks.kernels.gpu: this machine has no GPU that PyTorch can use")
+    torch.set_num_threads(1)
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; ms per step of {BATCH} windows")
+    for name in sys.argv[1:] or MODELS:
+        contest = Contest(name)
+        contest.on_cpu()
+        cpu_ms, cpu = contest.on_cpu()
+        for precision in ("float32", "tf32"):
+            settle_gpus(precision)
+            found = contest.on_gpu(cpu)
+            print(
+                f"{name:10} {precision:8} one core {cpu_ms:7.2f}   plain {found['plain']:7.3f}   "
+                f"graph {found['graph']:7.3f}   same bits: {found['same']}   distance {found['distance']:.1e}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Costs by size: many devices, many leaves, many leaf servers."""

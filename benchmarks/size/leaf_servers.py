@@ -1,0 +1,126 @@
+"""Many leaf servers of many clients on this machine's loopback interface: start, round, memory.
+
+    python -m benchmarks.size.leaf_servers [--leaves 30] [--clients 100] [--processes 3] [--rounds 4]
+
+The tree has a server over the leaves of each process (`fedge leaf --at`), or with as many processes as leaves
+one leaf server each. Softmax regression on made-up windows, so that what is measured is Fedge. Times are of
+the wall, memory is each process's peak (VmHWM).
+"""
+
+import argparse
+import csv
+import json
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.size.many_leaves import people
+from hhar.windows.window_file import save_windows
+
+_FEDGE = str(Path(sys.executable).with_name("fedge"))
+_LONGEST_S = 3600
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print one line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (("leaves", 30), ("clients", 100), ("processes", 3), ("rounds", 4)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    told = parser.parse_args(words)
+    if told.leaves % told.processes:
+        parser.error(f"--processes must divide --leaves, but are {told.processes} and {told.leaves}")
+    with tempfile.TemporaryDirectory(prefix="fedge-many-") as place:
+        print(carry_out(Path(place), told))
+
+
+def carry_out(folder: Path, told: argparse.Namespace) -> str:
+    """Line of a run with leaf servers in some processes."""
+    total, alone = told.leaves * told.clients, told.processes == told.leaves
+    tree = f"{told.processes}x{told.leaves // told.processes}x{told.clients}"
+    config = {
+        "hierarchy.tree": "" if alone else tree, "num-server-rounds": told.rounds, "train.model": "linear",
+        "data.path": str(save_windows(folder / "people.npz", people(total, per_class=6))),
+        "train.local-epochs": 1, "cluster.enabled": False, "gate.enabled": False, "report": False,
+        "scaffold.enabled": False, "runs-dir": str(folder / "runs"), "run-name": "run", "seed": 1,
+        "guard.start-timeout": 900.0, "guard.stall-timeout": 3600.0, "clients": total,
+    }  # fmt: skip
+    if alone:
+        config |= {"hierarchy.num-servers": told.leaves}
+        config.pop("hierarchy.tree")
+    names = [str(number) for number in range(told.processes)]
+    certs = ["--leaves", str(told.leaves)] if alone else ["--at", ",".join(names)]
+    subprocess.run([_FEDGE, "certs", "certs", *certs], cwd=folder, check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    began = time.monotonic()
+    servers = [
+        _start(folder, "leaf", *([name] if alone else ["--at", name]), "--cloud", address, "--workers", "1",
+               "--data", str(config["data.path"]))
+        for name in names
+    ]  # fmt: skip
+    cloud = _start(folder, "run", "--leaves", address, "-c", _overrides(config, folder))
+    peaks: dict[int, float] = {}
+    table, first = folder / "runs" / "run" / "metrics" / "global_rounds.csv", 0.0
+    try:
+        while cloud.poll() is None and time.monotonic() < began + _LONGEST_S:
+            for process in (cloud, *servers):
+                peaks[process.pid] = _peak_mib(process.pid) or peaks.get(process.pid, 0.0)
+            if not first and table.is_file() and table.read_bytes().count(b"\n") > 1:
+                first = time.monotonic() - began
+            time.sleep(0.2)
+    finally:
+        for process in (cloud, *servers):
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        for process in (cloud, *servers):
+            process.wait(60)
+    said = (folder / "said.txt").read_text()
+    if cloud.returncode:
+        raise RuntimeError(f"the run ended with exit code {cloud.returncode}: {said[-1000:]}")
+    seconds = [float(row["seconds"]) for row in csv.DictReader(table.open())]
+    of_servers = [peaks[process.pid] for process in servers]
+    further = statistics.median(seconds[1:]) if len(seconds) > 1 else float("nan")
+    return (
+        f"{told.leaves} leaf servers of {told.clients} clients in {told.processes} processes: first round "
+        f"done {first:.0f} s after the start, further rounds {further:.2f} s (median), peak cloud "
+        f"{peaks[cloud.pid]:.0f} MiB, leaf servers {max(of_servers):.0f} MiB each at most, "
+        f"{sum(of_servers):.0f} MiB together"
+    )
+
+
+def _start(folder: Path, *words: str) -> "subprocess.Popen[bytes]":
+    """Start a command `fedge`."""
+    with (folder / "said.txt").open("ab") as said:
+        return subprocess.Popen([_FEDGE, *words], cwd=folder, stdout=said, stderr=said)
+
+
+def _peak_mib(pid: int) -> float:
+    """Most memory that a process has had; 0 for one that has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    return next(
+        (int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0
+    )
+
+
+def _overrides(config: dict[str, object], folder: Path) -> str:
+    """Path of a TOML file of options."""
+    keys = (".".join(map(json.dumps, key.split("."))) for key in config)
+    lines = (f"{key} = {json.dumps(value)}\n" for key, value in zip(keys, config.values(), strict=True))
+    (folder / "overrides.toml").write_text("".join(lines))
+    return str(folder / "overrides.toml")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Groups, with a number determined by the evidence: `cluster.count = "auto"`.
+
+Clients' updates of one model are tested for groups of their leaves (`fedge.clustering.deal_test.closed`). The
+result is tried (`fedge.clustering.memberships.strangers`) and must last
+(`fedge.clustering.memberships.proposals`) before it counts. Shape letters: S leaf servers, K clients.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from fedge.clustering.deal_test import deals, reach
+from fedge.clustering.deal_test.closed import ClosedTest, DealTests
+from fedge.clustering.likeness.updates import Likeness
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.seeding import Purpose, numpy_stream
+
+
+def dealt_tests(likeness: Likeness, config: ClusterConfig, seed: int) -> list[deals.DealTest] | str:
+    """The cuts of all leaves and of their parts, allowed or not, or why there are none.
+
+    Deals are drawn from the same streams through the run, hence equal updates have equal tests.
+
+    Args:
+        likeness: of updates from one start.
+        config: its `level` is used.
+        seed: root of the run's streams.
+    """
+    there = tuple(int(leaf) for leaf in np.unique(likeness.leaf_of))
+    tests = DealTests(likeness.cosines, likeness.leaf_of, partial(_stream, seed, there), likeness.strata)
+    if len(there) < reach.FEWEST_LEAVES or len(likeness.leaf_of) < reach.FEWEST_CLIENTS:
+        return (
+            f"whether there are groups can be tested from {reach.FEWEST_LEAVES} leaves and "
+            f"{reach.FEWEST_CLIENTS} clients on that train from one start"
+        )
+    if tests.floor(there) == 1:
+        return "whether there are groups cannot be tested where no client could stand under another leaf"
+    return ClosedTest(tests, there, config.level).chain()
+
+
+def p_of_cut(likeness: Likeness, leaves: Sequence[int], part: Sequence[int], seed: int) -> float:
+    """p of one cut of some leaves, among all cuts in all deals of their clients.
+
+    Args:
+        likeness: of updates from one start.
+        leaves: that are cut, in order.
+        part: those of one side.
+        seed: root of the run's streams.
+    """
+    mine = np.flatnonzero(np.isin(likeness.leaf_of, leaves))
+    there = np.unique(likeness.leaf_of[mine])
+    own = np.searchsorted(there, likeness.leaf_of[mine])
+    inner = [cosines[np.ix_(mine, mine)] for cosines in likeness.cosines]
+    strata = None if likeness.strata is None else likeness.strata[mine]
+    rng = numpy_stream(seed, Purpose.CLUSTERING, 3, *leaves)
+    return deals.deal_test(inner, own, rng, strata=strata, cut=np.isin(there, part))[2]
+
+
+def _stream(seed: int, everyone: tuple[int, ...], leaves: tuple[int, ...]) -> np.random.Generator:
+    """Random stream of the deals of some leaves; the same in every round."""
+    return numpy_stream(seed, Purpose.CLUSTERING, 1, *(() if leaves == everyone else leaves))

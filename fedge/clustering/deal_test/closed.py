@@ -1,0 +1,323 @@
+"""Into which groups may leaves be parted? A closed test of partitions, each by deals inside of its groups.
+
+The true groups are a partition P* of the leaves; inside of each its clients are as good as dealt. For every
+partition P of the leaves let H_P be that: inside of each group of P leaves mean nothing. To part leaves into
+the groups of Q is *allowed* if every H_P is rejected of which Q is a refinement, the partition of all leaves
+in one group among them. Each H_P has one test of its own, at its own level, for any Q:
+
+    p of a group     the deal test of its leaves, by deals of its clients
+                     (`fedge.clustering.deal_test.deals`); of two leaves beside the other groups of P, whose
+                     clients say in what people differ anyway
+    p of H_P         of groups with smallest possible p within the common level: the least p times
+                     level over share; a group's share is its smallest possible p, and of the rest as
+                     much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
+                     without possible p below the level takes no share). Else Fisher's combination of the
+                     groups' p, which are independent, since deals inside of different groups are
+
+So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*, then H_P*
+was rejected, with a test fixed beforehand; with probability at most its level. Where nothing is planted every
+split is such an error. This is closed testing (Marcus, Peritz and Gabriel 1976) on the hypotheses implied by
+a claim, as Einot and Gabriel (1975) and Begun and Gabriel (1981) use it for groups of means. Nothing is said
+of a leaf on the wrong side of a cut between different groups.
+
+Partitions are looked at along a chain: all leaves; the best cut of them; the best cut of one of the two, and
+so on to every leaf alone, as long as the next is allowed. A forbidden step ends one branch of the chain.
+Beyond `MOST_GROUPS` groups the implied hypotheses are too many; then a part is cut by its own test at its
+share of the level by clients (Meinshausen 2008), which is as strict for a hierarchy fixed beforehand.
+
+Sources: Marcus, Peritz and Gabriel 1976, On closed testing procedures with special reference to ordered
+analysis of variance, Biometrika 63; Einot and Gabriel 1975, A study of the powers of several methods of
+multiple comparisons, JASA 70; Begun and Gabriel 1981, Closure of the Newman-Keuls multiple comparisons
+procedure, JASA 76; Tarone 1990, A modified Bonferroni method for discrete data, Biometrics 46; Fisher 1932,
+Statistical Methods for Research Workers; Meinshausen 2008, Hierarchical testing of variable importance,
+Biometrika 95.
+Shape letters: S leaf servers, K clients, M similarities.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+
+from fedge.clustering.deal_test.cuts import (
+    MOST_LEAVES_FOR_ALL_CUTS,
+    less_directions,
+    refined,
+    without_client_effects,
+)
+from fedge.clustering.deal_test.deals import DealTest, deal_test
+from fedge.clustering.deal_test.reach import (
+    FEWEST_LEAVES,
+    WEAK,
+    draws_for,
+    level_by_power,
+    level_in_force,
+    smallest_p,
+    smallest_p_of_any_cut,
+)
+from fedge.clustering.likeness.similarity import number_by_first_appearance
+
+Leaves = tuple[int, ...]
+Partition = tuple[Leaves, ...]
+
+MOST_GROUPS, MOST_GROUPS_OF_MANY = 7, 4  # of which all coarser partitions are tested; of more than 12 leaves
+_SAME = 1e-12  # tolerance for equal numbers
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The deal test of one set of leaves: as in `DealTest`, without a level."""
+
+    parts: tuple[Leaves, Leaves]
+    statistic: float
+    p: float
+    deals: int
+    exact: bool
+
+
+class DealTests:
+    """Deal tests of sets of leaves, each made once; each draws from a stream of its own."""
+
+    def __init__(
+        self,
+        similarities: Sequence[np.ndarray] | np.ndarray,
+        leaf_of: np.ndarray,
+        stream: Callable[[Leaves], np.random.Generator],
+        strata: np.ndarray | None = None,
+        draws: int | None = None,
+    ) -> None:
+        """Keep the clients and their leaves.
+
+        Args:
+            similarities: M matrices (K, K) of all clients.
+            leaf_of: (K,) leaf of each client.
+            stream: a set of leaves → source of its deals.
+            strata: (K,) clients are dealt among those of their number; None for one stratum.
+            draws: of deals, where there are too many; None for as many as are worth it.
+        """
+        self._similarities, self._leaf_of, self._stream = similarities, leaf_of, stream
+        self._strata = np.zeros_like(leaf_of) if strata is None else strata
+        self._draws = draws
+        self._known: dict[tuple[Leaves, Partition], Tested] = {}
+        self._floors: dict[Leaves, float] = {}
+
+    def clients(self, leaves: Leaves) -> int:
+        """How many clients some leaves have."""
+        return int(np.isin(self._leaf_of, leaves).sum())
+
+    def floor(self, leaves: Leaves) -> float:
+        """The smallest possible p in a test of some leaves; 1 if untestable."""
+        if leaves not in self._floors:
+            self._floors[leaves] = smallest_p_of_any_cut(self.counts(leaves))
+        return self._floors[leaves]
+
+    def counts(self, leaves: Leaves) -> list[tuple[int, ...]]:
+        """Per leaf the number of its clients of each stratum."""
+        kinds = np.unique(self._strata)
+        return [
+            tuple(int(((self._leaf_of == leaf) & (self._strata == kind)).sum()) for kind in kinds)
+            for leaf in leaves
+        ]
+
+    def of(self, leaves: Leaves, partition: Sequence[Leaves] = ()) -> Tested:
+        """The test of at least two leaves.
+
+        Two leaves have few deals, so people's natural differences help: their clients are compared less the
+        directions in which clients of other groups differ from each other (`less_directions`). These stay as
+        they are while the two leaves' clients are dealt, so the test is as exact as without.
+
+        Args:
+            leaves: that are tested.
+            partition: of all leaves of the hypothesis; if empty, nothing else is examined.
+        """
+        others: Partition = tuple(g for g in partition if g != leaves) if len(leaves) == FEWEST_LEAVES else ()
+        key = leaves, tuple(sorted(others))
+        if key not in self._known:
+            self._known[key] = self._made(*key)
+        return self._known[key]
+
+    def _made(self, leaves: Leaves, others: Partition) -> Tested:
+        """The test of some leaves beside other groups."""
+        mine = np.flatnonzero(np.isin(self._leaf_of, leaves))
+        own = np.searchsorted(leaves, self._leaf_of[mine])
+        beside = [np.flatnonzero(np.isin(self._leaf_of, group)) for group in others]
+        inner = [less_directions(similarity, mine, beside) for similarity in self._similarities]
+        draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
+        labels, statistic, p, deals, exact = deal_test(
+            inner, own, self._stream(leaves), draws, self._strata[mine]
+        )
+        if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and p <= WEAK:
+            pairs = np.stack([without_client_effects(similarity) for similarity in inner])
+            labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
+        first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
+        return Tested((first, second), statistic, p, deals, exact)
+
+
+def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
+    """Yield every partition of some items; with three there are five.
+
+    >>> sum(1 for _ in partitions_of([(0,), (1,), (2,), (3,)]))
+    15
+    """
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for rest in partitions_of(others):
+        yield [[first], *rest]
+        for at, group in enumerate(rest):
+            yield [*rest[:at], [first, *group], *rest[at + 1 :]]
+
+
+def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
+    """The level of each group's own test in the test of a partition; None where Fisher's is taken.
+
+    Args:
+        floors: the smallest possible p of each group.
+        clients: of each group.
+        level: of the partition.
+
+    >>> [round(share, 4) for share in shares([0.0286, 0.0005], [8, 16], 0.05)]
+    [0.0356, 0.0144]
+    >>> shares([0.0286, 0.0286], [8, 8], 0.05) is None
+    True
+    """
+    can = [floor <= level for floor in floors]
+    taken = sum(floor for floor, fits in zip(floors, can, strict=True) if fits)
+    if taken > level + _SAME:
+        return None
+    there = sum(count for count, fits in zip(clients, can, strict=True) if fits)
+    left = max(0.0, level - taken)
+    return [
+        floor + left * count / there if fits else 0.0
+        for floor, count, fits in zip(floors, clients, can, strict=True)
+    ]
+
+
+def fisher(ps: Sequence[float]) -> float:
+    """Fisher's combination of independent p-values: the chance of a product as small.
+
+    >>> round(fisher([0.2, 0.05]), 4), fisher([0.03])
+    (0.0561, 0.03)
+    """
+    if len(ps) == 1:
+        return ps[0]
+    total = -sum(log(p) for p in ps)
+    term = found = 1.0
+    for k in range(1, len(ps)):  # the upper tail of χ² with 2 len(ps) degrees of freedom at 2 total
+        term *= total / k
+        found += term
+    return min(1.0, float(np.exp(-total) * found))
+
+
+class ClosedTest:
+    """The tests of partitions of some leaves."""
+
+    def __init__(self, tests: DealTests, leaves: Leaves, level: float | str) -> None:
+        """Keep tests, leaves and level.
+
+        Args:
+            tests: of sets of leaves.
+            leaves: all of them, at least two.
+            level: `cluster.level`: of every partition; "auto": 0.01 where four times their smallest p
+                together are no more, else 0.05.
+        """
+        self._tests, self._leaves, self._level = tests, leaves, level
+        self._known: dict[frozenset[Leaves], tuple[float, float]] = {}
+
+    def level_of(self, groups: Sequence[Leaves]) -> float:
+        """The level of the partition with the given groups of two leaves and more."""
+        if not isinstance(self._level, str):
+            return self._level
+        floors = [self._tests.floor(group) for group in groups]
+        if len(groups) == 1 and groups[0] == self._leaves:
+            return level_in_force(self._level, [self._tests.clients((leaf,)) for leaf in self._leaves])
+        return level_by_power(sum(floors))
+
+    def of(self, partition: Sequence[Leaves]) -> tuple[float, float]:
+        """p and level of a partition's hypothesis; p is 1 if nothing can be tested.
+
+        If one group rejects a partition, the others are not examined: then p is an upper bound.
+        """
+        groups = sorted((g for g in partition if len(g) > 1), key=lambda g: (-self._tests.clients(g), g))
+        key = frozenset(groups)
+        if key not in self._known:
+            level = self.level_of(groups)
+            groups = [group for group in groups if self._tests.floor(group) < 1]
+            self._known[key] = (self._p(groups, level, tuple(sorted(partition))), level)
+        return self._known[key]
+
+    def _p(self, groups: Sequence[Leaves], level: float, partition: Partition) -> float:
+        """p of the testable hypothesis of exchangeable clients inside some groups."""
+        if not groups:
+            return 1.0
+        if len(groups) == 1:
+            return self._tests.of(groups[0], partition).p
+        floors = [self._tests.floor(group) for group in groups]
+        levels = shares(floors, [self._tests.clients(group) for group in groups], level)
+        if levels is None:
+            return fisher([self._tests.of(group, partition).p for group in groups])
+        least = 1.0
+        for group, share in zip(groups, levels, strict=True):
+            p = self._tests.of(group, partition).p if share > 0 else 1.0
+            if p <= share:
+                return min(level, p * level / share)
+            least = min(least, p * level / share if share > 0 else 1.0)
+        return least
+
+    def hardest(self, partition: Sequence[Leaves]) -> tuple[float, float]:
+        """p and level of the hypothesis hardest to reject among those refined by a partition.
+
+        The first not rejected, if any: then the others are not looked at.
+        """
+        found = (0.0, 1.0)
+        for groups in partitions_of(partition):
+            if len(groups) < len(partition):
+                p, level = self.of(
+                    [tuple(sorted(leaf for part in group for leaf in part)) for group in groups]
+                )
+                if p > level:
+                    return p, level
+                if p * found[1] > found[0] * level:
+                    found = (p, level)
+        return found
+
+    def chain(self) -> list[DealTest]:
+        """The cuts from all leaves on, each with its decisive p."""
+        groups: list[Leaves] = [self._leaves]
+        closed: set[Leaves] = set()
+        made: list[DealTest] = []
+        most = MOST_GROUPS if len(self._leaves) <= MOST_LEAVES_FOR_ALL_CUTS else MOST_GROUPS_OF_MANY
+        while True:
+            group = self._next(groups, closed)
+            if group is None:
+                return made
+            tested = self._tests.of(group, groups)
+            first, second = tested.parts
+            after = [first, second, *(other for other in groups if other != group)]
+            if len(after) <= most:
+                p, level = self.hardest(after)
+            else:
+                share = self._tests.clients(group) / self._tests.clients(self._leaves)
+                p, level = tested.p, self.level_of([self._leaves]) * share
+            deal = DealTest(group, (first, second), tested.statistic, p, level, tested.deals, tested.exact)
+            made.append(deal)
+            if deal.stands:
+                groups = after
+            else:
+                closed.add(group)
+
+    def _next(self, groups: Sequence[Leaves], closed: set[Leaves]) -> Leaves | None:
+        """The group to be cut next: the one whose own p is the fewest times what it can be at least.
+
+        Two different leaves of four clients cannot have less than 1/35, and a large group has less by chance:
+        the group closest to its optimum is cut first.
+        """
+        open_ = [g for g in groups if len(g) > 1 and g not in closed and self._tests.floor(g) < 1]
+        ranked = []
+        for group in open_:
+            tested = self._tests.of(group, groups)
+            least = max(self._tests.floor(group), 1 / tested.deals)
+            ranked.append((round(tested.p / least, 9), tested.p, -tested.statistic, group))
+        return min(ranked)[-1] if ranked else None

@@ -1,0 +1,95 @@
+"""Ways to deal clients to leaves of given sizes: all there are, or as many as are drawn.
+
+Deals are the null of the deal test (`fedge.clustering.deal_test.deals`). Clients may be dealt inside of
+strata only. Shape letters: S leaf servers, K clients, D deals.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+from math import factorial, prod
+
+import numpy as np
+
+from fedge.clustering.deal_test.reach import MOST_DEALS_TO_ENUMERATE
+
+
+def deals_of(
+    leaf_of: np.ndarray, strata: np.ndarray | None, rng: np.random.Generator, draws: int
+) -> tuple[np.ndarray, bool]:
+    """Deals (D, K), the actual one first, and whether the others are all possible ones.
+
+    Args:
+        leaf_of: (K,) leaf of each client, 0..S-1.
+        strata: (K,) clients are dealt among those of their number; None for all among all.
+        rng: draws deals where there are too many.
+        draws: how many then.
+    """
+    if strata is None or (strata == strata[0]).all():
+        every = all_deals(np.bincount(leaf_of))
+        groups = [np.arange(len(leaf_of))]
+    else:
+        groups = [np.flatnonzero(strata == stratum) for stratum in np.unique(strata)]
+        every = _all_deals_inside(leaf_of, groups)
+    if every is not None:  # the observed deal is among them, perhaps with other names of leaves of one size
+        return np.concatenate([leaf_of[None], every]), True
+    drawn = np.empty((draws, len(leaf_of)), dtype=leaf_of.dtype)
+    for group in groups:
+        drawn[:, group] = rng.permuted(np.broadcast_to(leaf_of[group], (draws, len(group))), axis=1)
+    return np.concatenate([leaf_of[None], drawn]), False
+
+
+def _all_deals_inside(leaf_of: np.ndarray, groups: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Every deal (D, K) of each group's clients among themselves, or None if there are too many."""
+    counts = [np.bincount(leaf_of[group]) for group in groups]
+    ways = prod(factorial(int(n.sum())) // prod(factorial(int(k)) for k in n) for n in counts)
+    if ways > MOST_DEALS_TO_ENUMERATE:
+        return None
+    of_groups = [list(_arrangements(tuple(leaf_of[group].tolist()))) for group in groups]
+    deals = np.empty((ways, len(leaf_of)), dtype=leaf_of.dtype)
+    for at, dealt in enumerate(product(*of_groups)):
+        for group, hand in zip(groups, dealt, strict=True):
+            deals[at, group] = hand
+    return deals
+
+
+def _arrangements(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield every order of some numbers, of which equal ones are not told apart."""
+    if not items:
+        yield ()
+    for first in sorted(set(items)):
+        rest = list(items)
+        rest.remove(first)
+        for others in _arrangements(tuple(rest)):
+            yield (first, *others)
+
+
+def all_deals(sizes: Sequence[int] | np.ndarray, most: int = MOST_DEALS_TO_ENUMERATE) -> np.ndarray | None:
+    """Every deal of K clients to leaves of given sizes, or None if there are more than `most`.
+
+    Leaves of one size may change names without changing any statistic, so such deals are there once.
+
+    Returns:
+        (D, K) int64, leaf of each client.
+    """
+    sizes = [int(size) for size in sizes]
+    clients = sum(sizes)
+    count = factorial(clients) // prod(map(factorial, sizes))
+    count //= prod(factorial(sizes.count(size)) for size in set(sizes))
+    if count > most:
+        return None
+    order = sorted(range(len(sizes)), key=lambda leaf: (sizes[leaf], leaf))
+    deal = np.zeros(clients, dtype=np.int64)
+
+    def dealt(position: int, left: tuple[int, ...], first_before: int) -> Iterator[np.ndarray]:
+        if position == len(order):
+            yield deal.copy()
+            return
+        leaf = order[position]
+        twin = position > 0 and sizes[order[position - 1]] == sizes[leaf]
+        for hand in combinations(left, sizes[leaf]):
+            if twin and hand[0] < first_before:
+                continue
+            deal[list(hand)] = leaf
+            yield from dealt(position + 1, tuple(c for c in left if c not in hand), hand[0])
+
+    return np.stack(list(dealt(0, tuple(range(clients)), -1)))

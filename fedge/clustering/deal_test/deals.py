@@ -1,0 +1,317 @@
+"""Does it matter at which leaf a client is? A test by dealing whole clients anew between the leaves.
+
+From one common start every client trains an update. How alike the updates of two clients are does not depend
+on the deal. So if leaves mean nothing, the clients at a leaf are as good as dealt to it, and
+every other deal of the same clients to leaves of the same sizes was as likely: an exact null, whatever people
+are like. The *deal test*:
+
+    similarity  (K, K) cosines of the clients' updates; the part common to all pairs of a client is taken out
+    separation  of a cut of the leaves in two: excess similarity of client pairs within the parts over pairs
+                between them, in its standard deviations in the null
+    standing    the largest separation of cuts that part one leaf from the rest, two leaves, …, each less its
+                mean and over its standard deviation in the null; the largest of these. There are few ways to
+                part one leaf and many to part half of them, and the best half would hide a lone leaf
+    statistic   by each similarity, the number of deals with a standing as large; of the similarities the
+                least (Tippett 1931). Of equal deals, the one whose cut explains more of clients' differences:
+                −log of the share that is left within the parts
+    cut         by each similarity the one of the largest of these; of the similarities the one whose largest
+                fewest deals reach among cuts that part as many leaves
+    p           share of all deals, the observed one among them, whose statistic is at least the observed
+
+Pairs of one leaf count, to detect a leaf different from all others. Where there are few deals all of them are
+worked out. Beyond `MOST_LEAVES_FOR_ALL_CUTS` leaves the cuts are those proposed by the leading eigenvectors
+of the leaves' similarity, and every single leaf, proposed anew in every deal.
+
+Several similarities (of parameters, of BatchNorm statistics) are tested together, over the same deals. Two
+leaves of four clients have 35: a similarity without information also has a best deal, and the share explained
+distinguishes this from groups. Into how many groups leaves may be parted is a matter of several such tests
+(`fedge.clustering.deal_test.closed`).
+
+Where clients differ in size, which is known and is no group, they are dealt among clients of about their size
+(strata, `fedge.clustering.likeness.updates.size_strata`): a leaf of large clients alone is the same in every
+deal, and no evidence.
+
+Its limit: the smallest p of one leaf against the rest is the chance to deal its clients to one leaf
+(`fedge.clustering.deal_test.reach`), however many rounds or windows there are.
+
+Sources: Fisher 1935, The Design of Experiments (randomisation tests); Tippett 1931, The Methods of Statistics
+(the least of several p); Phipson and Smyth 2010, Permutation p-values should never be zero; Good 2005,
+Permutation, Parametric and Bootstrap Tests of Hypotheses (deals inside of blocks).
+Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.deal_test.cuts import (
+    EIGENVECTORS,
+    MOST_LEAVES_FOR_ALL_CUTS,
+    ROUNDING,
+    between_leaves,
+    log_explained,
+    mean_apart,
+    null_spread,
+    proposed_cuts,
+    sums_between,
+    without_client_effects,
+)
+from fedge.clustering.deal_test.dealing import deals_of
+from fedge.clustering.deal_test.reach import FEWEST_CLIENTS, FEWEST_LEAVES
+from fedge.clustering.likeness.similarity import number_by_first_appearance
+
+DRAWS = 1999
+_AT_ONCE = 250  # largest number of deals computed together
+_MOST_NUMBERS = 2**22  # in one array while they are: 32 MB
+
+
+@dataclass(frozen=True)
+class DealTest:
+    """Result of the test on one set of leaves.
+
+    Attributes:
+        leaves: that were tested.
+        parts: the best cut of them in two.
+        statistic: standing of the cut, to nine digits.
+        p: of the test, 1/deals at least.
+        level: at which the cut stands.
+        deals: how many were looked at.
+        exact: whether these are all there are.
+    """
+
+    leaves: tuple[int, ...]
+    parts: tuple[tuple[int, ...], tuple[int, ...]]
+    statistic: float
+    p: float
+    level: float
+    deals: int
+    exact: bool
+
+    @property
+    def stands(self) -> bool:
+        """Whether the cut is more than chance at its level."""
+        return self.p <= self.level
+
+    def to_json(self) -> dict[str, Any]:
+        """The test as JSON."""
+        return {
+            "leaves": list(self.leaves),
+            "parts": [list(part) for part in self.parts],
+            "statistic": self.statistic,
+            "p": self.p,
+            "level": self.level,
+            "deals": self.deals,
+            "exact": self.exact,
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> "DealTest":
+        """Inverse of `to_json`."""
+        first, second = (tuple(part) for part in facts["parts"])
+        numbers = (facts[name] for name in ("statistic", "p", "level", "deals", "exact"))
+        return cls(tuple(facts["leaves"]), (first, second), *numbers)
+
+
+def deal_test(
+    similarities: Sequence[np.ndarray] | np.ndarray,
+    leaf_of: np.ndarray,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+    strata: np.ndarray | None = None,
+    cut: np.ndarray | None = None,
+) -> tuple[np.ndarray, float, float, int, bool]:
+    """The best cut of S leaves in two and the p-value of there being one.
+
+    Args:
+        similarities: M matrices (K, K) of the clients, made from one common start; larger is more alike.
+        leaf_of: (K,) leaf of each client, 0..S-1, each leaf with a client.
+        rng: draws deals where there are too many.
+        draws: how many then; p is at least 1 / (draws + 1).
+        strata: (K,) clients are dealt among those of their number; None for all among all.
+        cut: (S,) bool, True for the leaves of one part: p of this cut, among all cuts of the deals; None for
+            the best.
+
+    Returns:
+        (S,) int64 labels 0 and 1, leaf 0 in part 0; the statistic; p; the deals looked at; whether all.
+
+    Raises:
+        ValueError: a similarity is not finite, or there are fewer leaves or clients than a test needs.
+    """
+    sizes = np.bincount(leaf_of)
+    if len(sizes) < FEWEST_LEAVES or len(leaf_of) < FEWEST_CLIENTS or not sizes.all():
+        raise ValueError(
+            f"a deal test needs {FEWEST_LEAVES} leaves and {FEWEST_CLIENTS} clients, one at each leaf at "
+            f"least, but has leaves of {sizes.tolist()} clients"
+        )
+    if not all(np.isfinite(similarity).all() for similarity in similarities):
+        raise ValueError("a deal test needs finite similarities")
+    pairs = np.stack([without_client_effects(similarity) for similarity in similarities])
+    apart = np.array([mean_apart(similarity) for similarity in similarities])
+    deals, exact = deals_of(leaf_of, strata, rng, draws)
+    found, cuts = _best_cuts(pairs, apart, deals, sizes)
+    first = 1 if exact else 0  # of the null deals
+    middle, spread = _middle_and_spread(found.separation[first:])
+    if cut is not None:  # the null is that of any cut
+        found.separation[0], found.explained[0] = _only(pairs, apart, leaf_of, cut)
+    standing = (found.separation - middle) / spread
+    kind, leaves = _least_likely(found.separation, standing, first)
+    unlikely, share = _statistic(standing, found.explained, first)
+    reached = unlikely[first:] < unlikely[0]
+    reached |= (unlikely[first:] == unlikely[0]) & (share[first:] >= share[0] - ROUNDING)
+    reached[: 1 - first] = True  # the actual deal is one of the drawn ones
+    labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
+    statistic = float(f"{standing[0, kind, leaves]:.9g}")
+    return labels, statistic, float(reached.mean()), len(deals) - first, exact
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The best cuts of D deals by each similarity, among those separating 1, 2, … leaves from the rest.
+
+    Attributes:
+        separation: (D, M, S // 2).
+        explained: (D, M, S // 2) of the same cuts.
+    """
+
+    separation: np.ndarray
+    explained: np.ndarray
+
+
+def _only(
+    pairs: np.ndarray, apart: np.ndarray, leaf_of: np.ndarray, cut: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(M, S // 2) separations of one cut, -inf for another number of separated leaves; what it explains."""
+    sizes = np.bincount(leaf_of)
+    between = sums_between(between_leaves(pairs, leaf_of[None], len(sizes)), cut[None])
+    separation = np.full((len(pairs), len(sizes) // 2), -np.inf)
+    told = np.zeros_like(separation)
+    leaves, inside = int(cut.sum()), int(sizes[cut].sum())
+    at = min(leaves, len(sizes) - leaves) - 1
+    separation[:, at] = -between[:, 0, 0] / null_spread(pairs)[:, inside]
+    told[:, at] = log_explained(between, apart, np.array([inside]), len(leaf_of))[:, 0, 0]
+    return separation, told
+
+
+def _middle_and_spread(null: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (M, S // 2) of separations (D, M, S // 2); 1 where they do not differ."""
+    spread = null.std(axis=0)
+    return null.mean(axis=0), np.where(spread > ROUNDING, spread, 1.0)
+
+
+def _least_likely(separation: np.ndarray, standing: np.ndarray, first: int) -> tuple[int, int]:
+    """(similarity, m - 1) of the observed cut, used for the groups.
+
+    The test detects groups, not which. For each similarity, the cut with the separation most standard
+    deviations above the mean of the deals; and of the similarities the one in which fewest deals separate as
+    much: where a few clients stand out in one, their leaf is parted by many deviations, and in many other
+    deals by as many.
+
+    Args:
+        separation: (D, M, S // 2) of all deals, the observed one first.
+        standing: the same, less the mean of the null and over its standard deviation.
+        first: of the null deals.
+    """
+    best = standing[0].argmax(axis=1)
+    reached = (separation[first:] >= separation[0] - ROUNDING).mean(axis=0)
+    kind = min(range(len(best)), key=lambda k: (reached[k, best[k]], -standing[0, k, best[k]]))
+    return kind, int(best[kind])
+
+
+def _statistic(standing: np.ndarray, explained: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """(D,) the smallest number of deals reaching a deal's standing, over similarities; (D,) the share
+    explained there.
+
+    Args:
+        standing: (D, M, S // 2) of all deals, the observed one first.
+        explained: (D, M, S // 2) by the same cuts.
+        first: of the null deals.
+    """
+    best = standing.argmax(axis=2)[..., None]  # (D, M, 1)
+    height, share = (np.take_along_axis(of, best, axis=2)[..., 0] for of in (standing, explained))
+    null = np.sort(height[first:], axis=0)
+    below = [np.searchsorted(of, own - ROUNDING) for of, own in zip(null.T, height.T, strict=True)]
+    reached = len(null) - np.stack(below, axis=1)
+    least: np.ndarray = reached.min(axis=1)
+    return least, np.where(reached == least[:, None], share, -np.inf).max(axis=1)
+
+
+def _best_cuts(
+    pairs: np.ndarray, apart: np.ndarray, deals: np.ndarray, sizes: np.ndarray
+) -> tuple[_Found, np.ndarray]:
+    """The best cut of every deal among those separating m leaves from the rest.
+
+    Returns:
+        The cuts' separations and shares explained, for m = 1, 2, …; (M, S // 2, S) those of the first deal.
+    """
+    spread, clients = null_spread(pairs), pairs.shape[1]
+    separations, explained, cuts = [], [], np.zeros((0, 0, len(sizes)), dtype=bool)
+    at_once = _deals_at_once(pairs.shape[0] * clients, len(sizes))
+    for first in range(0, len(deals), at_once):
+        blocks = between_leaves(pairs, deals[first : first + at_once], len(sizes))
+        proposed = proposed_cuts(blocks, sizes)  # (Q, S), or (D, Q, S) where each deal has its own
+        between, inside = sums_between(blocks, proposed), proposed @ sizes
+        chance = spread[:, inside]
+        by_kind = -between / (chance[:, None] if proposed.ndim == 2 else chance)  # (M, D, Q)
+        share = log_explained(between, apart, inside, clients)
+        leaves = proposed.sum(axis=-1)
+        parted = np.broadcast_to(np.minimum(leaves, len(sizes) - leaves), by_kind.shape)
+        of_size = [np.where(parted == m, by_kind, -np.inf) for m in range(1, len(sizes) // 2 + 1)]
+        at = np.stack([found.argmax(axis=-1) for found in of_size], axis=-1)  # (M, D, S // 2)
+        separations.append(np.take_along_axis(by_kind, at, axis=-1).swapaxes(0, 1))
+        explained.append(np.take_along_axis(share, at, axis=-1).swapaxes(0, 1))
+        if not first:
+            cuts = (proposed if proposed.ndim == 2 else proposed[0])[at[:, 0]]
+    return _Found(np.concatenate(separations), np.concatenate(explained)), cuts
+
+
+def _deals_at_once(clients: int, leaves: int) -> int:
+    """Number of deals computed together, for bounded memory with any number of leaves.
+
+    Args:
+        clients: times similarities.
+        leaves: S.
+    """
+    proposed = (EIGENVECTORS + 1) * leaves**2 if leaves > MOST_LEAVES_FOR_ALL_CUTS else 2 ** (leaves - 1)
+    return max(1, min(_AT_ONCE, _MOST_NUMBERS // max(clients * leaves, proposed)))
+
+
+def leaf_similarity(
+    similarities: Sequence[np.ndarray] | np.ndarray, leaf_of: np.ndarray, leaves: int
+) -> np.ndarray:
+    """(S, S): the mean over pairs of clients of two leaves, in standard deviations over all pairs.
+
+    The mean of the similarities is taken; 1 on the diagonal, 0 where a leaf has no client.
+    """
+    pairs = np.mean([without_client_effects(similarity) for similarity in similarities], axis=0)
+    sizes = np.bincount(leaf_of, minlength=leaves)
+    summed = between_leaves(pairs[None], leaf_of[None], leaves)[0, 0]
+    found: np.ndarray = summed / np.maximum(sizes[:, None] * sizes, 1)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def with_leaf_beside(test: DealTest, leaf: int, other: int) -> DealTest:
+    """A cut in which a leaf is on the side of another leaf; without it where only the leaf is there.
+
+    >>> cut = DealTest((0, 1, 2, 3), ((0, 1), (2, 3)), 5.0, 0.001, 0.01, 1999, False)
+    >>> with_leaf_beside(cut, 1, 2).parts
+    ((0,), (1, 2, 3))
+    """
+    first, second = (tuple(member for member in part if member != leaf) for part in test.parts)
+    if other in first:
+        first = tuple(sorted((*first, leaf)))
+    if other in second:
+        second = tuple(sorted((*second, leaf)))
+    return replace(test, leaves=tuple(sorted((*first, *second))), parts=(first, second))
+
+
+def labels_after(tests: Sequence[DealTest], labels: np.ndarray) -> np.ndarray:
+    """Labels (S,) after the accepted cuts."""
+    after, free = labels.copy(), int(labels.max()) + 1
+    for test in tests:
+        if test.stands and test.parts[1]:
+            after[list(test.parts[1])] = free
+            free += 1
+    return number_by_first_appearance(after)

@@ -1,0 +1,265 @@
+"""Evidence about the leaves for grouping, and questions to clients for the rest of it.
+
+In one exchange every client evaluates models on its validation windows: under the role ``leaf-<i>`` the model
+of leaf i, under other roles any models a method tries. Made by `fedge.cloud.step` and
+`fedge.rounds.strategy`, read by the methods of `fedge.clustering.registry`. Shape letters: S leaf servers, K
+clients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedge.clustering.likeness.updates import Likeness
+from fedge.exchange.evaluate import EvaluateReply
+from fedge.states.averaging import State
+from fedge.states.named import Memory
+
+
+class NotComparable(Exception):
+    """This step's evidence does not allow a comparison; the message says why."""
+
+
+class Withheld(Sequence[State]):
+    """In place of incomparable models: each look at one raises the reason."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep why."""
+        self._reason = reason
+
+    def __len__(self) -> int:
+        raise NotComparable(self._reason)
+
+    def __getitem__(self, _: Any) -> Any:
+        raise NotComparable(self._reason)
+
+
+Questions = Sequence[Mapping[str, State]]
+"""Per leaf the models that its clients are to evaluate, by role."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Clients' answers on the models of a question.
+
+    Attributes:
+        losses: role → (K,) mean cross entropy on each client's validation windows; NaN where the client was
+            not asked, did not answer, or the loss was not finite.
+        windows: (K,) validation windows of each client.
+        leaf_of: (K,) each client's leaf.
+        downlink_bytes: of the sent models.
+        clients: (K,) partition ids, ascending.
+        moments: role → (K, numbers) descriptions of windows (`fedge.training.describe`); NaN where unknown.
+        accuracies: role → (K,) the task's first score on the same windows, oriented so that more is better:
+            for classification the model's share of right windows; NaN as for losses.
+        confusions: role → (K, C, C) int64, rows true classes, columns predicted, of the same windows; zero
+            as for losses. Empty if the task has no classes.
+    """
+
+    losses: Mapping[str, np.ndarray]
+    windows: np.ndarray
+    leaf_of: np.ndarray
+    downlink_bytes: int = 0
+    clients: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    accuracies: Mapping[str, np.ndarray] = field(default_factory=dict)
+    moments: Mapping[str, np.ndarray] = field(default_factory=dict)
+    confusions: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CrossLosses:
+    """How well every leaf's model does at every client.
+
+    Attributes:
+        losses: (S, K) mean cross entropy of leaf i's model on client u's validation windows; NaN where the
+            client did not answer or the loss was not finite.
+        windows: (K,) validation windows of each client.
+        leaf_of: (K,) each client's leaf.
+    """
+
+    losses: np.ndarray
+    windows: np.ndarray
+    leaf_of: np.ndarray
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence for a method in one cloud step.
+
+    Attributes:
+        models: per leaf the model at the end of its leaf rounds.
+        starts: per leaf the model at the start of the global round; None if the method needs none, and
+            `Withheld` if it needs equal starts and they differ.
+        weights: per leaf its number of training windows.
+        parameter_names: the trainable entries of a model, in layer order.
+        common_start: whether all leaves began the global round from one model.
+        answers: to the questions of this step, or None before they are asked.
+        recent: cross-losses of the cloud steps before, oldest first, as far as they may be put together with
+            this one's: the newest few since the groups changed.
+        truth: (S,) the groups planted by a scenario, or None; only an oracle may look.
+        global_round: 1, 2, …; 0 for a choice before the first.
+        seed: root of the run's random streams.
+        taken: (S,) each leaf's last candidate model, or None.
+        likeness: of clients' newest updates from one start; None where the method needs none, or too few have
+            come.
+        pool: the cloud's own models, for methods with such models.
+        kept: the method's state from the step before (`fedge.clustering.registry.Grouping`), as JSON.
+        before: (S,) the labels in force; None before the first cloud step.
+        dispersion: (S,) mean squared distance of a leaf's client models, in their last leaf round, from their
+            plain mean, over the trainable entries; 0 for a leaf of one client, NaN for one without trained
+            clients. None if not needed by the method.
+        memory: of a `fedge.clustering.cloud_part.CloudPart`, may be changed.
+    """
+
+    models: Sequence[State]
+    starts: Sequence[State] | None
+    weights: Sequence[float]
+    parameter_names: tuple[str, ...]
+    common_start: bool = True
+    answers: Answers | None = None
+    truth: np.ndarray | None = None
+    global_round: int = 1
+    seed: int = 0
+    recent: Sequence[CrossLosses] = ()
+    taken: np.ndarray | None = None
+    likeness: Likeness | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    pool: Sequence[State] = field(default=(), repr=False)
+    before: np.ndarray | None = None
+    dispersion: np.ndarray | None = None
+    memory: Memory = field(default_factory=dict)
+
+    def read_only(self) -> "Evidence":
+        """The same, in which nobody can change a model by mistake: for code of the user's."""
+        starts = self.starts
+        if starts is not None and not isinstance(starts, Withheld):
+            starts = [_read_only(start) for start in starts]
+        return replace(self, models=[_read_only(model) for model in self.models], starts=starts)
+
+    @property
+    def weight_shares(self) -> np.ndarray:
+        """Share of each leaf in all training windows, (S,), sums to 1."""
+        weights = np.asarray(self.weights, dtype=np.float64)
+        return weights / weights.sum()
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The leaves' models as vectors of the trainable entries, (S, parameters), float64."""
+        return self.as_vectors(self.models)
+
+    @property
+    def updates(self) -> np.ndarray:
+        """Changes of leaves since the start of the round, (S, parameters); needs "starts".
+
+        Raises:
+            NotComparable: the method needs equal starts, and they differ.
+        """
+        assert self.starts is not None, "the method must need starts"
+        return self.vectors - self.as_vectors(self.starts)
+
+    def as_vectors(self, models: Sequence[State]) -> np.ndarray:
+        """Models as vectors of the trainable entries, in the order of `parameter_names`, float64."""
+        flat = [[np.ravel(model[name]) for name in self.parameter_names] for model in models]
+        return np.array([np.concatenate(parts) for parts in flat], dtype=np.float64)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """Squared Euclidean distances between the leaves' models, (S, S)."""
+        return squared_distances(self.vectors, self.vectors)
+
+    @property
+    def cosines(self) -> np.ndarray:
+        """Cosines between the leaves' updates, (S, S), -1..1; 0 for a zero update. Needs "starts"."""
+        updates = self.updates
+        norms = np.sqrt(squared_distances(updates, np.zeros((1, updates.shape[1]))))
+        products = np.array([[float((a * b).sum()) for b in updates] for a in updates])
+        return np.clip(products / np.where(norms @ norms.T > 0, norms @ norms.T, 1.0), -1.0, 1.0)
+
+    @property
+    def has_cross_losses(self) -> bool:
+        """Whether clients were asked for the cross-losses, and one has answered."""
+        return self.answers is not None and any(
+            leaf_role(leaf) in self.answers.losses for leaf in range(len(self.models))
+        )
+
+    @property
+    def cross(self) -> CrossLosses:
+        """The cross-losses, which the method must have asked for."""
+        assert self.answers is not None, "the method must need cross-losses"
+        unknown = np.full(len(self.answers.windows), np.nan)
+        rows = [self.answers.losses.get(leaf_role(leaf), unknown) for leaf in range(len(self.models))]
+        return CrossLosses(np.stack(rows), self.answers.windows, self.answers.leaf_of)
+
+
+def squared_distances(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Squared Euclidean distances (A, B) of vectors (A, P) and (B, P); sums do not depend on threads."""
+    return np.array([[float(((a - b) ** 2).sum()) for b in others] for a in some]).reshape(
+        len(some), len(others)
+    )
+
+
+def _read_only(state: State) -> State:
+    """Read-only views of a state's arrays."""
+    views = {name: array.view() for name, array in state.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
+
+
+def leaf_role(leaf: int) -> str:
+    """The role under which the model of a leaf is evaluated."""
+    return f"leaf-{leaf}"
+
+
+def all_to_all(models: Sequence[State]) -> list[dict[str, State]]:
+    """The questions for the cross-losses: every leaf's model to every client."""
+    return [{leaf_role(leaf): model for leaf, model in enumerate(models)} for _ in models]
+
+
+def collect_answers(
+    evaluated: Mapping[int, EvaluateReply],
+    leaf_of: Mapping[int, int],
+    windows: Mapping[int, int],
+    downlink_bytes: int = 0,
+) -> Answers:
+    """The answers of all clients, in order of their partition ids.
+
+    Args:
+        evaluated: client → its evaluations; without failed clients.
+        leaf_of: client → its leaf; names all K clients.
+        windows: client → its validation windows.
+        downlink_bytes: bytes of the sent models.
+    """
+    clients = sorted(leaf_of)
+    losses: dict[str, np.ndarray] = {}
+    accuracies: dict[str, np.ndarray] = {}
+    moments: dict[str, np.ndarray] = {}
+    confusions: dict[str, np.ndarray] = {}
+    for at, client in enumerate(clients):
+        for (role, _), evaluation in evaluated.get(client, {}).items():
+            column = losses.setdefault(role, np.full(len(clients), np.nan))
+            column[at] = evaluation.loss if np.isfinite(evaluation.loss) else np.nan
+            if evaluation.moments is not None:
+                shape = (len(clients), len(evaluation.moments))
+                moments.setdefault(role, np.full(shape, np.nan))[at] = evaluation.moments
+            confusion = evaluation.confusion
+            if confusion is not None:
+                counts = confusions.setdefault(role, np.zeros((len(clients), *confusion.shape), np.int64))
+                if np.isfinite(evaluation.loss):
+                    counts[at] = confusion
+            right = accuracies.setdefault(role, np.full(len(clients), np.nan))
+            right[at] = (
+                evaluation.task.scores[0].merit(evaluation.score) if np.isfinite(evaluation.loss) else np.nan
+            )
+    return Answers(
+        losses,
+        np.array([windows[client] for client in clients], dtype=np.int64),
+        np.array([leaf_of[client] for client in clients], dtype=np.int64),
+        downlink_bytes,
+        np.array(clients, dtype=np.int64),
+        accuracies,
+        moments,
+        confusions,
+    )

@@ -1,0 +1,174 @@
+"""Likeness of clients' updates from one common start: the evidence of the deal test.
+
+An update has two kinds of entries with different information: parameters, trained by SGD, show clients with
+other answers, BatchNorm's statistics clients with other readings. Each kind is compared by itself. The start
+must not depend on the clients' deal, or the leaves would be found in it: the first leaf round of a run, or a
+probe. Shape letters: K clients, M kinds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedge.clustering.likeness.sketch import SIZE, cosines, sketch
+from fedge.states.averaging import State
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike clients' updates are.
+
+    Attributes:
+        cosines: (M, K, K) float64, of parameters and, where a model has them, of BatchNorm statistics.
+        leaf_of: (K,) int64, the leaf of each client, in order of the clients' ids.
+        global_round: in which the updates were made.
+        windows: (K,) int64, training windows of each client; None where nobody has said.
+        clients: (K,) int64 ids, ascending; None where nobody has said.
+    """
+
+    cosines: np.ndarray
+    leaf_of: np.ndarray
+    global_round: int
+    windows: np.ndarray | None = None
+    clients: np.ndarray | None = None
+
+    @property
+    def strata(self) -> np.ndarray | None:
+        """(K,) strata of clients for dealing, by their windows; None for all among all."""
+        return None if self.windows is None else size_strata(self.windows)
+
+    def to_state(self) -> State:
+        """Arrays by name, for `from_state`."""
+        return {
+            "cosines": self.cosines,
+            "leaf_of": self.leaf_of,
+            "global_round": np.array([self.global_round], dtype=np.int64),
+            **({} if self.windows is None else {"windows": self.windows}),
+            **({} if self.clients is None else {"clients": self.clients}),
+        }
+
+    @classmethod
+    def from_state(cls, state: State) -> "Likeness":
+        """Inverse of `to_state`."""
+        windows = np.array(state["windows"]) if "windows" in state else None
+        cosines, leaf_of = np.array(state["cosines"]), np.array(state["leaf_of"])
+        clients = np.array(state["clients"]) if "clients" in state else None
+        return cls(cosines, leaf_of, int(state["global_round"][0]), windows, clients)
+
+    def says_nothing_new(self, old: "Likeness") -> bool:
+        """Whether clients with two answers made the same update, bit by bit, at the same leaf.
+
+        True as long as the data are unchanged. A client missing this time, or then, is no reason to test
+        again: a second look at the same data would add a chance of a false split.
+
+        Args:
+            old: the earlier comparison, from the same start.
+        """
+        ids = [np.arange(len(e.leaf_of)) if e.clients is None else e.clients for e in (self, old)]
+        both, mine, theirs = np.intersect1d(ids[0], ids[1], return_indices=True)
+        if not len(both) or len(self.cosines) != len(old.cosines):
+            return False
+        same = np.array_equal(self.leaf_of[mine], old.leaf_of[theirs])
+        now, then = self.cosines[:, mine][:, :, mine], old.cosines[:, theirs][:, :, theirs]
+        return same and np.array_equal(now, then)
+
+
+class Updates:
+    """The updates of one leaf round, each summarised as it comes, without keeping models."""
+
+    def __init__(self, start: State, parameter_names: Sequence[str], global_round: int) -> None:
+        """Begin with nothing.
+
+        Args:
+            start: the one model from which all clients train.
+            parameter_names: its trainable entries.
+            global_round: 1, 2, …
+        """
+        kinds = [list(parameter_names), _statistics(start, parameter_names)]
+        self._start = start
+        self._kinds = [names for names in kinds if names]
+        self._global_round = global_round
+        self._seen: dict[int, tuple[int, int, list[np.ndarray]]] = {}
+
+    def note(self, client: int, leaf: int, state: State, windows: int) -> None:
+        """Take in the model trained by a client of a leaf; nothing if not finite."""
+        start = self._start
+        summaries = [
+            sketch([np.subtract(state[name], start[name], dtype=np.float64) for name in names])
+            for names in self._kinds
+        ]
+        if all(np.isfinite(summary).all() for summary in summaries):
+            self._seen[client] = leaf, windows, summaries
+
+    def summaries(self) -> dict[int, list[np.ndarray]]:
+        """Client → the summary of each kind of its update, and its windows (1,), in float64."""
+        return {
+            client: [*kinds, np.array([windows], dtype=np.float64)]
+            for client, (_, windows, kinds) in self._seen.items()
+        }
+
+    def sizes(self) -> list[int]:
+        """Length of each array of a client from `summaries`."""
+        kinds = [sum(self._start[name].size for name in names) for names in self._kinds]
+        return [*(min(size, SIZE) for size in kinds), 1]
+
+    def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
+        """Take in `summaries` of a client from elsewhere, with the same shapes and dtypes."""
+        *kinds, windows = summaries
+        self._seen[client] = leaf, int(windows[0]), kinds
+
+    def likeness(self) -> Likeness:
+        """Similarity of all received ones."""
+        seen = [self._seen[client] for client in sorted(self._seen)]
+        leaves, windows, summaries = zip(*seen, strict=True)
+        return Likeness(
+            np.stack([cosines(np.stack(of_kind)) for of_kind in zip(*summaries, strict=True)]),
+            np.array(leaves, dtype=np.int64),
+            self._global_round,
+            np.array(windows, dtype=np.int64),
+            np.array(sorted(self._seen), dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+def size_strata(windows: np.ndarray) -> np.ndarray:
+    """(K,) int64: clients with one number have about as many windows as each other.
+
+    A stratum spans a factor of two, the median in the middle of one of them: people with slightly more or
+    fewer windows are dealt together, clients of two users, or with five times the windows, are not.
+
+    Args:
+        windows: (K,) training windows of each client.
+
+    >>> size_strata(np.array([90, 100, 110, 200, 1500])).tolist()
+    [0, 0, 0, 1, 4]
+    """
+    ratio = np.log2(np.maximum(windows, 1) / np.median(np.maximum(windows, 1)))
+    return np.floor(ratio + 0.5).astype(np.int64)
+
+
+def even_windows(windows: Sequence[int]) -> int:
+    """Windows on which every client is to train for its update to be compared; 0: all of the client's.
+
+    Longer training goes another way, and further. Where clients are of several sizes all train on as many
+    windows as the smallest has; but on half of the median at least, so that a tiny client, then in its own
+    stratum, costs the others no more.
+
+    Args:
+        windows: of each client.
+
+    >>> even_windows([90, 100, 130]), even_windows([100, 110, 200, 1500]), even_windows([8, 100, 110])
+    (0, 100, 50)
+    """
+    counts = np.array(windows, dtype=np.int64)
+    if not len(counts) or (size_strata(counts) == size_strata(counts)[0]).all():
+        return 0
+    return int(max(counts.min(), np.ceil(np.median(counts) / 2), 1))
+
+
+def _statistics(state: State, parameter_names: Sequence[str]) -> list[str]:
+    """The entries other than parameters and counters."""
+    return [n for n, a in state.items() if n not in parameter_names and np.issubdtype(a.dtype, np.floating)]

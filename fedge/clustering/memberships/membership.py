@@ -1,0 +1,155 @@
+"""Clusters from one cloud step to the next: hysteresis, and changes as events.
+
+Labels change only after the same new groups in `cluster.patience` successive cloud steps, so leaves on the
+border do not alternate. Shape letter: S leaf servers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from fedge.clustering.likeness.similarity import number_by_first_appearance
+
+
+class GroupEvent(TypedDict):
+    """One change of clusters.
+
+    Attributes:
+        kind: "split", "merge", or "move" where leaves go from one cluster to another.
+        before: the affected clusters, as leaves.
+        after: the same after the change.
+    """
+
+    kind: str
+    before: list[list[int]]
+    after: list[list[int]]
+
+
+class Membership:
+    """The present labels and the pending change.
+
+    Attributes:
+        labels: (S,), or None before the first cloud step.
+        candidate: (S,) other labels of the newest steps; None without.
+        agreed: number of successive steps with them.
+        probed: whether these steps were probes; only steps of the same kind count.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self.labels: np.ndarray | None = None
+        self.candidate: np.ndarray | None = None
+        self.agreed = 0
+        self.probed = False
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a candidate waits."""
+        return self.candidate is not None
+
+    def settle(self, found: np.ndarray, patience: int, probed: bool = False) -> np.ndarray:
+        """The labels after a step with result `found` (S,).
+
+        Before the first labels are in force, all leaves are one cluster.
+
+        Args:
+            found: numbered by first appearance.
+            patience: number of steps in agreement.
+            probed: whether the step was a probe.
+        """
+        present = self.labels if self.labels is not None else np.zeros_like(found)
+        if np.array_equal(found, present):
+            if self.probed == probed:
+                self._forget()
+            return self._adopt(present)
+        again = self.probed == probed and self.candidate is not None and np.array_equal(found, self.candidate)
+        self.agreed = self.agreed + 1 if again else 1
+        self.candidate, self.probed = found, probed
+        if self.agreed < patience:
+            return self._adopt(present)
+        self._forget()
+        return self._adopt(found)
+
+    def _forget(self) -> None:
+        self.candidate, self.agreed = None, 0
+
+    def _adopt(self, labels: np.ndarray) -> np.ndarray:
+        self.labels = labels
+        return labels
+
+    def facts(self) -> dict[str, Any]:
+        """Everything as JSON, for `restore`."""
+        return {
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "candidate": None if self.candidate is None else self.candidate.tolist(),
+            "agreed": self.agreed,
+            "probed": self.probed,
+        }
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Restore the result of `facts`."""
+        self.labels, self.candidate = (
+            None if facts[name] is None else np.array(facts[name], dtype=np.int64)
+            for name in ("labels", "candidate")
+        )
+        self.agreed, self.probed = facts["agreed"], facts["probed"]
+
+
+def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[GroupEvent]:
+    """Changes between two clusterings, in order of their smallest leaves; a mere renumbering is none.
+
+    Clusters with common leaves, directly or through others, belong to one event: one cluster into several is
+    a split, several into one a merge, and all other changes are moves. Both are (S,) labels.
+    """
+    old, new = np.asarray(before), np.asarray(after)
+    found: list[GroupEvent] = []
+    for touched in _connected(old, new):
+        was, now = _clusters(old, touched), _clusters(new, touched)
+        if was != now:
+            kind = "split" if len(was) == 1 else "merge" if len(now) == 1 else "move"
+            found.append({"kind": kind, "before": was, "after": now})
+    return found
+
+
+def _connected(old: np.ndarray, new: np.ndarray) -> list[list[int]]:
+    """The leaves of connected old and new clusters."""
+    names = np.arange(len(old))
+    while True:
+        joined = names.copy()
+        for labels in (old, new):
+            for label in np.unique(labels):
+                joined[labels == label] = joined[labels == label].min()
+        if np.array_equal(joined, names):
+            break
+        names = joined
+    numbered = number_by_first_appearance(names)
+    return [np.flatnonzero(numbered == k).tolist() for k in range(int(numbered.max()) + 1)]
+
+
+def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
+    """The clusters of some leaves, each in order."""
+    groups: dict[int, list[int]] = {}
+    for leaf in leaves:
+        groups.setdefault(int(labels[leaf]), []).append(leaf)
+    return list(groups.values())
+
+
+def words(event: GroupEvent) -> str:
+    """An event in words."""
+    if event["kind"] == "split":
+        return f"leaves {_list(event['before'][0])} split into {_lists(event['after'])}"
+    if event["kind"] == "merge":
+        return f"leaves {_lists(event['before'])} merged into {_list(event['after'][0])}"
+    return f"leaves moved: {_lists(event['before'])} became {_lists(event['after'])}"
+
+
+def _list(leaves: Sequence[int]) -> str:
+    """Leaves as {0 1 2}."""
+    return "{" + " ".join(map(str, leaves)) + "}"
+
+
+def _lists(clusters: Sequence[Sequence[int]]) -> str:
+    """Clusters as {0 1} and {2}."""
+    *first, last = map(_list, clusters)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,239 @@
+"""Losses of other leaves' models at clients: the evidence by which changes of clusters are tried.
+
+A decision for unseen clients needs a model's loss on people outside its training. Per leaf its clients
+evaluate, on validation windows, in one exchange,
+
+    present     the mean of the *other* leaves' models in their leaf's cluster
+    proposed    the mean of the *other* leaves' forks in the cluster that is proposed for it
+    neighbour   where a cluster is to come apart, the mean of the forks of the other part
+    cluster-k   the mean of every other cluster's models (`MOST_MODELS` models at most, which are drawn)
+    without-u   for a leaf that is or would be alone: its other clients' training of the common model, without
+                client u: as there is no other leaf, other clients of the leaf are the strangers' teachers; in
+                one round where it is alone, in as many as forks train where it would be
+
+Their worth is a matter of `fedge.clustering.memberships.trials`. Shape letters: S leaf servers, K clients, C
+classes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedge.clustering.likeness.evidence import Answers
+from fedge.clustering.memberships.mixture import ByClass
+from fedge.clustering.memberships.proposals import ClusterChange
+from fedge.states.averaging import State, weighted_mean
+
+PROPOSED, PRESENT, NEIGHBOUR = "trial-proposed", "trial-present", "trial-neighbour"  # roles
+MOST_MODELS = 16  # models per client and exchange
+_SMALLEST_LOSS = 1e-12  # of which a logarithm is taken
+
+Folds = Mapping[int, State]
+"""Client → what the other clients of its leaf have made of the common model; clients may share one."""
+
+
+def cluster_role(cluster: int) -> str:
+    """The role under which a cluster's mean is evaluated at the clients of others."""
+    return f"cluster-{cluster}"
+
+
+def fold_role(client: int) -> str:
+    """The role of the model made without a client (and without those of its fold)."""
+    return f"without-{client}"
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Question about one change.
+
+    Attributes:
+        labels: (S,) groups in force.
+        models: per leaf its model.
+        weights: per leaf its number of training windows.
+        on_trial: changes to be decided.
+        forks: per leaf its trained fork, or None.
+        folds: leaf → its folds, for present or future lone leaves.
+        order: per leaf the other clusters in the order in which they are asked about; empty to ask of none.
+        taught: (clients, C) training windows of each class, by partition id; None if unknown.
+    """
+
+    labels: np.ndarray
+    models: Sequence[State] = field(repr=False)
+    weights: Sequence[float]
+    on_trial: Sequence[ClusterChange]
+    forks: Sequence[State | None] = field(repr=False)
+    folds: Mapping[int, Folds] = field(repr=False)
+    order: Sequence[Sequence[int]]
+    taught: np.ndarray | None = None
+
+
+def questions(asking: Asking) -> list[dict[str, State]]:
+    """Per leaf the models for evaluation by its clients, by role; at most `MOST_MODELS` each."""
+    means = _Means(asking)
+    change_of = {leaf: change for change in asking.on_trial for leaf in change.leaves}
+    asked: list[dict[str, State]] = []
+    for leaf in range(len(asking.labels)):
+        roles: dict[str, State] = {}
+        change, order = change_of.get(leaf), asking.order[leaf]
+        if change is None and not order:
+            asked.append(roles)
+            continue
+        old = others(asking.labels, leaf)
+        alone = not old or (change is not None and change.after_of(leaf) == (leaf,))
+        if old:
+            roles[PRESENT] = means.of_models(old)
+        if alone:
+            folds = asking.folds.get(leaf, {})
+            first = {id(state): client for client, state in sorted(folds.items(), reverse=True)}
+            roles |= {fold_role(client): folds[client] for client in sorted(first.values())}
+        if change is not None:
+            roles |= _of_trial(change, leaf, asking, means)
+        for cluster in order:
+            if len(roles) < MOST_MODELS:
+                members = tuple(int(other) for other in np.flatnonzero(asking.labels == cluster))
+                roles[cluster_role(cluster)] = means.of_models(members)
+        asked.append(roles)
+    return asked
+
+
+def _of_trial(change: ClusterChange, leaf: int, asking: Asking, means: "_Means") -> dict[str, State]:
+    """The models of a change, for comparison with the present one at one of its leaves."""
+    if is_simple_move(change):
+        if leaf not in change.movers:
+            return {}
+        home = tuple(other for other in change.after_of(leaf) if other not in change.movers)
+        return {PROPOSED: means.of_models(home)}
+    roles: dict[str, State] = {}
+    new = tuple(other for other in change.after_of(leaf) if other != leaf)
+    if new:
+        roles[PROPOSED] = means.of_forks(new)
+    if change.kind == "split" and len(change.after) == 2:
+        (sibling,) = (part for part in change.after if leaf not in part)
+        roles[NEIGHBOUR] = means.of_forks(sibling)
+    return roles
+
+
+class _Means:
+    """Means of leaves' models, each worked out once: equal questions are one object."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._known: dict[tuple[bool, tuple[int, ...]], State] = {}
+
+    def of_models(self, leaves: tuple[int, ...]) -> State:
+        return self._mean(leaves, False)
+
+    def of_forks(self, leaves: tuple[int, ...]) -> State:
+        """The mean of forks; of the model itself for a leaf without one, because the leaf would be alone."""
+        return self._mean(leaves, True)
+
+    def _mean(self, leaves: tuple[int, ...], forked: bool) -> State:
+        key = (forked, leaves)
+        if key not in self._known:
+            asking, states = self._asking, []
+            for leaf in leaves:
+                fork = asking.forks[leaf] if forked and asking.forks else None
+                states.append(asking.models[leaf] if fork is None else fork)
+            self._known[key] = weighted_mean(states, [asking.weights[leaf] for leaf in leaves])
+        return self._known[key]
+
+
+def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
+    """The other leaves in a leaf's cluster; `labels` is (S,) int64."""
+    return tuple(int(other) for other in np.flatnonzero(labels == labels[leaf]) if other != leaf)
+
+
+def is_simple_move(change: ClusterChange) -> bool:
+    """Whether leaves only go to clusters with mostly unchanged leaves: nothing need be trained anew."""
+    movers = set(change.movers)
+    return change.kind == "move" and all(
+        sum(leaf not in movers for leaf in cluster) > len(cluster) / 2 for cluster in change.after
+    )
+
+
+# --- answers of clients ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StrangerLosses:
+    """Log losses (K,) of models of strangers at every client; NaN where unknown.
+
+    Attributes:
+        leaf_of: (K,) the leaf of each client.
+        present, proposed, neighbour: by role; a leaf alone is judged by its folds.
+        clusters: (C, K) of each cluster's mean at clients of the others.
+        labels: (S,) groups in force.
+        by_class: right answers of the present and the proposed model, where leaves differ much in their
+            classes; else None.
+    """
+
+    leaf_of: np.ndarray
+    present: np.ndarray
+    proposed: np.ndarray
+    neighbour: np.ndarray
+    clusters: np.ndarray
+    labels: np.ndarray
+    by_class: ByClass | None = None
+
+
+def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
+    """Evidence in clients' answers to `questions`."""
+    unknown = np.full(len(answers.leaf_of), np.nan)
+
+    def log(losses: np.ndarray) -> np.ndarray:
+        logs: np.ndarray = np.log(np.maximum(losses, _SMALLEST_LOSS))
+        return logs
+
+    alone = _folds_without_oneself(answers, asking.folds)
+    in_force_alone = [not others(asking.labels, int(leaf)) for leaf in answers.leaf_of]
+    to_be_alone = {cluster[0] for change in asking.on_trial for cluster in change.after if len(cluster) == 1}
+    roles = [
+        [fold if is_alone else role for fold, is_alone in zip(alone, which, strict=True)]
+        for role, which in (
+            (PRESENT, in_force_alone),
+            (PROPOSED, [int(leaf) in to_be_alone for leaf in answers.leaf_of]),
+        )
+    ]
+    present, proposed = (log(_each(answers.losses, of_client, unknown)) for of_client in roles)
+    neighbour, *clusters = (
+        log(answers.losses.get(role, unknown))
+        for role in (NEIGHBOUR, *(cluster_role(k) for k in range(int(asking.labels.max()) + 1)))
+    )
+    by_class = _by_class(answers, roles[0], roles[1], asking.taught)
+    return StrangerLosses(
+        answers.leaf_of, present, proposed, neighbour, np.stack(clusters), asking.labels, by_class
+    )
+
+
+def _each(said: Mapping[str, np.ndarray], roles: Sequence[str], unknown: np.ndarray) -> np.ndarray:
+    """Answer (K, …) of each client about the model of its role; `unknown` where there is none."""
+    return np.stack([said.get(role, unknown)[at] for at, role in enumerate(roles)])
+
+
+def _by_class(
+    answers: Answers, present: Sequence[str], proposed: Sequence[str], taught: np.ndarray | None
+) -> ByClass | None:
+    """Right answers of two models, a role of each per client; None where leaves hardly differ in classes."""
+    if not answers.confusions or taught is None or not taught.size:
+        return None
+    clients, classes = len(answers.clients), taught.shape[1]
+    unknown = np.zeros((clients, classes, classes), dtype=np.int64)
+    before, after = (_each(answers.confusions, roles, unknown) for roles in (present, proposed))
+    windows = np.minimum(before.sum(axis=2), after.sum(axis=2))  # of those who evaluated both
+    both = windows.any(axis=1)[:, None]
+    right = [np.where(both, np.diagonal(each, axis1=1, axis2=2), 0) for each in (before, after)]
+    found = ByClass(answers.leaf_of, taught[answers.clients], windows, right[0], right[1])
+    return found if found.is_skewed else None
+
+
+def _folds_without_oneself(answers: Answers, folds: Mapping[int, Folds]) -> list[str]:
+    """Role per client (K,) of the model that the others of its leaf have made; "" where there is none."""
+    found = [""] * len(answers.leaf_of)
+    for leaf, of_client in folds.items():
+        first = {id(state): client for client, state in sorted(of_client.items(), reverse=True)}
+        for client, state in of_client.items():
+            at = np.flatnonzero(answers.clients == client)
+            if at.size and answers.leaf_of[at[0]] == leaf:
+                found[at[0]] = fold_role(first[id(state)])
+    return found

@@ -1,0 +1,103 @@
+"""FLUX at the leaves: leaves with similar windows, as seen by the common model, form one cluster.
+
+Fenoglio, Li, Barbiero, Lane, Langheinrich, Gjoreski 2025 (NeurIPS; arXiv 2511.22305). After some rounds
+with one model every client describes its windows by it (`fedge.training.describe`), once. The server scales
+the descriptions and clusters them by DBSCAN (Ester et al. 1996): clients with another within ε hang
+together with it, and clients without any are alone. ε is the value at the knee of the sorted distances to the
+nearest other. From then on clusters train apart.
+
+Read in the authors' code (dariofenoglio98/FLUX at 43aadbeb, `flux/server.py`, `public/models.py`,
+`public/config.py`): all of the above, with at least two members to a cluster and a factor of 1 to ε. Not
+read: the paper's text, `flux_dynamic`, and how a new client is placed (a note says: by the nearest centre of
+its means and deviations without labels; here `fedge predict --fit` answers this question). Other than there,
+leaves are grouped in round `cluster.split-round` (there, when validation accuracy rises by less than 0.06 in
+a round, from the third on); every number of a description is scaled by its own deviation over leaves (there,
+by a scaler for each mean and deviation vector); the knee is the point farthest below the chord (there, that
+of the package kneed); clients describe validation windows, and a leaf's description is their mean, weighted
+by windows. Shape letters: S leaf servers, K clients.
+"""
+
+import numpy as np
+
+from fedge.clustering.likeness.evidence import Answers, Evidence
+from fedge.clustering.likeness.similarity import connected_components, number_by_first_appearance
+from fedge.clustering.registry import Grouping, Need, method
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.exchange.evaluate import DESCRIBED
+
+
+def _description(_: ClusterConfig) -> frozenset[Need]:
+    """Need clients' description of their windows by the mean of all models."""
+    return frozenset({"description"})
+
+
+@method(_description, "descriptions of windows")
+def flux(
+    evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, scale: float = 1.0
+) -> Grouping:
+    """Group leaves by descriptions of their clients' windows, once, in round `cluster.split-round`.
+
+    Args:
+        evidence: with answers where leaves are to be grouped.
+        config: of the run.
+        before: (S,) labels in force, or None.
+        scale: factor to ε.
+    """
+    leaves = len(evidence.models)
+    present = np.zeros(leaves, np.int64) if before is None else before
+    if evidence.answers is None:
+        return Grouping(present, None)
+    descriptions = leaf_descriptions(evidence.answers, leaves)
+    if np.isnan(descriptions).any():
+        silent = int(np.flatnonzero(np.isnan(descriptions).any(axis=1))[0])
+        return Grouping(present, None, {"skipped": f"no client of leaf {silent} has described its windows"})
+    distances = scaled_distances(descriptions)
+    radius = scale * knee(distances)
+    labels = grouped(distances, radius)
+    return Grouping(labels, -distances, {"radius": radius})
+
+
+def leaf_descriptions(answers: Answers, leaves: int) -> np.ndarray:
+    """(S, numbers) the mean description of each leaf's clients; NaN where nobody has answered."""
+    made = answers.moments.get(DESCRIBED)
+    if made is None:
+        return np.full((leaves, 1), np.nan)
+    found = np.full((leaves, made.shape[1]), np.nan)
+    for leaf in range(leaves):
+        mine = (answers.leaf_of == leaf) & np.isfinite(made).all(axis=1)
+        if mine.any():
+            found[leaf] = np.average(made[mine], axis=0, weights=answers.windows[mine])
+    return found
+
+
+def scaled_distances(descriptions: np.ndarray) -> np.ndarray:
+    """(S, S) Euclidean distances of descriptions of which every number has unit deviation.
+
+    >>> scaled_distances(np.array([[0.0, 5.0], [2.0, 5.0]])).tolist()  # the second says nothing
+    [[0.0, 2.0], [2.0, 0.0]]
+    """
+    deviation = descriptions.std(axis=0)
+    scaled = (descriptions - descriptions.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    found: np.ndarray = np.sqrt(np.square(scaled[:, None] - scaled).sum(axis=2))
+    return found
+
+
+def knee(distances: np.ndarray) -> float:
+    """The distance to the nearest other at the knee of all of them, sorted; (S, S) → one number.
+
+    The knee is the point farthest below the line from the first to the last. With fewer than three, or equal
+    ones, the first.
+    """
+    others = distances + np.where(np.eye(len(distances), dtype=bool), np.inf, 0.0)
+    nearest = np.sort(others.min(axis=1))
+    if len(nearest) < 3 or nearest[-1] == nearest[0]:
+        return float(nearest[0])
+    along = np.linspace(0, 1, len(nearest))
+    height = (nearest - nearest[0]) / (nearest[-1] - nearest[0])
+    return float(nearest[int((along - height).argmax())])
+
+
+def grouped(distances: np.ndarray, radius: float) -> np.ndarray:
+    """Labels (S,) of DBSCAN with two members to a core: leaves within `radius` hang together."""
+    near = distances <= radius
+    return number_by_first_appearance(connected_components(near))

@@ -1,0 +1,186 @@
+"""Declaration and check of one option of a run, and the error for a wrong value.
+
+A section of the configuration is a frozen dataclass of options, derived from `Section`: every value is
+checked when the section is made. The sections themselves stand in `fedge.config.sections`.
+"""
+
+import difflib
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedge.config.registers.register import Register
+
+Scalar = bool | int | float | str
+
+
+class ConfigError(ValueError):
+    """A request impossible to run. One line: name, rule, value, next step."""
+
+    def __init__(self, message: str) -> None:
+        """Escape line breaks and the like, and leave out the middle of a long text."""
+        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
+        super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
+
+    def _render_traceback_(self) -> list[str]:
+        """The one line for Jupyter: the place in Fedge's code helps nobody."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+_LONGEST, _LONGEST_READ = 810, 100_000
+
+
+def shown(value: Any) -> str:
+    """Short form of any value for an error message."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an object's own repr may fail; so does a whole number of thousands of digits
+        return f"{type(value).__name__} that cannot be shown"
+    return text if len(text) <= 200 else f"{text[:100]} … {text[-100:]}"
+
+
+def option(
+    default: Scalar,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+    words: tuple[str, ...] = (),
+    kind: type | None = None,
+    register: "Register | None" = None,
+    table: bool = False,
+    many: bool = False,
+) -> Any:
+    """Declare one option: its default (which fixes its type), meaning with unit, and allowed values.
+
+    Args:
+        default: value when the key is absent.
+        doc: effect, with the unit.
+        minimum: smallest allowed value, inclusive.
+        maximum: largest allowed value, inclusive.
+        above: exclusive lower bound.
+        choices: the allowed strings; empty means any.
+        words: strings allowed for an option of another type.
+        kind: its type, where the default is one of `words`.
+        register: of the possible parts; its names are the choices, and there may be more.
+        table: a table of keyword arguments, as JSON text; "" is an empty one.
+        many: any number of the register's parts, separated by commas; "" is none.
+    """
+    bounds = {"minimum": minimum, "maximum": maximum, "above": above}
+    if register is not None:
+        choices = register.names
+    rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register, "table": table}
+    return field(default=default, metadata={**rule, "kind": kind or type(default), "many": many})
+
+
+def key_of(section: str, name: str) -> str:
+    """The run-config key of a field: ``("train", "batch_size")`` → ``"train.batch-size"``."""
+    dashed = name.replace("_", "-")
+    return f"{section}.{dashed}" if section else dashed
+
+
+class Section:
+    """A part of the configuration, checked at construction against the options' declarations.
+
+    Attributes:
+        SECTION: prefix of its keys, before the dot; empty for keys without one.
+    """
+
+    SECTION = ""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for the first value not allowed by its option."""
+        for declared in fields(self):  # type: ignore[arg-type]
+            if declared.metadata:
+                key = key_of(self.SECTION, declared.name)
+                value = _checked(key, getattr(self, declared.name), declared.default, declared.metadata)
+                object.__setattr__(self, declared.name, value)
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """The keyword arguments for an option's part: ``train.arguments("model")``."""
+        return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
+
+
+def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
+    """`value` in the type of `default`, or raise ConfigError."""
+    kind = rule["kind"]
+    if type(value) is str and value in rule["words"]:
+        return value
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) <= sys.float_info.max else math.inf
+    if type(value) is not kind:
+        raise ConfigError(
+            f"{key} must be {' or '.join([_KIND_NAMES[kind], *map(_toml, rule['words'])])}, "
+            f"but is {shown(value)}; "
+            f"set for example {key}={_toml(default)}"
+        )
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{key} must be a finite number, but is {shown(value)}; its default is {default!r}")
+    if kind is int and abs(value) > _LARGEST_INT:
+        raise ConfigError(
+            f"{key} must be at most {_LARGEST_INT} in size, but is {shown(value)}; its default is {default!r}"
+        )
+    if rule["table"]:
+        return json.dumps(arguments_of(value, key), ensure_ascii=False) if value else ""
+    if rule["register"] is not None:
+        for name in map(str.strip, value.split(",")) if rule["many"] else [value]:
+            if name or not rule["many"]:
+                rule["register"].entry(name, f"its default is {default!r}")
+    elif rule["choices"] and value not in rule["choices"]:
+        raise ConfigError(
+            f"{key} must be one of {', '.join(rule['choices'])}, but is {shown(value)}"
+            f"{nearest(value, rule['choices']) or f'; its default is {default!r}'}"
+        )
+    for bound, holds, words in (
+        ("minimum", lambda v, b: v >= b, "at least"),
+        ("maximum", lambda v, b: v <= b, "at most"),
+        ("above", lambda v, b: v > b, "above"),
+    ):
+        limit = rule[bound]
+        if limit is not None and not holds(value, limit):
+            raise ConfigError(f"{key} must be {words} {limit}, but is {value!r}; its default is {default!r}")
+    return value
+
+
+def arguments_of(text: str, key: str) -> dict[str, Any]:
+    """The keyword arguments of a configuration's table, from JSON text; "" for none.
+
+    Raises:
+        ConfigError: not a table.
+    """
+    try:
+        table = json.loads(text) if text else {}
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        raise ConfigError(
+            f"{key} must be a table of keyword arguments, but is {shown(text)}; "
+            f"set for example {key}.width=64"
+        )
+    return table
+
+
+_LARGEST_INT = 2**63 - 1  # TOML's own
+_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: 'a string in "quotes"'}
+
+
+def _toml(value: Scalar) -> str:
+    """`value` in TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if not near:  # the section may be right and the key wrong, or the other way round
+        tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
+        near = tails[:1]
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,554 @@
+"""The parts that come with Fedge, one register per option that names one.
+
+To add a part: a file with its code, an entry here, a test. Facts that other options need before the part's
+code is loaded stands in its traits (`fedge.config.contradictions` and the sections read them).
+"""
+
+import difflib
+import inspect
+from typing import Any
+
+from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
+from fedge.config.registers.methods import methods_of
+from fedge.config.registers.option import ConfigError, arguments_of, shown
+from fedge.config.registers.register import Entry, Register
+from fedge.config.registers.traits import (
+    AFRESH,
+    ANY_SHAPE,
+    BATCH_NORM,
+    BLIND_TO_DATA,
+    BY_CLASS,
+    BY_LOSS,
+    CLIENTS_ONLY,
+    DRAWN,
+    FEEDBACK,
+    FILES,
+    FIXED,
+    IMAGES,
+    LABELS,
+    MEAN,
+    NATIVE,
+    NOISED,
+    OWNERS,
+    PARTIAL,
+    ROUNDS,
+    SMOOTHS,
+    TELLS_CLASSES,
+    TOPPED_UP,
+    UNBIASED,
+    WHOLE_USERS,
+    WINDOWS,
+    having,
+)
+
+# --- registers ----------------------------------------------------------------------------------------
+
+_NETS = "fedge.training.networks.models"
+MODELS = Register(
+    "train.model",
+    "fedge.models",
+    Entry("cnn", "two Conv–BatchNorm–ReLU blocks, then a mean", f"{_NETS}:Cnn", having(BATCH_NORM, WINDOWS)),
+    Entry("cnn-pool", "two Conv–ReLU–MaxPool blocks, one hidden layer", f"{_NETS}:CnnPool", having(WINDOWS)),
+    Entry(
+        "linear",
+        "softmax regression on the flattened window or image",
+        f"{_NETS}:SoftmaxRegression",
+        having(IMAGES, WINDOWS, ANY_SHAPE),
+    ),
+    Entry(
+        "mlp-tiny",
+        "a few hundred parameters, for trying out",
+        f"{_NETS}:MlpTiny",
+        having(BATCH_NORM, WINDOWS),
+    ),
+    Entry("cnn2d", "for images: Conv–ReLU–MaxPool twice, one hidden layer", f"{_NETS}:Cnn2d", having(IMAGES)),
+)
+
+
+TASKS = Register(
+    "train.task",
+    "fedge.tasks",
+    Entry(
+        "classification",
+        "a class per example: accuracy, macro-F1; cross entropy",
+        "fedge.tasks.classification:Classification",
+        having(LABELS, NATIVE, SMOOTHS),
+    ),
+    Entry(
+        "regression",
+        "numbers per example: RMSE, MAE, R²; half the squared error",
+        "fedge.tasks.regression:Regression",
+    ),
+    Entry(
+        "multilabel",
+        "any of the classes per example: F1, micro, macro, exact match; binary cross entropy",
+        "fedge.tasks.multilabel:Multilabel",
+    ),
+    Entry(
+        "sequence",
+        "a class at every position: accuracy, perplexity; cross entropy",
+        "fedge.tasks.sequence:Sequence",
+        having(SMOOTHS),
+    ),
+)
+
+OF_THE_TASK = "auto"
+LOSSES = Register("train.loss", "fedge.losses", Entry(OF_THE_TASK, "the task's own"))
+METRICS = Register("train.metrics", "fedge.metrics")
+_AUGMENT = "fedge.training.augmentation"
+AUGMENTATIONS = Register(
+    "train.augment",
+    "fedge.augmentations",
+    Entry("crop", "images moved by up to pad pixels", f"{_AUGMENT}:crop"),
+    Entry("flip", "images turned left to right, half of them", f"{_AUGMENT}:flip"),
+)
+
+
+_MOVES, _TORCH = "fedge.training.optimizers", "torch.optim"
+SGD = "sgd"
+OPTIMIZERS = Register(
+    "train.optimizer",
+    "fedge.optimizers",
+    Entry(SGD, "heavy-ball SGD", f"{_MOVES}:HeavyBall", reads=("train.momentum",)),
+    Entry("adam", "Adam (Kingma and Ba 2015)", f"{_MOVES}:Adam"),
+    Entry("adamw", "Adam with decoupled weight decay (Loshchilov and Hutter 2019)", f"{_TORCH}:AdamW"),
+    Entry("rmsprop", "steps by the root of a mean square (Tieleman and Hinton 2012)", f"{_TORCH}:RMSprop"),
+    Entry("adagrad", "steps by the root of a sum of squares (Duchi et al. 2011)", f"{_TORCH}:Adagrad"),
+)
+_SIZES = "fedge.training.step_sizes"
+SCHEDULES = Register(
+    "train.schedule",
+    "fedge.schedules",
+    Entry("exponential", "train.lr-decay per round", f"{_SIZES}:exponential", reads=("train.lr-decay",)),
+    Entry("constant", "the same in all rounds", f"{_SIZES}:constant"),
+    Entry("cosine", "half a cosine over a number of rounds", f"{_SIZES}:cosine"),
+    Entry("steps", "a factor at given rounds", f"{_SIZES}:steps"),
+)
+
+ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *methods_of("class"))
+
+_FLWR, _PUBLISHED = "flwr.serverapp.strategy", "fedge.leaf.strategies.published"
+RULES = Register(
+    "leaf.strategy",
+    "fedge.rules",
+    Entry(
+        "fedavg",
+        "mean weighted by windows (McMahan et al. 2017)",
+        "fedge.leaf.strategies.rules:ExactFedAvg",
+        having(MEAN),
+    ),
+    Entry("fedmedian", "median entry by entry (Yin et al. 2018)", f"{_PUBLISHED}:Median"),
+    Entry(
+        "fedtrimmedavg",
+        "mean without the extremes (Yin et al. 2018)",
+        f"{_PUBLISHED}:TrimmedMean",
+        reads=("leaf.trim-fraction",),
+    ),
+    Entry(
+        "krum",
+        "the model closest to the others (Blanchard et al. 2017)",
+        f"{_FLWR}:Krum",
+        reads=("leaf.num-malicious",),
+    ),
+    Entry(
+        "multikrum",
+        "mean of those closest (Blanchard et al. 2017)",
+        "fedge.leaf.strategies.rules:SelectiveMultiKrum",
+        reads=("leaf.num-malicious", "leaf.num-selected"),
+    ),
+    Entry(
+        "bulyan",
+        "trimmed mean of those closest (El Mhamdi et al. 2018)",
+        f"{_PUBLISHED}:Bulyan",
+        reads=("leaf.num-malicious",),
+    ),
+    Entry(
+        "fedavgm", "server momentum (Hsu et al. 2019)", f"{_FLWR}:FedAvgM", reads=("leaf.server-momentum",)
+    ),
+    Entry(
+        "fedadagrad",
+        "Adagrad at the server (Reddi et al. 2021)",
+        f"{_PUBLISHED}:Adagrad",
+        reads=("leaf.server-lr",),
+    ),
+    Entry(
+        "fedadam", "Adam at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Adam", reads=("leaf.server-lr",)
+    ),
+    Entry(
+        "fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", reads=("leaf.server-lr",)
+    ),
+    Entry(
+        "qfedavg",
+        "fair to clients with a high loss while they train (after Li et al. 2020)",
+        f"{_FLWR}:QFedAvg",
+        having(CLIENTS_ONLY),
+        reads=("leaf.fairness",),
+    ),
+)
+
+CLOUD = Register("cloud.rule", "fedge.rules", *[e for e in RULES if CLIENTS_ONLY not in e.traits])
+
+_OWNERS, _SHARES, _SKEW = "fedge.data.owners", "fedge.data.shares", "fedge.data.skew"
+PARTITIONS = Register(
+    "partition.kind",
+    "fedge.partitions",
+    Entry(
+        "user",
+        "whole users",
+        f"{_OWNERS}:users",
+        having(OWNERS, WHOLE_USERS),
+        reads=("partition.split-users",),
+    ),
+    Entry("device", "whole devices", f"{_OWNERS}:devices", having(OWNERS)),
+    Entry(
+        "dirichlet",
+        "windows, classes skewed over leaves and clients",
+        f"{_SHARES}:dirichlet_shares",
+        having(DRAWN, BY_CLASS),
+        reads=("partition.alpha-leaves", "partition.alpha-clients", "partition.test-deal"),
+    ),
+    Entry("iid", "windows, all alike", f"{_SHARES}:iid_shares"),
+    Entry(
+        "imbalance",
+        "windows, more of them at leaf 0",
+        f"{_SHARES}:imbalanced_shares",
+        reads=("partition.imbalance",),
+    ),
+    Entry(
+        "classes",
+        "windows, of some classes at each client",
+        f"{_SKEW}:class_shares",
+        having(BY_CLASS),
+        reads=("partition.classes-per-client",),
+    ),
+    Entry(
+        "quantity",
+        "windows, log-normal numbers of them",
+        f"{_SKEW}:quantity_shares",
+        having(DRAWN),
+        reads=("partition.sigma",),
+    ),
+    Entry(
+        "two-level",
+        "as dirichlet, but small clients stay small: without windows of a split they get one",
+        f"{_SHARES}:dirichlet_shares",
+        having(TOPPED_UP, BY_CLASS),
+        reads=("partition.alpha-leaves", "partition.alpha-clients", "partition.test-deal"),
+    ),
+)
+
+_SHIFTS = "fedge.data.scenario"
+SCENARIOS = Register(
+    "scenario",
+    "fedge.scenarios",
+    Entry("none", "no planted groups"),
+    Entry("rotate", "sensors turned", f"{_SHIFTS}:rotate"),
+    Entry("flip", "axes of sensors mirrored", f"{_SHIFTS}:flip"),
+    Entry("gain", "channels scaled", f"{_SHIFTS}:gain"),
+    Entry("rate", "windows of other length", f"{_SHIFTS}:rate"),
+    Entry("label-permutation", "classes renamed", f"{_SHIFTS}:permute_labels", having(BY_CLASS)),
+    Entry("label-skew", "classes missing", f"{_SHIFTS}:skew_labels", having(FIXED, BY_CLASS)),
+    Entry(
+        "datasets", "leaves of other window files", f"{_SHIFTS}:other_files", having(FILES, FIXED, BY_CLASS)
+    ),
+)
+
+_EXAMPLES = "fedge.data.examples"
+DATASETS = Register(
+    "data.path",
+    "fedge.datasets",
+    Entry("auto", "data/hhar-windows.npz if it is there, else synthetic"),
+    Entry("synthetic", "made up in the form of HHAR", "hhar:synthetic_windows"),
+    Entry("digits", "1,797 images of handwritten digits (scikit-learn's)", "fedge.data.digits:digits"),
+    Entry("diabetes", "numbers to learn, 442 patients (scikit-learn's)", f"{_EXAMPLES}.diabetes:diabetes"),
+    Entry("notes", "made recordings in which several of six notes sound", f"{_EXAMPLES}.notes:notes"),
+    Entry("sonnets", "twelve of Shakespeare, to learn the next character", f"{_EXAMPLES}.sonnets:sonnets"),
+)
+
+_SERVERS = "fedge.devices.servers.rules"
+SERVER_RULES = Register(
+    "asynchrony.rule",
+    "fedge.server_rules",
+    Entry("off", "global rounds in which all wait for each other"),
+    Entry(
+        "fedavg",
+        "rounds on the virtual clock (McMahan et al. 2017)",
+        f"{_SERVERS}:fedavg",
+        having(ROUNDS, PARTIAL),
+    ),
+    Entry("fedasync", "each arrival is mixed in (Xie et al. 2019)", f"{_SERVERS}:fedasync", having(PARTIAL)),
+    Entry(
+        "fedbuff",
+        "the mean of every K updates is added (Nguyen et al. 2022)",
+        f"{_SERVERS}:fedbuff",
+        having(PARTIAL, NOISED),
+    ),
+    Entry("ca2fl", "FedBuff, corrected by last updates (Wang et al. 2024)", f"{_SERVERS}:ca2fl"),
+    Entry("fedfa", "mean of the last K models (Xu et al. 2024)", f"{_SERVERS}:fedfa"),
+    Entry(
+        "fedrevive",
+        "stale updates give way to distilled ones (Askin et al. 2025)",
+        "fedge.devices.fedrevive.revive:fedrevive",
+        having(TELLS_CLASSES),
+    ),
+)
+
+CLOUD_RULES = Register("asynchrony.cloud-rule", "fedge.server_rules", *list(SERVER_RULES)[1:])
+
+_PRESETS = "fedge.devices.population.presets"
+DEVICES = Register(
+    "devices.preset",
+    "fedge.devices",
+    Entry("lognormal", "speeds and bandwidths are log-normal", f"{_PRESETS}:lognormal"),
+    Entry(
+        "half-normal", "durations are half-normal, as FedBuff's authors draw them", f"{_PRESETS}:half_normal"
+    ),
+    Entry("fedrevive", "the devices of FedRevive's experiments", f"{_PRESETS}:fedrevive"),
+    Entry("hhar-phones", "four tiers: HHAR's phone models", f"{_PRESETS}:hhar_phones"),
+    Entry("fedscale", "FedScale's formula, from its device capacities", f"{_PRESETS}:fedscale"),
+    Entry("equal", "all alike, without chance", f"{_PRESETS}:equal"),
+    Entry("hierfavg", "the devices of HierFAVG: time and energy of its paper", f"{_PRESETS}:hierfavg"),
+    Entry(
+        "gaussian",
+        "types of devices, each with means and deviations of its own",
+        "fedge.devices.population.gaussian:gaussian",
+    ),
+    Entry("trace", "read from a file", "fedge.devices.population.trace:trace"),
+)
+
+_TIMES = "fedge.devices.population.availability"
+AVAILABILITY = Register(
+    "devices.availability",
+    "fedge.availability",
+    Entry("always", "at any time", f"{_TIMES}:always"),
+    Entry("diurnal", "a part of every day, each its own", f"{_TIMES}:diurnal"),
+    Entry("markov", "for exponential times on and off", f"{_TIMES}:markov"),
+    Entry("trace", "when a file says", "fedge.devices.population.attendance:trace"),
+)
+
+UNCOMPRESSED = "none"
+_CODES = (
+    Entry(UNCOMPRESSED, "models as they are"),
+    Entry("float16", "half precision", "fedge.compression.rounding:Float16"),
+    Entry(
+        "int8",
+        "whole numbers of steps, rounded at random (QSGD, Alistarh et al. 2017)",
+        "fedge.compression.rounding:Int8",
+        having(UNBIASED),
+    ),
+    Entry(
+        "top-k",
+        "the largest entries, with error feedback (Stich et al. 2018)",
+        "fedge.compression.sparse:TopK",
+        having(FEEDBACK),
+    ),
+    Entry(
+        "sign",
+        "signs and their mean size, with error feedback (Karimireddy et al. 2019)",
+        "fedge.compression.signs:Sign",
+        having(FEEDBACK),
+    ),
+)
+CLIENT_UPLINKS = Register("uplink.clients", "fedge.uplinks", *_CODES)
+SERVER_UPLINKS = Register("uplink.servers", "fedge.uplinks", *_CODES)
+
+OF_THE_PRESET = "preset"
+DURATIONS = Register("devices.duration", "fedge.durations", Entry(OF_THE_PRESET, "as the preset says"))
+
+_SELECTIONS = "fedge.devices.population.selection"
+SELECTIONS = Register(
+    "devices.selection",
+    "fedge.selections",
+    Entry("uniform", "each that is idle and there is as likely", f"{_SELECTIONS}:uniform"),
+    Entry("balanced", "who has had the fewest jobs", f"{_SELECTIONS}:balanced"),
+    Entry("without-reuse", "each a limited number of times", f"{_SELECTIONS}:without_reuse"),
+    Entry(
+        "oort",
+        "who loses most and is quick, and now and then somebody new (Lai et al. 2021)",
+        f"{_SELECTIONS}:oort",
+        having(BY_LOSS),
+    ),
+)
+
+_CHOSEN = "fedge.leaf.selection"
+CLIENT_SELECTIONS = Register(
+    "hierarchy.selection",
+    "fedge.client_selections",
+    Entry("uniform", "each is as likely", f"{_CHOSEN}:uniform", having(AFRESH, BLIND_TO_DATA)),
+    Entry("by-size", "the likelier, the more windows (Li et al. 2020)", f"{_CHOSEN}:by_size"),
+    Entry("round-robin", "in turns, by number", f"{_CHOSEN}:round_robin", having(BLIND_TO_DATA)),
+    Entry(
+        "without-reuse",
+        "drawn, nobody again before all have trained",
+        f"{_CHOSEN}:without_reuse",
+        having(BLIND_TO_DATA),
+    ),
+    Entry(
+        "power-of-choice",
+        "who loses most of some that are drawn (Cho et al. 2020)",
+        f"{_CHOSEN}:power_of_choice",
+        having(BY_LOSS),
+    ),
+)
+PARTICIPATIONS = Register(
+    "hierarchy.participation", "fedge.participations", Entry("auto", "hierarchy.fraction-train of each leaf")
+)
+
+_STANDS_BY = "fedge.data.association"
+ASSOCIATIONS = Register(
+    "hierarchy.association",
+    "fedge.associations",
+    Entry("none", "clients stand where they were dealt"),
+    Entry(
+        "label-balance",
+        "leaves with like shares of classes (Mhaisen et al. 2022)",
+        f"{_STANDS_BY}:label_balance",
+    ),
+    Entry("share", "short delays and like shares of classes (Deng et al. 2021)", f"{_STANDS_BY}:share"),
+)
+
+_MOVES_BY = "fedge.rounds.mobility"
+MOBILITIES = Register(
+    "hierarchy.mobility",
+    "fedge.mobilities",
+    Entry("none", "clients stay under their leaf"),
+    Entry("schedule", "moves that are said", f"{_MOVES_BY}:schedule"),
+    Entry("markov", "a chain of chance for each client", f"{_MOVES_BY}:markov"),
+    Entry("trace", "moves of a file: round, client, leaf", f"{_MOVES_BY}:trace"),
+)
+
+_TRACKERS = "fedge.trackers"
+TRACKERS = Register(
+    "tracker",
+    "fedge.trackers",
+    Entry("none", "the run folder alone"),
+    Entry("tensorboard", "event files", f"{_TRACKERS}.to_tensorboard:open_run", package="tensorboard"),
+    Entry("wandb", "Weights & Biases", f"{_TRACKERS}.to_wandb:open_run", package="wandb"),
+    Entry("mlflow", "MLflow", f"{_TRACKERS}.to_mlflow:open_run", package="mlflow"),
+)
+
+_STOPPING = "fedge.callbacks.stopping"
+CALLBACKS = Register(
+    "callbacks",
+    "fedge.callbacks",
+    Entry("early-stopping", "nothing gets better any more", f"{_STOPPING}:EarlyStopping"),
+    Entry("byte-budget", "so many bytes have passed", f"{_STOPPING}:ByteBudget"),
+    Entry("time-budget", "so many seconds have passed", f"{_STOPPING}:TimeBudget"),
+    Entry("budget", "a column of global_rounds.csv adds up to so much", f"{_STOPPING}:Budget"),
+    Entry("floor", "the validation score is below what is said for a round", f"{_STOPPING}:Floor"),
+)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in a list of names, as options hold it: "early-stopping,my:Watch"."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+HOOKS = ("begin_run", "begin_round", "begin_leaf_round", "end_leaf_round", "end_round", "end_run")
+
+
+def refuse_uncalled(callback: Any, name: str) -> None:
+    """Raise ConfigError for an object, or a class of them, of which a run would call nothing."""
+    if not any(hasattr(callback, hook) and not _is_empty(callback, hook) for hook in HOOKS):
+        raise ConfigError(
+            f"callbacks {name} must have one of {', '.join(HOOKS)}, but {shown(callback)} has none; derive "
+            f"it from fedge.callbacks.Callback, and write one of them"
+        )
+    public = (word for word in dir(callback) if not word.startswith("_") and word not in HOOKS)
+    for word in public:
+        near = difflib.get_close_matches(word, HOOKS, n=1, cutoff=0.8)
+        if near and callable(getattr(callback, word, None)):
+            raise ConfigError(
+                f"callbacks {name} has a method {word}, which nobody calls; did you mean {near[0]}?"
+            )
+    for hook in HOOKS:
+        _refuse_other_call(callback, name, hook)
+
+
+def _is_empty(callback: Any, hook: str) -> bool:
+    """Whether a method is that of `fedge.callbacks.Callback`, which does nothing."""
+    method = getattr(callback, hook)
+    return getattr(method, "__module__", "") == "fedge.callbacks.callback"
+
+
+def _refuse_other_call(callback: Any, name: str, hook: str) -> None:
+    """Raise ConfigError for a method of a callback, or of a class of them, that does not take one thing."""
+    method = getattr(callback, hook, None)
+    is_unbound = inspect.isclass(callback) and inspect.isfunction(
+        inspect.getattr_static(callback, hook, None)
+    )
+    try:
+        signature = inspect.signature(method)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # missing or unreadable
+        return
+    try:
+        signature.bind(*[None] * (2 if is_unbound else 1))
+    except TypeError as error:
+        raise ConfigError(
+            f"callbacks {name} must take in {hook} one thing, which it is told, but {hook}{signature} does "
+            f"not: {error}; see docs/extend.md"
+        ) from error
+
+
+def callback_arguments(name: str, text: str) -> dict[str, Any]:
+    """The keyword arguments of one callback in the table of all.
+
+    ``{"early-stopping": {"min-delta": 0.01}}`` → ``{"min_delta": 0.01}``.
+
+    Args:
+        name: of the callback; its dots part tables, as in every key.
+        text: the table, as JSON.
+
+    Raises:
+        ConfigError: there is something else in its place.
+    """
+    found: Any = arguments_of(text, f"{CALLBACKS.option}-args")
+    for word in [name] if name in found else name.split("."):
+        found = found.get(word, {}) if isinstance(found, dict) else found
+    if not isinstance(found, dict):
+        raise ConfigError(
+            f"callbacks-args.{name} must be a table of keyword arguments, but is {shown(found)}; set for "
+            f"example callbacks-args.early-stopping.patience=5"
+        )
+    return {key.replace("-", "_"): value for key, value in found.items()}
+
+
+def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
+    """Raise ConfigError when a model of Fedge's does not take inputs of a shape: (C, T), (C, H, W), other."""
+    kinds = {2: (WINDOWS, "windows (C, T)"), 3: (IMAGES, "images (C, H, W)")}
+    trait, what = kinds.get(len(input_shape), (ANY_SHAPE, "inputs of any shape"))
+    if not MODELS.is_own(model) and not MODELS.has(model, trait):
+        raise ConfigError(
+            f"train.model must take {what}, as the data are of shape {input_shape}, but {model} does not; "
+            f"use {' or '.join(MODELS.having(trait))}"
+        )
+
+
+REGISTERS = (
+    MODELS,
+    ALGORITHMS,
+    TASKS,
+    LOSSES,
+    METRICS,
+    AUGMENTATIONS,
+    RULES,
+    CLOUD,
+    SIGNALS,
+    GROUPINGS,
+    GATES,
+    PARTITIONS,
+    SCENARIOS,
+    DATASETS,
+    TRACKERS,
+    CALLBACKS,
+    SERVER_RULES,
+    CLOUD_RULES,
+    DEVICES,
+    AVAILABILITY,
+    DURATIONS,
+    SELECTIONS,
+    CLIENT_SELECTIONS,
+    PARTICIPATIONS,
+    MOBILITIES,
+    ASSOCIATIONS,
+)

@@ -1,0 +1,324 @@
+"""Registers of parts: names, the meaning of each, and the place of its code.
+
+A register holds no code and loads none until a part is used, so a configuration can be checked without torch
+or Flower, and no module is imported for its side effects. `fedge.config.registers.parts` has the registers.
+
+A name is a built-in one, one from an installed package's entry point, or "package.module:Name", looked for on
+Python's path, in the working directory and in the folder of the app. From Python an object can be given
+itself (`Register.given`).
+"""
+
+import hashlib
+import importlib.metadata
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedge.config.registers.option import ConfigError, nearest, shown
+
+_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
+_MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects without an import in other processes
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One part.
+
+    Attributes:
+        name: as in the option.
+        doc: description in one line.
+        code: "module:Name" of its class or function; empty for an unknown name.
+        traits: facts needed before loading its code, such as a method's need of the true groups.
+        package: to be installed for it; empty where Fedge's own dependencies suffice.
+        origin: "fedge", or the package of a foreign part; empty for a folder of the user's.
+        reads: keys of options with an effect only for parts listing them here.
+        told: one sentence of a report on its effect; empty where its name and `doc` suffice.
+    """
+
+    name: str
+    doc: str
+    code: str = ""
+    traits: frozenset[str] = frozenset()
+    package: str = ""
+    origin: str = field(default="fedge", kw_only=True)
+    reads: tuple[str, ...] = field(default=(), kw_only=True)
+    told: str = field(default="", kw_only=True)
+
+
+class Register:
+    """All parts of one kind, in the order in which they are listed.
+
+    Attributes:
+        option: key of the option for one of them.
+        group: of entry points by which packages bring further ones.
+    """
+
+    def __init__(self, option: str, group: str, *entries: Entry) -> None:
+        """List the built-in parts; their names differ."""
+        self.option = option
+        self.group = group
+        self._entries = {entry.name: entry for entry in entries}
+        assert len(self._entries) == len(entries), f"two parts of {option} have one name"
+        self._given: dict[str, Any] = {}  # objects of this process, by their made names
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield every built-in part."""
+        return iter(self._entries.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the built-in parts."""
+        return tuple(self._entries)
+
+    def having(self, trait: str) -> tuple[str, ...]:
+        """The names of the built-in parts with a trait."""
+        return tuple(entry.name for entry in self if trait in entry.traits)
+
+    def has(self, name: str, trait: str) -> bool:
+        """Whether a part is known to have a trait; of parts of others nothing is known."""
+        return name in self._entries and trait in self._entries[name].traits
+
+    @property
+    def keys_read(self) -> tuple[str, ...]:
+        """The options read by some built-in parts only, each once."""
+        return tuple(dict.fromkeys(key for entry in self for key in entry.reads))
+
+    def reading(self, key: str) -> tuple[str, ...]:
+        """The names of the built-in parts reading an option."""
+        return tuple(entry.name for entry in self if key in entry.reads)
+
+    def may_read(self, name: str, key: str) -> bool:
+        """Whether a part reads an option; parts of others may read any."""
+        return name not in self._entries or key in self._entries[name].reads
+
+    def told(self, name: str) -> str:
+        """The sentence of a report on a part; empty for parts of others and where none is needed."""
+        return self._entries[name].told if name in self._entries else ""
+
+    def is_own(self, name: str) -> bool:
+        """Whether a name stands for a foreign part."""
+        return name not in self._entries
+
+    def is_declared(self, name: str) -> bool:
+        """Whether an installed package's entry point brings a part of this name."""
+        return self.is_own(name) and name in importlib.metadata.entry_points(group=self.group).names
+
+    def is_code(self, name: str) -> bool:
+        """Whether a text names code, of Fedge or of others, rather than something else, as a file."""
+        if name in self._entries:
+            return bool(self._entries[name].code)
+        if name.endswith((".npz", ".NPZ")) or "/" in name or "\\" in name:
+            return False
+        points = importlib.metadata.entry_points(group=self.group)
+        return bool(_CODE.fullmatch(name)) or name in points.names
+
+    def entry(self, name: str, otherwise: str = "") -> Entry:
+        """The part of a name; its code is not looked for.
+
+        Args:
+            name: of a part.
+            otherwise: the next step for an error where no name is near.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if name in self._entries:
+            return self._entries[name]
+        if _CODE.fullmatch(name):
+            return Entry(name, "", name, origin="")
+        brought = importlib.metadata.entry_points(group=self.group)
+        for point in brought:
+            if point.name == name:
+                package = point.dist.name if point.dist else ""
+                return Entry(name, f"of {package}", point.value, origin=package)
+        names = [*self.names, *sorted(brought.names)]
+        raise ConfigError(
+            f"{self.option} must be {'one of ' + ', '.join(names) + ', or ' if names else ''}"
+            f'"module:Name", but is {shown(name)}'
+            f"{nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
+        )
+
+    def load(self, name: str) -> Any:
+        """The class or function behind a name, importing its module the first time.
+
+        Raises:
+            ConfigError: there is no such part, or its code cannot be imported.
+        """
+        if name in self._given:
+            return self._given[name]
+        entry = self.entry(name)
+        assert entry.code, f"{self.option}={name} stands for no code"
+        module, _, path = entry.code.partition(":")
+        if not self.is_own(name):
+            return getattr(import_module(module), path)
+        if module == "__main__" and path.isidentifier() and hasattr(sys.modules["__main__"], path):
+            return getattr(sys.modules["__main__"], path)  # of this notebook or script
+        if any(word in entry.code for word in _MAIN_ONLY):
+            raise ConfigError(
+                f"{self.option} must be code that can be imported, but {name} was an object of another "
+                f"process; move it into a module, or give it to fedge.simulate again"
+            )
+        if not entry.origin:
+            look_in(Path.cwd())
+            extend_path()
+        return self._imported(name, module, path)
+
+    def _imported(self, name: str, module: str, path: str) -> Any:
+        """An attribute of a module of others; any error of its import is one line."""
+        try:
+            found: Any = import_module(module)
+        except Exception as error:
+            place = _place(error)
+            raise ConfigError(
+                f"{self.option} {name} cannot be imported: {type(error).__name__}: {error}{place}; "
+                f"mend it, or start where {module.split('.')[0]} can be found"
+            ) from error
+        for attribute in path.split("."):
+            if not hasattr(found, attribute):
+                known = [word for word in vars(found) if not word.startswith("_")]
+                raise ConfigError(
+                    f"{self.option} {name} cannot be imported: {module} has no {attribute}"
+                    f"{nearest(attribute, known) or '; check its spelling'}"
+                )
+            found = getattr(found, attribute)
+        return found
+
+    def given(self, part: Any, number: int = 1) -> str:
+        """The name under which an object of this process is known until `forget`.
+
+        Args:
+            part: a name, returned unchanged, or the class or function itself.
+            number: above 1 part of the name, for several objects of one kind.
+
+        Raises:
+            ConfigError: not callable.
+        """
+        if isinstance(part, str):
+            return part
+        if not callable(part):
+            raise ConfigError(f"{self.option} must be a name, a class or a function, but is {shown(part)}")
+        kind = part.func if isinstance(part, partial) else part
+        kind = kind if hasattr(kind, "__qualname__") else type(kind)
+        name = f"{kind.__module__}:{kind.__qualname__}" + (f".{number}" if number > 1 else "")
+        self._given[name] = part
+        return name
+
+    def is_importable(self, part: Any) -> bool:
+        """Whether another process finds a part: a name, or an object importable by its name."""
+        if isinstance(part, str):
+            return True
+        module = sys.modules.get(getattr(part, "__module__", ""))
+        if module is None or module.__name__ == "__main__":
+            return False
+        return getattr(module, getattr(part, "__qualname__", ""), None) is part
+
+    def is_given(self, name: str) -> bool:
+        """Whether a name stands for an object of this process, or of its notebook or script."""
+        module, _, path = name.partition(":")
+        main = sys.modules.get("__main__")
+        return name in self._given or (module == "__main__" and path.isidentifier() and hasattr(main, path))
+
+    def forget(self, name: str) -> None:
+        """Remove a name made by `given`; only an import can give it a meaning now."""
+        self._given.pop(name, None)
+
+    @contextmanager
+    def carried_out(self, name: str, *passed: type[Exception]) -> Iterator[None]:
+        """Add to an error of the code behind a name: the part, the place, and the next step.
+
+        Args:
+            name: of a part; errors of Fedge's own are left as they are.
+            passed: exceptions raised on purpose, left as they are.
+
+        Raises:
+            ConfigError: code of the user's failed.
+        """
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
+                raise
+            raise ConfigError(
+                f"{self.option} {name} failed: {type(error).__name__}: {' '.join(str(error).split())}"
+                f"{_place(error)}; mend it"
+            ) from error
+
+    def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
+        """Raise ConfigError when the code behind a name does not take its arguments.
+
+        Args:
+            name: of a part; those of Fedge without arguments are known to fit and are not loaded.
+            arguments: given by the user, by keyword.
+            positions: names of Fedge's own arguments, in order.
+        """
+        if not self.is_own(name) and not arguments:
+            return
+        refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
+
+
+def source_sha256(code: Any) -> str:
+    """The SHA-256 of the file in which a class, a function or an object's class is; "" for none."""
+    try:
+        is_code = hasattr(code, "__code__") or inspect.isclass(code)
+        file = inspect.getsourcefile(code if is_code else type(code))
+        return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
+    except (OSError, TypeError):  # typed into an interpreter
+        return ""
+
+
+def refuse_misfit(
+    code: Any, what: str, table: str, arguments: Mapping[str, Any], positions: tuple[str, ...]
+) -> None:
+    """Raise ConfigError when a class or function cannot be called with `positions` and `arguments`."""
+    try:
+        signature = inspect.signature(code)
+    except (TypeError, ValueError):  # some built-in types have none; the call itself will tell
+        return
+    try:
+        signature.bind(*positions, **arguments)
+    except TypeError as error:
+        known = list(signature.parameters)
+        near = next((nearest(key, known) for key in arguments if key not in known), "")
+        raise ConfigError(
+            f"{what}{signature} must take ({', '.join([*positions, *arguments])}), but: {error}"
+            f"{near or f'; change {table}, or its parameters'}"
+        ) from error
+
+
+_looked_in: list[str] = []
+
+
+def look_in(*folders: "Path | str") -> None:
+    """Add these folders to the search for parts outside packages."""
+    for folder in folders:
+        path = str(Path(folder).resolve())
+        if path not in _looked_in:
+            _looked_in.append(path)
+
+
+def extend_path() -> None:
+    """Put the folders to look in on Python's path: only for runs with code of the user's."""
+    for path in _looked_in:
+        if path not in sys.path:
+            sys.path.insert(0, path)
+
+
+def looked_in() -> list[str]:
+    """The folders given to `look_in`, for other processes."""
+    return list(_looked_in)
+
+
+def _place(error: Exception) -> str:
+    """Place of a failed import, " (file, line n)", if in a file."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    last = frames[-1] if frames else None
+    is_outside = last is None or last.filename == __file__ or "importlib" in last.filename
+    return "" if is_outside or last is None else f" ({last.filename}, line {last.lineno})"

@@ -1,0 +1,214 @@
+"""Results of an evaluation on the virtual clock: the rows of a global round."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedge.config.tree import Path
+from fedge.exchange.evaluate import Evaluation, pooled
+from fedge.exchange.failure import Failure
+from fedge.rounds.measurements.results import ClientResult, LeafResult, RoundResult, ServerResult
+from fedge.serving.gate import GateResult
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Population:
+    """Clients and leaves of a run.
+
+    Attributes:
+        leaf_of: client → number of its leaf, unseen clients included.
+        windows: client → training windows, for training clients.
+        unseen: clients with held-out users.
+        leaves: how many.
+        truth: each leaf's true group, with planted groups.
+    """
+
+    leaf_of: Mapping[int, int]
+    windows: Mapping[int, int]
+    unseen: frozenset[int]
+    leaves: int
+    truth: Sequence[int] | None = None
+
+    def devices_of(self, leaf: int) -> list[int]:
+        """The training clients of a leaf, in order."""
+        return [client for client in sorted(self.windows) if self.leaf_of[client] == leaf]
+
+    def devices_by_leaf(self) -> list[list[int]]:
+        """The training clients, in order, of each leaf."""
+        found: list[list[int]] = [[] for _ in range(self.leaves)]
+        for client in sorted(self.windows):
+            found[self.leaf_of[client]].append(client)
+        return found
+
+    def under(self, child_of: Callable[[int], int], children: int) -> "Population":
+        """The same clients under other servers: `children` of them, leaf → the one above it.
+
+        >>> Population({7: 0, 8: 1, 9: 2}, {}, frozenset(), 3).under([0, 0, 1].__getitem__, 2).leaf_of
+        {7: 0, 8: 0, 9: 1}
+        """
+        of = {client: child_of(leaf) for client, leaf in self.leaf_of.items()}
+        return Population(of, self.windows, self.unseen, children)
+
+    def window_counts(self, clients: int) -> np.ndarray:
+        """The training windows of each of so many clients, (N,) int64; 0 without training."""
+        found = np.zeros(clients, np.int64)
+        for client, count in self.windows.items():
+            found[client] = count
+        return found
+
+
+@dataclass(frozen=True)
+class Period:
+    """Totals between two evaluations.
+
+    Attributes:
+        number: of the second one.
+        losses: client → mean loss of its newest job.
+        failures: client → its first failure.
+        moved: "up", "down", "cloud_up", "cloud_down" → bytes.
+        began: its time on the run's real clock.
+        learned: the task of the run.
+        validated: client → evaluation of its served model on validation windows.
+    """
+
+    number: int
+    losses: Mapping[int, float]
+    failures: Mapping[int, Failure]
+    moved: Mapping[str, int]
+    began: float
+    learned: Task = CLASSIFICATION
+    validated: Mapping[int, Evaluation] = field(default_factory=dict)
+
+
+def round_result(
+    who: Population, period: Period, evaluated: Mapping[int, Evaluation], labels: Sequence[int] | None = None
+) -> RoundResult:
+    """The rows of a global round: of clients evaluated or trained in the period.
+
+    Args:
+        who: devices of the run.
+        period: ending with the evaluation.
+        evaluated: client → evaluation of its served model.
+        labels: per leaf the number of its group; None: all are one.
+    """
+    groups = [0] * who.leaves if labels is None else labels
+    there = sorted({*evaluated, *period.losses})
+    return RoundResult(
+        global_round=period.number,
+        clients=[_client(who, client, period, evaluated.get(client)) for client in there],
+        leaves=[_leaf(who, leaf, evaluated, groups[leaf], period.validated) for leaf in range(who.leaves)],
+        cloud=None,
+        clients_ok=len(who.leaf_of) - len(period.failures),
+        failures=dict(sorted(period.failures.items())),
+        uplink_bytes=period.moved["up"],
+        downlink_bytes=period.moved["down"],
+        cloud_uplink_bytes=period.moved["cloud_up"],
+        cloud_downlink_bytes=period.moved["cloud_down"],
+        truth=who.truth,
+        began=period.began,
+        learned=period.learned,
+    )
+
+
+def _client(who: Population, client: int, period: Period, test: Evaluation | None) -> ClientResult:
+    """The row of one client."""
+    val = period.validated.get(client)
+    return ClientResult(
+        client=client,
+        leaf=who.leaf_of[client],
+        train_samples=who.windows.get(client, 0),
+        train_loss=period.losses.get(client),
+        test_samples=test.windows if test else 0,
+        test_score=test.score if test else None,
+        test_loss=test.loss if test else None,
+        further=test.further if test else {},
+        train_seconds=None,
+        confusion=test.confusion if test else None,
+        unseen_client=client in who.unseen,
+        val_samples=val.windows if val else 0,
+        val_score=val.score if val else None,
+        val_loss=val.loss if val else None,
+    )
+
+
+def _leaf(
+    who: Population,
+    leaf: int,
+    evaluated: Mapping[int, Evaluation],
+    group: int,
+    validated: Mapping[int, Evaluation],
+) -> LeafResult:
+    """The row of one leaf, which serves the model of its group."""
+    mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] == leaf}
+    seen = pooled([found for client, found in mine.items() if client not in who.unseen])
+    unseen = pooled([found for client, found in mine.items() if client in who.unseen])
+    val = pooled([v for c, v in validated.items() if who.leaf_of[c] == leaf and c not in who.unseen])
+    devices = who.devices_of(leaf)
+    return LeafResult(
+        leaf=leaf,
+        cluster=group,
+        gate=GateResult("off", math.nan, None, serves_offer=False),
+        test_score=seen.score if seen else None,
+        test_loss=seen.loss if seen else None,
+        further=seen.further if seen else {},
+        num_clients=len(devices),
+        train_samples=sum(who.windows[client] for client in devices),
+        unseen_score=unseen.score if unseen else None,
+        unseen_loss=unseen.loss if unseen else None,
+        unseen_further=unseen.further if unseen else {},
+        unseen_clients=sum(who.leaf_of[client] == leaf for client in who.unseen),
+        val_score=val.score if val else None,
+        val_loss=val.loss if val else None,
+    )
+
+
+def server_rows(
+    who: Population,
+    evaluated: Mapping[int, Evaluation],
+    paths: Sequence[Path],
+    labels: Sequence[int],
+    moved: Sequence[Sequence[int]],
+) -> list[ServerResult]:
+    """Rows of all servers, from the root down; a server is followed by those below it.
+
+    Args:
+        who: devices of the run.
+        evaluated: client → evaluation of its served model.
+        paths: of all servers but the root, the leaves last.
+        labels: per leaf the number of the root's group that it is in.
+        moved: per path, bytes to the server above and from it.
+    """
+    leaves = dict(enumerate(paths[len(paths) - who.leaves :]))
+    traffic = dict(zip(paths, moved, strict=True))
+    rows = []
+    for path in sorted([(), *paths]):
+        below = {leaf for leaf, of in leaves.items() if of[: len(path)] == path}
+        clients = [client for client in who.windows if who.leaf_of[client] in below]
+        mine = {client: found for client, found in evaluated.items() if who.leaf_of[client] in below}
+        seen = pooled([found for client, found in mine.items() if client not in who.unseen])
+        unseen = pooled([found for client, found in mine.items() if client in who.unseen])
+        up, down = traffic.get(path, (0, 0))
+        rows.append(
+            ServerResult(
+                path=path,
+                cluster=labels[min(below)] if path else None,
+                gate=None,
+                uplink_bytes=up or None,
+                downlink_bytes=down or None,
+                num_clients=len(clients),
+                train_samples=sum(who.windows[client] for client in clients),
+                test_score=seen.score if seen else None,
+                unseen_score=unseen.score if unseen else None,
+            )
+        )
+    return rows
+
+
+def mean_score(who: Population, evaluated: Mapping[int, Evaluation], unseen: bool) -> float | None:
+    """The mean of the task's first test score over clients, seen or unseen; None without any."""
+    scores = [e.score for client, e in evaluated.items() if (client in who.unseen) == unseen]
+    return float(np.mean(scores)) if scores else None

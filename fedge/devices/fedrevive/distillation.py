@@ -1,0 +1,266 @@
+"""Data-free distillation at a server: a student learns teachers' answers on generated windows.
+
+Two steps, both with streams of (seed, server, version), so checkpoints hold arrays alone.
+
+`synthesise`: a generator G makes windows x = G(z + 0.2 e_y) of classes y, drawn from the mean of the
+teachers' class shares q_k. Two steps of Adam on a copy of G, on z and on the class embeddings e make smaller
+
+    Σ_k w_k(y) CE(teacher_k(x), y)  +  0.003 Σ_k w̄_k F_k(x)  −  0.1 Σ_k w_k(y) m KL(teacher_k ‖ student),
+
+where w_k(y) = q_k(y) / Σ_j q_j(y), w̄_k its mean over y. F_k is the distance of x's means and variances at
+each BatchNorm of teacher k from the running ones: the known part of real windows. m is 1 where student and
+teacher name the same class. The better x joins a pool, and G follows its copy (Reptile).
+
+`distilled`: the student begins at the server's model and makes Σ_k KL(teacher_k ‖ student) smaller, on
+windows of the pool drawn by each teacher's class shares.
+
+Source: FedRevive (Askin et al. 2025, arXiv 2511.00655) as in its code (NVFlare, research/fedrevive/dfkd.py);
+numbers are that code's, the pool of 16,000, 256 latent numbers and 128 channels of
+`fedge.devices.fedrevive.generator` among them. Not taken over: its sigmoid where windows are normalised, for
+which 0 to 1 is too narrow; augmentation, which is for images; and the skipping of losses three times their
+recent mean. The code's network has trackers without normalisation in place of BatchNorm here; a student's
+statistics stay as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from fedge.devices.fedrevive.generator import Size, new_generator
+from fedge.devices.servers.model_facts import ModelFacts
+from fedge.seeding import Purpose, torch_stream
+from fedge.training.networks.own_models import BATCH_NORMS
+
+_MADE = 64  # windows generated at a time
+_STEPS = 2
+_GENERATOR_LR, _LATENT_LR, _BETAS = 3e-3, 1e-3, (0.5, 0.999)
+_FEATURES, _ADVERSARY, _EMBEDDED = 0.003, 0.1, 0.2
+_PER_TEACHER = 32  # windows of a step of the student
+_PROBES, _PROBE_TEMPERATURE = 64, 0.8
+_BEGIN, _SYNTHESIS, _LESSON, _PROBE = range(4)  # uses of a stream
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A model from a child.
+
+    Attributes:
+        network: with its weights, in evaluation mode.
+        shares: (classes,) float64, of its training windows; their sum is 1.
+    """
+
+    network: nn.Module
+    shares: np.ndarray
+
+
+def synthesise(
+    facts: ModelFacts,
+    kept: Mapping[str, np.ndarray],
+    teachers: Sequence[Teacher],
+    student: nn.Module | None,
+    version: int,
+    pool: int,
+    size: Size | None = None,
+) -> Arrays:
+    """Windows to be kept after another batch has been made.
+
+    Args:
+        facts: of the model.
+        kept: the last result; empty the first time.
+        teachers: at least one.
+        student: for whom the windows are hard; None: nobody yet.
+        version: of the server.
+        pool: largest number of kept windows; the oldest go.
+        size: of the generator; None: the code's.
+
+    Returns:
+        generator, first, second (Q,) float32: the generator's weights and Adam's moments; adapted () int64:
+        how often it was; x (N, C, T) float32 and y (N,) int64: the pool. Unchanged if something was not
+        finite.
+    """
+    draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, version, _SYNTHESIS)
+    begin = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, 0, _BEGIN)
+    size = size or Size()
+    slow = new_generator(facts.input_shape, begin, size)
+    if kept:
+        vector_to_parameters(torch.from_numpy(np.array(kept["generator"])), slow.parameters())
+    before = parameters_to_vector(slow.parameters()).detach()
+    shares = torch.from_numpy(np.stack([teacher.shares for teacher in teachers])).float()
+    y = torch.multinomial(shares.mean(0), _MADE, replacement=True, generator=draws)
+    fast, x, loss = _adapted(slow, teachers, student, y, shares, draws, size.latent)
+    after = parameters_to_vector(fast.parameters()).detach()
+    if not (np.isfinite(loss) and torch.isfinite(after).all()):
+        return dict(kept)
+    found = _reptile(kept, before, before - after)
+    there = kept or {"x": x.numpy()[:0], "y": y.numpy()[:0]}
+    pooled = {"x": np.concatenate([there["x"], x.numpy()]), "y": np.concatenate([there["y"], y.numpy()])}
+    return {**found, **{name: array[-pool:] for name, array in pooled.items()}}
+
+
+def _adapted(
+    slow: nn.Module,
+    teachers: Sequence[Teacher],
+    student: nn.Module | None,
+    y: Tensor,
+    shares: Tensor,
+    draws: torch.Generator,
+    latent: int,
+) -> tuple[nn.Module, Tensor, float]:
+    """A generator trained from `slow` on, its best windows (N, C, T), and their loss."""
+    fast = copy.deepcopy(slow).train()
+    z = torch.randn(len(y), latent, generator=draws).requires_grad_()
+    embeddings = torch.randn(shares.shape[1], latent, generator=draws).requires_grad_()
+    groups: list[dict[str, Any]] = [
+        {"params": list(fast.parameters())}, {"params": [z, embeddings], "lr": _LATENT_LR}
+    ]  # fmt: skip
+    adam = torch.optim.Adam(groups, lr=_GENERATOR_LR, betas=_BETAS)
+    weights = (shares / shares.sum(0).clamp_min(1e-8))[:, y]
+    best, lowest = torch.empty(0), np.inf
+    for _ in range(_STEPS):
+        x = fast(z + _EMBEDDED * embeddings[y])
+        loss = synthesis_loss(x, y, weights, teachers, student)
+        if not len(best) or loss.item() < lowest:
+            best, lowest = x.detach().clone(), loss.item()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return fast, best, float(lowest)
+
+
+def synthesis_loss(
+    x: Tensor, y: Tensor, weights: Tensor, teachers: Sequence[Teacher], student: nn.Module | None
+) -> Tensor:
+    """Distance of windows (N, C, T) of classes y (N,) from the teachers' knowledge; weights (K, N)."""
+    said = None if student is None else student(x)
+    loss = x.new_zeros(())
+    for teacher, weight in zip(teachers, weights, strict=True):
+        logits, distance = with_distance(teacher.network, x)
+        loss = loss + (weight * F.cross_entropy(logits, y, reduction="none")).mean()
+        loss = loss + _FEATURES * weight.mean() * distance
+        if said is not None:
+            apart = F.kl_div(F.log_softmax(said, 1), F.softmax(logits, 1), reduction="none").sum(1)
+            same = (said.argmax(1) == logits.argmax(1)).float()
+            loss = loss - _ADVERSARY * (weight * same * apart).mean()
+    return loss
+
+
+def with_distance(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits (N, classes) of windows, and their distance from the BatchNorms' statistics.
+
+    Defined as Σ ‖mean − running mean‖ + ‖variance − running variance‖ over its BatchNorms; 0 without any.
+    """
+    distances: list[Tensor] = []
+
+    def look(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        (given,) = inputs
+        over = [axis for axis in range(given.dim()) if axis != 1]
+        mean, variance = given.mean(over), given.var(over, unbiased=False)
+        known_mean, known_variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+        distances.append((mean - known_mean).norm() + (variance - known_variance).norm())
+
+    norms = [layer for layer in network.modules() if isinstance(layer, BATCH_NORMS)]
+    hooks = [norm.register_forward_pre_hook(look) for norm in norms if norm.running_mean is not None]
+    try:
+        logits = network(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return logits, torch.stack(distances).sum() if distances else x.new_zeros(())
+
+
+def _reptile(kept: Mapping[str, np.ndarray], weights: Tensor, gradient: Tensor) -> Arrays:
+    """The generator's weights (Q,) after a step of Adam against `gradient`, and Adam's state."""
+    first, second = (torch.from_numpy(kept[name]) if kept else torch.zeros_like(weights)
+                     for name in ("first", "second"))  # fmt: skip
+    step = int(kept["adapted"]) + 1 if kept else 1
+    first = _BETAS[0] * first + (1 - _BETAS[0]) * gradient
+    second = _BETAS[1] * second + (1 - _BETAS[1]) * gradient**2
+    scale = (second / (1 - _BETAS[1] ** step)).sqrt() + 1e-8
+    moved = weights - _GENERATOR_LR * first / (1 - _BETAS[0] ** step) / scale
+    return {"generator": moved.numpy(), "first": first.numpy(), "second": second.numpy(),
+            "adapted": np.array(step)}  # fmt: skip
+
+
+def distilled(
+    facts: ModelFacts,
+    kept: Mapping[str, np.ndarray],
+    teachers: Sequence[Teacher],
+    student: nn.Module,
+    version: int,
+    steps: int,
+    lr: float,
+) -> None:
+    """Let a student learn from teachers, on windows of the pool; no effect if not finite.
+
+    Args:
+        facts: of the model.
+        kept: result of `synthesise`, with windows (N, C, T) and their classes (N,).
+        teachers: at least one.
+        student: in evaluation mode, as in its training; changed in place.
+        version: of the server.
+        steps: of Adam.
+        lr: of Adam.
+    """
+    draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, version, _LESSON)
+    pool, labels = torch.from_numpy(kept["x"]), kept["y"]
+    windows, answers = [], []
+    for teacher in teachers:
+        x = pool[chosen(labels, teacher.shares, steps * _PER_TEACHER, draws)]
+        with torch.no_grad():
+            answers.append(F.softmax(teacher.network(x), 1).unflatten(0, (steps, _PER_TEACHER)))
+        windows.append(x.unflatten(0, (steps, _PER_TEACHER)))
+    x, answer = torch.cat(windows, 1), torch.cat(answers, 1)
+    learning = [each.requires_grad_() for name, each in student.named_parameters() if name in facts.trainable]
+    adam = torch.optim.Adam(learning, lr=lr, weight_decay=1e-5)
+    for each, expected in zip(x, answer, strict=True):
+        loss = F.kl_div(F.log_softmax(student(each), 1), expected, reduction="batchmean")
+        if not torch.isfinite(loss):
+            break
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    student.requires_grad_(False)
+
+
+def chosen(labels: np.ndarray, shares: np.ndarray, count: int, draws: torch.Generator) -> Tensor:
+    """Places (count,) in a pool: of classes drawn by `shares`, each window of a class as likely.
+
+    Where a class has none, any window will do.
+
+    Args:
+        labels: (N,) int64, of the pool.
+        shares: (classes,) of each class.
+        count: how many.
+        draws: source of draws.
+    """
+    wanted = torch.multinomial(torch.from_numpy(shares).float(), count, replacement=True, generator=draws)
+    where = torch.rand(count, generator=draws).numpy()
+    order = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels, minlength=len(shares))[wanted]
+    first = np.searchsorted(labels[order], wanted.numpy())
+    inside = order[np.minimum(first + (where * sizes).astype(np.int64), len(labels) - 1)]
+    anywhere = (where * len(labels)).astype(np.int64)
+    return torch.from_numpy(np.where(sizes > 0, inside, anywhere))
+
+
+@torch.no_grad()
+def probed_shares(facts: ModelFacts, network: nn.Module, probe: int) -> np.ndarray:
+    """Guess which share of each class, (classes,) float64, a network has learnt from.
+
+    Its mean softmax at temperature 0.8 on 64 standard normal inputs, drawn for this probe.
+    """
+    draws = torch_stream(facts.seed, Purpose.DISTILLATION, facts.server, probe, _PROBE)
+    noise = torch.randn(_PROBES, *facts.input_shape, generator=draws)
+    found: np.ndarray = F.softmax(network(noise).double() / _PROBE_TEMPERATURE, 1).mean(0).numpy()
+    return found

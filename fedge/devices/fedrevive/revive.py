@@ -1,0 +1,191 @@
+"""FedRevive: a stale update gives way, the staler the more, to a student's learning from recent models."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.devices.servers.rules import Arrival, Memory, moved, refuse_no_count, refuse_outside
+from fedge.devices.servers.staleness import weight
+
+_PROBED = 2  # models of a child probed for its class shares
+SHARES = ("told", "probed")
+
+logger = logging.getLogger(__name__)
+
+
+def fedrevive(
+    model: np.ndarray,
+    memory: Memory,
+    arrival: Arrival,
+    buffer: int = 1,
+    lr: float = 0.1,
+    s_max: float = 75.0,
+    teachers: int = 8,
+    freeze: int = 50,
+    warmup: int = 100,
+    every: int = 1,
+    steps: int = 10,
+    distil_lr: float = 1e-4,
+    pool: int = 16_000,
+    latent: int = 256,
+    width: int = 128,
+    output: str = "tanh",
+    shares: str = "told",
+    distil: bool = True,
+    server_s: float = 0.0,
+) -> np.ndarray | None:
+    """w ← w + (η / K) Σ [(1 − β(τ_i)) Δ_i + β(τ_i) (w_KD − w)], once K updates are there.
+
+    β(τ) = 1 − ½ (1 + cos(π τ / (2 s_max))), 1 beyond 2 s_max. w_KD is a student initialised with w and
+    trained on the last arrived models (`fedge.devices.fedrevive.distillation`). Up to version `freeze` β is
+    0; up to `warmup` windows are made, but w_KD is w.
+
+    Source: Askin et al. 2025 (arXiv 2511.00655), of which the abstract and the code were read (NVFlare,
+    research/fedrevive, by its authors' group): K = 1, η = 0.1, s_max = 75, freeze and warmup as here. There a
+    student learns for every arrival; here once per version, which is the same for K = 1.
+
+    Args:
+        model: w, (P,).
+        memory: of the server; its `facts` are the network and class shares. Without them w_KD is w.
+        arrival: of a child.
+        buffer: K.
+        lr: η.
+        s_max: the staleness at which β is ½.
+        teachers: models as teachers.
+        freeze, warmup: versions, see above.
+        every: versions from one making of windows to the next.
+        steps, distil_lr: of Adam, for the student.
+        pool: number of kept windows.
+        latent, width, output: of the generator (`fedge.devices.fedrevive.generator.Size`).
+        shares: where the shares of classes of a child are from: "told" by the device, or "probed", estimated
+            from its first two models.
+        distil: False: w_KD is w, the control of distillation's benefit.
+        server_s: virtual seconds of the server for a student; arrivals wait in line then.
+
+    With K = 1, s_max = 10 and a staleness of 10, half of Δ = 4 counts as long as nothing is distilled:
+
+    >>> w = np.array([1.0])
+    >>> fedrevive(w, Memory(1), Arrival(0, 10, w, w + 4), lr=1.0, s_max=10, freeze=0, distil=False)
+    array([3.])
+    """
+    _refuse(lr, s_max, distil_lr, server_s, shares, distil)
+    for name, count in (("buffer", buffer), ("teachers", teachers), ("every", every), ("steps", steps),
+                        ("pool", pool), ("latent", latent), ("width", width)):  # fmt: skip
+        refuse_no_count(name, count)
+    if output not in ("tanh", "sigmoid"):
+        raise ConfigError(f"output of fedrevive must be tanh or sigmoid, but is {shown(output)}; change it")
+    kept = memory.arrays
+    made, waiting = int(kept.get("made", 0)), int(kept.get("waiting", 0)) + 1
+    memory.buffer.append(arrival)
+    kept["waiting"] = np.array(waiting)
+    if shares == "probed" and memory.facts is not None and distil:
+        _probe(memory, arrival)
+    if waiting < buffer:
+        return None
+    new = memory.buffer[-waiting:]
+    betas = [0.0 if made < freeze else 1 - weight("cosine", each.staleness, b=s_max) for each in new]
+    found = moved(model, new, [lr * (1 - beta) for beta in betas], buffer)
+    if any(betas) and distil and memory.facts is not None:
+        learn = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares, (latent, width, output))
+        found = found + lr * sum(betas) / buffer * _learnt(model, memory, made, learn)
+    kept["made"], kept["waiting"] = np.array(made + 1), np.array(0)
+    memory.buffer[:] = [replace(each, start=each.end, counters={}) for each in memory.buffer[-teachers:]]
+    return found
+
+
+def seconds_of(memory: Memory, arguments: Mapping[str, Any]) -> float:
+    """The virtual seconds of the server for the next arrival."""
+    warmup, buffer = arguments.get("warmup", 100), arguments.get("buffer", 1)
+    made, waiting = int(memory.arrays.get("made", 0)), int(memory.arrays.get("waiting", 0))
+    learns = arguments.get("distil", True) and made > warmup and waiting + 1 >= buffer
+    return float(arguments.get("server_s", 0.0)) if learns else 0.0
+
+
+fedrevive.seconds_of = seconds_of  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class _Learning:
+    """How a student learns; see `fedrevive`."""
+
+    teachers: int
+    warmup: int
+    every: int
+    steps: int
+    lr: float
+    pool: int
+    shares: str
+    size: tuple[int, int, str]
+
+
+def _learnt(model: np.ndarray, memory: Memory, made: int, learn: _Learning) -> np.ndarray:
+    """w_KD − w, (P,) float64; zero, and a warning in the log, where the student has diverged."""
+    from fedge.devices.fedrevive.distillation import Teacher, distilled, synthesise
+    from fedge.devices.fedrevive.generator import Size
+    from fedge.training.host import torch_threads
+    from fedge.training.networks.module_state import get_state
+
+    facts, kept = memory.facts, memory.arrays
+    assert facts is not None
+    with torch_threads(1):
+        newest = memory.buffer[-learn.teachers :]
+        there = [
+            Teacher(facts.network(number, each.end), _shares(memory, each.child, learn.shares))
+            for number, each in enumerate(newest)
+        ]
+        student = facts.network(learn.teachers, model)
+        of_pool = {name[3:]: array for name, array in kept.items() if name.startswith("kd-")}
+        if made % learn.every == 0 or not of_pool:
+            hard_for = student if made >= learn.warmup else None
+            of_pool = synthesise(facts, of_pool, there, hard_for, made, learn.pool, Size(*learn.size))
+            kept.update({f"kd-{name}": array for name, array in of_pool.items()})
+        if made <= learn.warmup or not of_pool:
+            return np.zeros(len(model))
+        distilled(facts, of_pool, there, student, made, learn.steps, learn.lr)
+        step = np.subtract(facts.layout.vector(get_state(student)), model, dtype=np.float64)
+    if not np.isfinite(step).all():
+        logger.warning("version %d: the student is not finite, and left out", made + 1)
+        return np.zeros(len(model))
+    return step
+
+
+def _shares(memory: Memory, child: int, shares: str) -> np.ndarray:
+    """The shares of classes of a child, (classes,) float64."""
+    assert memory.facts is not None
+    if shares == "told":
+        return memory.facts.shares[child]
+    return memory.arrays["probed"][child] / memory.arrays["probes"][child]
+
+
+def _probe(memory: Memory, arrival: Arrival) -> None:
+    """Guess at the class shares of a child from one of its first models."""
+    from fedge.devices.fedrevive.distillation import probed_shares
+    from fedge.training.host import torch_threads
+
+    facts, kept = memory.facts, memory.arrays
+    assert facts is not None
+    probes = kept.get("probes", np.zeros(len(facts.shares), np.int64)).copy()
+    if probes[arrival.child] < _PROBED:
+        with torch_threads(1):
+            found = probed_shares(facts, facts.network(0, arrival.end), int(probes.sum()))
+        probed = kept.get("probed", np.zeros(facts.shares.shape)).copy()
+        probed[arrival.child] += found
+        probes[arrival.child] += 1
+        kept["probes"], kept["probed"] = probes, probed
+
+
+def _refuse(lr: float, s_max: float, distil_lr: float, server_s: float, shares: str, distil: bool) -> None:
+    """Raise ConfigError for an impossible argument."""
+    for name, number in (("lr", lr), ("s_max", s_max), ("distil_lr", distil_lr)):
+        refuse_outside(name, number, 0.0)
+    if server_s != 0:
+        refuse_outside("server_s", server_s, 0.0)
+    if shares not in SHARES or not isinstance(distil, bool):
+        raise ConfigError(
+            f"shares of fedrevive must be told or probed and distil true or false, but are {shown(shares)} "
+            f"and {shown(distil)}; change them"
+        )

@@ -1,0 +1,196 @@
+"""When devices were there, from a file of one's own, CSV or Parquet: a row for each period of presence.
+
+    device,from_s,until_s
+    a17,0,3600
+    a17,7200,9000
+    b02,1800,86400
+
+`device` is any word; its rows may stand anywhere. A fourth column, `period_s`, is for devices with their own
+repetition periods; all rows of a device have the same. The file is read row by row, and held as two numbers a
+row. Touching or overlapping times of a device are one.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.data.table_files import Row, header_of, rows_of
+from fedge.devices.population.availability import FOREVER_US, Presence
+from fedge.devices.timeline.clock import SECOND_US
+from fedge.seeding import Purpose, numpy_stream
+
+_OPTION = "devices.availability-args.path"
+_COLUMNS = ("device", "from_s", "until_s")
+_WITH_PERIOD = (*_COLUMNS, "period_s")
+_MOST_S = 1e9
+_LEAST_PERIOD_S = 1e-3  # a virtual minute of shorter ones would take real hours
+
+
+def trace(devices: int, seed: int, path: str = "", period_s: float = 0.0, shuffle: bool = True) -> Presence:
+    """Every device is there when one of the file was; the file begins anew after its period.
+
+    With fewer devices in the file than in the run they are used again in turn, with the same times.
+
+    Args:
+        devices: how many.
+        seed: root of the stream for shuffling the file's devices.
+        path: of the file.
+        period_s: virtual seconds after which the file begins anew; 0: at the end of its last time.
+        shuffle: False: the file's devices, in the order in which they first stand there, are 0, 1, …
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such times.
+    """
+    found = read_attendance(path)
+    times, periods = [of for of, _ in found], _periods(found, path, period_s)
+    rng = numpy_stream(seed, Purpose.AVAILABILITY)
+    order = rng.permutation(len(times)) if shuffle else np.arange(len(times))
+    whose = order[np.arange(devices) % len(times)].tolist()
+
+    def presence(device: int, now_us: int) -> tuple[bool, int]:
+        begins, ends = times[whose[device]]
+        period_us = periods[whose[device]]
+        if len(begins) == 1 and begins[0] == 0 and ends[0] == period_us:
+            return True, FOREVER_US
+        turn, at = divmod(now_us, period_us)
+        place = int(np.searchsorted(ends, at, side="right"))
+        before = turn * period_us
+        if place == len(ends):
+            return False, before + period_us + int(begins[0])
+        if begins[place] > at:
+            return False, before + int(begins[place])
+        until_us = int(ends[place])
+        if until_us == period_us and begins[0] == 0:  # present over the end of the file
+            until_us += int(ends[0])
+        return True, before + until_us
+
+    return presence
+
+
+def read_attendance(given: str) -> list[tuple[tuple[np.ndarray, np.ndarray], int | None]]:
+    """Per device of a file its times, (T,) int64 each: begins and ends in microseconds, ascending, apart.
+
+    With them its own period in microseconds; None where the file has none.
+
+    Raises:
+        ConfigError: the file is unreadable, has other columns, or a time ending before its start.
+    """
+    if not isinstance(given, str) or not given:
+        raise ConfigError(
+            f"{_OPTION} must name a CSV or Parquet file of device,from_s,until_s, but is {shown(given)}; set "
+            f'for example {_OPTION}="there.csv"'
+        )
+    found: dict[str, list[tuple[int, int]]] = {}
+    periods: dict[str, int] = {}
+    for where, device, begins_us, ends_us, period_us in _rows(Path(given)):
+        found.setdefault(device, []).append((begins_us, ends_us))
+        if period_us is not None and periods.setdefault(device, period_us) != period_us:
+            raise ConfigError(
+                f"{_OPTION} must have one period_s for all rows of a device, but {where} has another for "
+                f"{shown(device)}; mend it"
+            )
+    if not found:
+        raise ConfigError(
+            f"{_OPTION} must have a row for each time that a device is there, but {given} has none; add one"
+        )
+    return [(_apart(sorted(times)), periods.get(device)) for device, times in found.items()]
+
+
+def _periods(
+    found: list[tuple[tuple[np.ndarray, np.ndarray], int | None]], path: str, period_s: float
+) -> list[int]:
+    """Microseconds after which each device's times begin anew: its own, the given, or the file's last.
+
+    Raises:
+        ConfigError: there are two of these, or one is shorter than the times.
+    """
+    if isinstance(period_s, bool) or not isinstance(period_s, int | float) or not 0 <= period_s <= _MOST_S:
+        raise ConfigError(
+            f"devices.availability-args.period_s must be seconds of 0 to {_MOST_S:g}, but is "
+            f"{shown(period_s)}; leave it out for the end of the file"
+        )
+    has_own = any(own is not None for _, own in found)
+    if has_own and period_s:
+        raise ConfigError(
+            f"devices.availability-args.period_s must be left out, because {path} has a column period_s, but "
+            f"is {shown(period_s)}; remove one of them"
+        )
+    last_us = max(int(ends[-1]) for (_, ends), _ in found)
+    if has_own:
+        for (_, ends), own in found:
+            if own is None or own < int(ends[-1]):
+                raise ConfigError(
+                    f"{_OPTION} must have periods at least as long as the times of their devices, but {path} "
+                    f"has {(own or 0) / SECOND_US:g} s with a time until {ends[-1] / SECOND_US:g}; mend it"
+                )
+        return [own or last_us for _, own in found]
+    period_us = round(period_s * SECOND_US) if period_s else last_us
+    if period_us < _LEAST_PERIOD_S * SECOND_US:
+        raise ConfigError(
+            f"{_OPTION} must have times until {_LEAST_PERIOD_S:g} s or later, since {path} begins anew after "
+            f"its last, but that is {last_us / SECOND_US:g}; mend it, or set period_s"
+        )
+    if not last_us <= period_us <= _MOST_S * SECOND_US:
+        raise ConfigError(
+            f"devices.availability-args.period_s must be at least the last second of {path}, "
+            f"{last_us / SECOND_US:g}, but is {shown(period_s)}; raise it, or leave it out"
+        )
+    return [period_us] * len(found)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
+    """Yield place, device, begin, end and period, the latter three in microseconds, of every row."""
+    header = header_of(path, _OPTION)
+    if header not in (_COLUMNS, _WITH_PERIOD):
+        raise ConfigError(
+            f"{_OPTION} must have the columns {','.join(_COLUMNS)}, {_WITH_PERIOD[-1]} last or not, but "
+            f"{path} has {shown(','.join(header))}; mend its first line"
+        )
+    for where, row in rows_of(path, _OPTION):
+        begins, ends = _seconds(row, "from_s", where), _seconds(row, "until_s", where)
+        period = _seconds(row, "period_s", where) if header == _WITH_PERIOD else None
+        if None in row or not row["device"]:
+            raise ConfigError(
+                f"{_OPTION} must have a device and {len(header)} cells in each row, but {where} has not; "
+                f"mend it"
+            )
+        if not begins < ends or (period is not None and period < _LEAST_PERIOD_S):
+            raise ConfigError(
+                f"{_OPTION} must have times that end after they begin, and periods of at least "
+                f"{_LEAST_PERIOD_S:g} s, but {where} has "
+                f"{begins:g} until {ends:g}{'' if period is None else f', period {period:g}'}; mend it"
+            )
+        begins_us = round(begins * SECOND_US)
+        ends_us = max(begins_us + 1, round(ends * SECOND_US))
+        yield where, row["device"], begins_us, ends_us, None if period is None else round(period * SECOND_US)
+
+
+def _seconds(row: Row, name: str, where: str) -> float:
+    """A cell as seconds; ConfigError otherwise."""
+    text = row.get(name)
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= _MOST_S:
+        raise ConfigError(
+            f"{_OPTION} must have seconds of 0 to {_MOST_S:g}, counted from the beginning of the run, but "
+            f"{where}, {name} is {shown(text) if text else 'empty'}; "
+            f"{'subtract the earliest time of the file from all' if value > _MOST_S else 'mend it'}"
+        )
+    return value
+
+
+def _apart(times: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Begins and ends, (T,) int64 each, of times in order; touching ones become one."""
+    kept: list[list[int]] = []
+    for begins, ends in times:
+        if kept and begins <= kept[-1][1]:
+            kept[-1][1] = max(kept[-1][1], ends)
+        else:
+            kept.append([begins, ends])
+    table = np.array(kept, np.int64)
+    return table[:, 0].copy(), table[:, 1].copy()

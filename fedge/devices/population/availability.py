@@ -1,0 +1,97 @@
+"""Presence of devices: times for work, and their ends.
+
+An availability is a function (devices, seed, further arguments by keyword) → function (device, virtual
+microseconds) → (presence, end of this state). The function is called for each device in the order of time,
+and its answer follows from (seed, device, time) alone, so checkpoints do not contain it.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError
+from fedge.devices.timeline.clock import SECOND_US
+from fedge.seeding import Purpose, numpy_stream
+
+FOREVER_US = 2**62
+Presence = Callable[[int, int], tuple[bool, int]]
+
+
+def always(devices: int, seed: int) -> Presence:
+    """Every device is there at any time."""
+    return lambda device, now_us: (True, FOREVER_US)
+
+
+def diurnal(devices: int, seed: int, day_s: float = 86_400.0, share: float = 0.5) -> Presence:
+    """Every device is there for the same share of a day, beginning at a time of day of its own.
+
+    Args:
+        devices: how many.
+        seed: root of the stream from which their times of day are drawn.
+        day_s: virtual seconds of a day.
+        share: of the day, above 0, at most 1.
+    """
+    _refuse_outside("day_s", day_s, 1e-3, 1e9)
+    _refuse_outside("share", share, 1e-6, 1.0)
+    day = max(1, round(day_s * SECOND_US))
+    on = max(1, round(share * day))
+    offset = numpy_stream(seed, Purpose.AVAILABILITY).integers(day, size=devices).tolist()
+
+    def presence(device: int, now_us: int) -> tuple[bool, int]:
+        of_day = (now_us + offset[device]) % day
+        is_there = of_day < on
+        if on == day:
+            return True, FOREVER_US
+        return is_there, now_us + (on if is_there else day) - of_day
+
+    return presence
+
+
+def markov(devices: int, seed: int, on_s: float = 600.0, off_s: float = 600.0) -> Presence:
+    """Every device comes and goes: the device is present, and away, for exponential times of these means.
+
+    At the beginning a share on / (on + off) of the devices is there.
+    """
+    _refuse_outside("on_s", on_s, 1e-3, 1e9)
+    _refuse_outside("off_s", off_s, 1e-3, 1e9)
+    known: dict[int, _Walk] = {}
+
+    def presence(device: int, now_us: int) -> tuple[bool, int]:
+        walk = known.get(device)
+        if walk is None:
+            rng = numpy_stream(seed, Purpose.AVAILABILITY, device)
+            walk = known[device] = _Walk(rng, on_s * SECOND_US, off_s * SECOND_US)
+        return walk.at(now_us)
+
+    return presence
+
+
+class _Walk:
+    """One device with changing presence."""
+
+    def __init__(self, rng: np.random.Generator, on_us: float, off_us: float) -> None:
+        self._rng = rng
+        self._means = (off_us, on_us)
+        self._is_there = bool(rng.random() < on_us / (on_us + off_us))
+        self._until = self._drawn()
+
+    def _drawn(self) -> int:
+        """Duration of the present state, at least a microsecond."""
+        return max(1, math.ceil(self._rng.exponential(self._means[self._is_there])))
+
+    def at(self, now_us: int) -> tuple[bool, int]:
+        """Presence at a time, and the end of this state; times come in ascending order."""
+        while self._until <= now_us:
+            self._is_there = not self._is_there
+            self._until += self._drawn()
+        return self._is_there, self._until
+
+
+def _refuse_outside(name: str, value: float, least: float, most: float) -> None:
+    """Raise ConfigError for an argument other than a number between two others."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ConfigError(
+            f"devices.availability-args.{name} must be a number of {least:g} to {most:g}, but is {value!r}; "
+            f"change it"
+        )

@@ -1,0 +1,134 @@
+"""Choice of devices: per leaf its idle ones (`population.roster`), its free places, the selection."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.devices.population.availability import Presence
+from fedge.devices.population.draws import PickDraws
+from fedge.devices.population.roster import Roster
+from fedge.devices.population.selection import DeviceTurn, History, Selection, uniform
+from fedge.states.averaging import State
+
+
+class Choosing:
+    """The idle devices of every leaf, and the choice of the next one for work.
+
+    Attributes:
+        rosters: per leaf, in order.
+        turns: the same.
+        history: of all devices.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        devices: Sequence[Sequence[int]],
+        presence: Presence,
+        places: Sequence[int],
+        windows: np.ndarray,
+        selection: Selection = uniform,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin with all devices idle.
+
+        Args:
+            seed: root of the streams for selection.
+            devices: per leaf.
+            presence: whether a device is there.
+            places: per leaf.
+            windows: (N,) int64, training windows of all clients.
+            selection: picks devices for work.
+            arguments: of the selection, by keyword.
+        """
+        self._devices = devices
+        self.rosters = [Roster(each, presence) for each in devices]
+        self.turns = [DeviceTurn(leaf, PickDraws(seed, leaf), places[leaf]) for leaf in range(len(devices))]
+        self.history = History.of(windows)
+        self._select = partial(selection, **(arguments or {}))
+
+    def pick(self, leaf: int, now_us: int) -> tuple[int, int] | None:
+        """An idle present device, and the end of its presence; None: nobody is, or nobody suits.
+
+        Raises:
+            ConfigError: a selection of the user's raised an exception, or picked an absent device.
+        """
+        roster, turn = self.rosters[leaf], self.turns[leaf]
+        roster.advance(now_us)
+        if not len(roster.there):
+            return None
+        turn.now_s = now_us / 1e6
+        device = self._selected(roster, turn)
+        if device is None:
+            return None
+        history = self.history
+        history.begun[device] += 1
+        history.given_in[device] = turn.round
+        turn.given += 1
+        return device, roster.take(device, now_us)
+
+    def _selected(self, roster: Roster, turn: DeviceTurn) -> int | None:
+        """The selection's answer, once checked."""
+        try:
+            device = self._select(roster.there, self.history, turn)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"devices.selection raised {type(error).__name__}: {error} at {turn.now_s:g} virtual s; "
+                f"mend it"
+            ) from error
+        if device is None:
+            return None
+        if isinstance(device, np.integer):
+            device = int(device)
+        if type(device) is not int or device not in roster.there:
+            raise ConfigError(
+                f"devices.selection must return a device that is there, or None, but returned "
+                f"{shown(device)}; mend it"
+            )
+        return device
+
+    def next_change_us(self, leaf: int) -> int | None:
+        """When somebody idle next comes or goes at a leaf; None: never."""
+        return self.rosters[leaf].next_change_us()
+
+    def put(self, leaf: int, device: int, now_us: int) -> None:
+        """Add a device with a finished job."""
+        self.rosters[leaf].put(device, now_us)
+
+    def note_update(self, device: int, loss: float, seconds: float) -> None:
+        """Record a used result: its mean training loss, and its virtual seconds."""
+        history = self.history
+        history.updates[device] += 1
+        history.losses[device] = loss
+        history.seconds[device] = seconds
+
+    def facts(self) -> dict[str, Any]:
+        """Rosters and counts as JSON; the arrays of history and selection are kept apart."""
+        return {
+            "rosters": [roster.facts() for roster in self.rosters],
+            "picks": [turn.draws.count for turn in self.turns],
+            "given": [turn.given for turn in self.turns],
+        }
+
+    def restore(self, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Restore the result of `facts` and `arrays`: "history" and the number of each leaf → name → array.
+
+        Each array has its shape and dtype from `arrays`.
+        """
+        for leaf, roster in enumerate(self.rosters):
+            roster.restore(facts["rosters"][leaf], self._devices[leaf])
+            turn = self.turns[leaf]
+            turn.draws.count, turn.given = facts["picks"][leaf], facts["given"][leaf]
+            turn.arrays = {name: np.array(array) for name, array in arrays.get(str(leaf), {}).items()}
+        for name, array in arrays["history"].items():
+            setattr(self.history, name, np.array(array))
+
+    def arrays(self) -> dict[str, State]:
+        """Arrays for `restore`."""
+        kept: dict[str, State] = {str(turn.leaf): dict(turn.arrays) for turn in self.turns if turn.arrays}
+        return {"history": self.history.arrays(), **kept}

@@ -1,0 +1,216 @@
+"""Published traces of devices, converted to tables for `trace` presets and availabilities.
+
+FedScale (Lai et al. 2022), benchmark/dataset/data/device_info: pickled dictionaries of
+
+    client_device_capacity  id → {computation: ms of inference per sample, communication: kbit/s}
+    client_behave_trace     id → {active: [s, …], inactive: [s, …], finish_time: s, …}
+
+FLASH (Yang et al. 2021), JSON dictionaries of
+
+    cached_timers.json      id → {isSuccess, trace_start: s, trace_end: s, ready_time: [[s, s], …]}
+    state_traces.json       id → {messages: lines of date, time, tab, state}; it makes the former of them
+    speed_distri.json       id → {down_u, up_u: mean kB/s, …}
+
+Both let a device's times begin anew after its own period. A pickle is read without any named code: plain data
+only, else refused.
+"""
+
+import json
+import math
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedge.config.registers.option import ConfigError, shown
+
+SPEEDS = ("device", "seconds_per_window", "down_bytes_s", "up_bytes_s")
+TIMES = ("device", "from_s", "until_s", "period_s")
+_MOST_BYTES = 4 * 10**9
+_AUGMENTED, _KILOBIT, _KILOBYTE = 3.0, 125.0, 1000.0  # FedScale's factor on inference; bytes
+_NO_WIFI = ("unknown", "2g", "3g", "4g", "5g")
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Converted:
+    """A published file as rows.
+
+    Attributes:
+        columns: names of the cells of a row.
+        rows: once.
+        left_out: devices without information, and why, so far.
+    """
+
+    columns: tuple[str, ...]
+    rows: Iterator[Row]
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+class _Plain(pickle.Unpickler):
+    """Unpickles numbers, texts, lists and dictionaries; a pickle with any name is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module[:80]}.{name[:80]}, which is never loaded")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("it points to something outside")
+
+
+def converted(kind: str, path: Path, seconds_per_window: float | None = None) -> Converted:
+    """A published file as rows of one of the tables above.
+
+    Args:
+        kind: one of `KINDS`.
+        path: of the file.
+        seconds_per_window: seconds of training on every device, for a file with links alone.
+
+    Raises:
+        ConfigError: the file is unreadable, holds more than plain data, or lacks entries of its kind.
+    """
+    entries = _entries(path, kind.startswith("fedscale"))
+    if kind == "flash-speeds":
+        if seconds_per_window is None or not 0 < seconds_per_window < math.inf:
+            raise ConfigError(
+                f"{path} tells of links alone; say with --seconds-per-window how long devices train, above 0"
+            )
+        return Converted(SPEEDS, _rows(path, entries, lambda each: _links(each, seconds_per_window)))
+    if kind == "fedscale-capacity":
+        return Converted(SPEEDS, _rows(path, entries, _capacity))
+    found = Converted(TIMES, iter(()))
+    times = {"fedscale-behaviour": _behaviour, "flash-timers": _timer, "flash-states": _states}[kind]
+    found.rows = _times(path, entries, times, found.left_out)
+    return found
+
+
+KINDS = ("fedscale-capacity", "fedscale-behaviour", "flash-timers", "flash-states", "flash-speeds")
+
+
+def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
+    """The dictionary in a file."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ConfigError(f"{path} must be at most 4 GB, which is read whole; split it")
+        with path.open("rb") as file:
+            found = _Plain(file).load() if is_pickled else json.load(file)
+    except ConfigError:
+        raise
+    except Exception as error:  # a pickle can make its reader raise anything
+        form = "pickle of plain data" if is_pickled else "JSON file"
+        reason = getattr(error, "strerror", None) or str(error)[:200]
+        raise ConfigError(f"{path} must be a {form}, but: {reason}; use the published file") from error
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(
+            f"{path} must hold a dictionary of devices, but is {shown(found)}; use another file"
+        )
+    return found
+
+
+def _rows(path: Path, entries: Mapping[Any, Any], row: Callable[[Any], Row]) -> Iterator[Row]:
+    """A row per device."""
+    for device, each in entries.items():
+        yield device, *_said(path, device, row, each)
+
+
+def _times(
+    path: Path, entries: Mapping[Any, Any], times: Callable[[Any], Any], left_out: dict[str, int]
+) -> Iterator[Row]:
+    """A row per time of a device; devices without any are left out, and counted."""
+    for device, each in entries.items():
+        found = _said(path, device, times, each)
+        if isinstance(found, str):
+            left_out[found] = left_out.get(found, 0) + 1
+            continue
+        spans, period_s = found
+        for begins, ends in spans:
+            yield device, begins, ends, period_s
+
+
+def _said(path: Path, device: Any, read: Callable[[Any], Any], each: Any) -> Any:
+    """Content of an entry, from `read`; ConfigError for an entry of another form than its kind."""
+    try:
+        return read(each)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ConfigError(
+            f"{path}, device {shown(device)}, must have what its kind has, but: {type(error).__name__}: "
+            f"{error}; use the published file, or another kind"
+        ) from error
+
+
+def _positive(value: Any) -> float:
+    """A number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{shown(value)} is no number above 0")
+    return float(value)
+
+
+def _capacity(each: Any) -> Row:
+    """FedScale's get_completion_time: 3 × ms of inference a sample, (down + up) / bandwidth."""
+    bytes_s = _KILOBIT * _positive(each["communication"])
+    return _AUGMENTED * _positive(each["computation"]) / 1000.0, bytes_s, bytes_s
+
+
+def _links(each: Any, seconds_per_window: float) -> Row:
+    """FLASH's mean links; their deviation from job to job is not kept."""
+    down, up = _KILOBYTE * _positive(each["down_u"]), _KILOBYTE * _positive(each["up_u"])
+    return seconds_per_window, down, up
+
+
+def _behaviour(each: Any) -> Any:
+    """FedScale's is_active: presence from active[i] to inactive[i], repeating at finish_time."""
+    period = _positive(each["finish_time"])
+    pairs = zip(each["active"], each["inactive"], strict=True)
+    return _within([(begins, min(ends, period)) for begins, ends in pairs], period)
+
+
+def _timer(each: Any) -> Any:
+    """FLASH's Timer.ready: time goes round between the trace's first and last second."""
+    if not each["isSuccess"]:
+        return "no trace that FLASH could read"
+    start = each["trace_start"]
+    period = int(each["trace_end"] - start)
+    return _within([(begins - start, ends - start) for begins, ends in each["ready_time"]], period)
+
+
+def _within(spans: list[tuple[float, float]], period_s: float) -> Any:
+    """Spans of positive length, in seconds, and the period; words where there is none."""
+    kept = [(max(0.0, begins), min(ends, period_s)) for begins, ends in spans]
+    lasting = [(float(begins), float(ends)) for begins, ends in kept if begins < ends]
+    return (lasting, float(period_s)) if lasting else "never there"
+
+
+def _states(each: Any) -> Any:
+    """FLASH's Timer from messages: present while locked, charged and on Wi-Fi, until a message to the
+    contrary."""
+    messages = [line.strip().split("\t") for line in each["messages"].split("\n") if line.strip()]
+    if any(len(message) != 2 for message in messages) or not messages:
+        return "messages of another form"
+    moments = [datetime.fromisoformat(moment.strip()).replace(tzinfo=None) for moment, _ in messages]
+    start, period = moments[0], int((moments[-1] - moments[0]).total_seconds())
+    holds = {"charged": False, "wifi": False, "locked": False}
+    since, spans = None, []
+    for moment, (_, word) in zip(moments, messages, strict=True):
+        holds.update(_meaning(word.strip().lower()))
+        second = (moment - start).total_seconds()
+        if all(holds.values()):
+            since = second if since is None else since
+        elif since is not None:
+            spans.append((since, second))
+            since = None
+    return _within(spans, period) if period else "a trace of no time"
+
+
+def _meaning(word: str) -> dict[str, bool]:
+    """Changes of a state of FLASH's: battery, network and screen; its other states change nothing here."""
+    known: dict[str, dict[str, bool]] = {
+        "battery_charged_on": {"charged": True}, "battery_charged_off": {"charged": False},
+        "wifi": {"wifi": True}, "screen_lock": {"locked": True}, "screen_unlock": {"locked": False},
+        "screen_on": {}, "screen_off": {}, **{name: {"wifi": False} for name in _NO_WIFI},
+    }  # fmt: skip
+    if word in known:
+        return known[word]
+    if word.endswith("%"):
+        return {}
+    raise ValueError(f"{shown(word)} is no state that FLASH knows")

@@ -1,0 +1,98 @@
+"""Training time of a job, if set neither by preset nor trace: a function of the user's, asked job by job
+
+    duration(work, further arguments by keyword) → virtual seconds of training, above 0
+
+of the device, the job, the past, with its own random numbers (`Work`). The transfers before and after
+training remain the device's.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import DURATIONS
+from fedge.devices.population.fleet import LONGEST_S
+from fedge.devices.population.selection import History
+from fedge.seeding import Purpose, numpy_stream
+
+
+@dataclass(frozen=True)
+class Work:
+    """One job about to start.
+
+    Attributes:
+        device: its id.
+        attempt: the device's how-manieth job, 1, 2, …
+        leaf: number of its leaf.
+        windows: passing through the model, counted with repetition.
+        steps: of the optimiser.
+        model_bytes: received, and sent back.
+        now_s: virtual time.
+        usual_s: seconds of training as the preset draws them for this job.
+        history: knowledge of all devices; read-only.
+        seed: of the run, from which `rng` follows.
+    """
+
+    device: int
+    attempt: int
+    leaf: int
+    windows: int
+    steps: int
+    model_bytes: int
+    now_s: float
+    usual_s: float
+    history: History
+    seed: int = 0
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Chance of this job alone: a stream of (seed, device, attempt)."""
+        return numpy_stream(self.seed, Purpose.DURATION, self.device, self.attempt)
+
+
+Duration = Callable[[Work], float]
+
+
+def duration_of(name: str, arguments: Mapping[str, Any]) -> Duration | None:
+    """The duration in seconds of `devices.duration`, with arguments; None if set by the preset.
+
+    Raises:
+        ConfigError: arguments for the preset's, which takes none here, or no such code.
+    """
+    if DURATIONS.is_own(name):
+        return partial(DURATIONS.load(name), **arguments)
+    if arguments:
+        raise ConfigError(
+            f"devices.duration-args must be empty for devices.duration {name}, but are {shown(arguments)}; "
+            f"give them as devices.preset-args, or name a duration of your own"
+        )
+    return None
+
+
+def asked(duration: Duration, work: Work) -> float:
+    """The seconds of a duration, checked.
+
+    Raises:
+        ConfigError: the function raised an exception, or returned no number above 0.
+    """
+    where = f"for device {work.device}, job {work.attempt}, at {work.now_s:g} virtual s"
+    try:
+        seconds = duration(work)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"devices.duration raised {type(error).__name__}: {error} {where}; mend it"
+        ) from error
+    is_number = isinstance(seconds, int | float | np.integer | np.floating) and not isinstance(seconds, bool)
+    if not is_number or not math.isfinite(seconds) or not 0 < seconds <= LONGEST_S:
+        raise ConfigError(
+            f"devices.duration must return seconds above 0, at most {LONGEST_S:g}, but returned "
+            f"{shown(seconds)} {where}; mend it"
+        )
+    return float(seconds)

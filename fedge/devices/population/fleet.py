@@ -1,0 +1,262 @@
+"""How long a device's job takes: the model comes, is trained, and goes back.
+
+    download  down_s + bytes / down
+    training  (per_job_s + per_window_s × windows × epochs) × noise
+    upload    up_s + bytes / up
+
+in virtual microseconds, at least one in all. FedScale (Lai et al. 2022, `getCompletionTime`) is the case
+per_window_s = 3 × milliseconds of inference per sample / 1000, without noise.
+"""
+
+import math
+from array import array
+from dataclasses import dataclass, fields, replace
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.devices.population.draws import Draw
+from fedge.devices.timeline.clock import SECOND_US
+
+NOISES = ("log-normal", "exponential", "half-normal", "normal")
+LONGEST_S = 1e9  # of a part of a job: thirty years
+_OPTIONAL = ("train_watts", "radio_watts", "sd", "delay_sd")  # None where nothing is known, or varies
+_MOST_S = 1e12  # of a job: a longer one, a byte in a lifetime for example, never ends
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Speeds and links of N devices; every array is (N,) float64.
+
+    Attributes:
+        per_window_s: seconds of training per window and epoch.
+        per_job_s: seconds of training for any number of windows.
+        down, up: bytes per second.
+        down_s, up_s: further seconds of a transfer.
+        noise: factor of training times, drawn job by job: "log-normal", exp(sigma z);
+            "exponential", of mean 1; "half-normal", |z|, of mean √(2/π). "normal" is added instead: sd z to
+            the time of training, delay_sd z' to `up_s`, neither of which falls below 0.
+        sigma: of log-normal noise; 0 for none.
+        sd, delay_sd: seconds, of normal noise; None: 0.
+        train_watts, radio_watts: power during training, and during transfers; None if unknown.
+    """
+
+    per_window_s: np.ndarray
+    per_job_s: np.ndarray
+    down: np.ndarray
+    up: np.ndarray
+    down_s: np.ndarray
+    up_s: np.ndarray
+    noise: str = "log-normal"
+    sigma: float = 0.0
+    train_watts: np.ndarray | None = None
+    radio_watts: np.ndarray | None = None
+    sd: np.ndarray | None = None
+    delay_sd: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.per_window_s)
+
+
+def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
+    """A fleet of `count` devices, with possible times.
+
+    Raises:
+        ConfigError: a time is impossible; `what` names its origin.
+    """
+    if not isinstance(fleet, Fleet):
+        raise ConfigError(f"{what} must return a fedge.devices.Fleet, but returned {shown(fleet)}; mend it")
+    for declared in fields(fleet):
+        array = getattr(fleet, declared.name)
+        if declared.name in ("noise", "sigma") or (declared.name in _OPTIONAL and array is None):
+            continue
+        rate = declared.name in ("down", "up")
+        least = np.finfo(float).tiny if rate else 0.0
+        values = np.asarray(array)
+        fits = values.shape == (count,) and np.issubdtype(values.dtype, np.floating)
+        if not fits or not ((values >= least) & (values <= np.inf if rate else values <= LONGEST_S)).all():
+            raise ConfigError(
+                f"{what} must give each of {count} devices a {declared.name} "
+                f"{'above 0' if rate else f'of 0 to {LONGEST_S:g}'}, but gives {shown(array)}; change it"
+            )
+    if fleet.noise not in NOISES or not 0 <= fleet.sigma <= 10:
+        raise ConfigError(
+            f"{what} must have a noise of {', '.join(NOISES)} and a sigma of 0 to 10, but has "
+            f"{shown(fleet.noise)} and {shown(fleet.sigma)}; change them"
+        )
+    takes = fleet.per_window_s + fleet.per_job_s + fleet.down_s + fleet.up_s + 1 / fleet.down + 1 / fleet.up
+    if not (takes > 0).all():
+        raise ConfigError(
+            f"{what} must make every job take time, but those of device {int(np.argmin(takes > 0))} take "
+            f"none; give it seconds, or bytes per second"
+        )
+    return fleet
+
+
+def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:
+    """Power in training and in transfers, (N,) float64 each; None where neither is known."""
+    train, radio, nothing = fleet.train_watts, fleet.radio_watts, np.zeros(len(fleet))
+    if train is None and radio is None:
+        return None
+    return nothing if train is None else train, nothing if radio is None else radio
+
+
+def with_power(fleet: Fleet, train_watts: float, radio_watts: float) -> Fleet:
+    """A fleet with equal power on all devices if unset; 0: power stays unknown."""
+    count = len(fleet)
+    if train_watts and fleet.train_watts is None:
+        fleet = replace(fleet, train_watts=np.full(count, train_watts))
+    if radio_watts and fleet.radio_watts is None:
+        fleet = replace(fleet, radio_watts=np.full(count, radio_watts))
+    return fleet
+
+
+def usual_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
+    """The mean seconds of a job of each device, (N,) float64.
+
+    Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
+
+    >>> one = np.ones(1)
+    >>> usual_s(Fleet(0.5 * one, one, 100 * one, 50 * one, 0 * one, 0 * one), np.array([4]), 200)
+    array([9.])
+    """
+    if fleet.noise == "normal":
+        trains = fleet.per_job_s + fleet.per_window_s * windows
+        return _whole(
+            fleet, model_bytes, _mean_above_0(trains, fleet.sd), _mean_above_0(fleet.up_s, fleet.delay_sd)
+        )
+    factors = {"log-normal": math.exp(fleet.sigma**2 / 2), "half-normal": math.sqrt(2 / math.pi)}
+    return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 1.0))
+
+
+def quickest_s(fleet: Fleet, windows: np.ndarray, model_bytes: int) -> np.ndarray:
+    """The seconds undercut by one job in a thousand of each device, (N,) float64.
+
+    Windows (N,) int64 count once per epoch; a model has `model_bytes` bytes.
+    """
+    if fleet.noise == "normal":
+        trains = fleet.per_job_s + fleet.per_window_s * windows - 3.09 * _or_0(fleet.sd)
+        delays = fleet.up_s - 3.09 * _or_0(fleet.delay_sd)
+        return _whole(fleet, model_bytes, np.maximum(trains, 0.0), np.maximum(delays, 0.0))
+    factors = {"log-normal": math.exp(-3.09 * fleet.sigma), "half-normal": 0.00125}
+    return _seconds(fleet, windows, model_bytes, factors.get(fleet.noise, 0.001))
+
+
+def _seconds(fleet: Fleet, windows: np.ndarray, model_bytes: int, factor: float) -> np.ndarray:
+    """Seconds of jobs (N,) with a training time of `factor` times its noiseless time."""
+    trains = (fleet.per_job_s + fleet.per_window_s * windows) * factor
+    return _whole(fleet, model_bytes, trains, fleet.up_s)
+
+
+def _whole(fleet: Fleet, model_bytes: int, trains: np.ndarray, delays: np.ndarray) -> np.ndarray:
+    """The seconds of jobs (N,) with given training times and upload `delays` beside their bytes."""
+    found: np.ndarray = fleet.down_s + model_bytes / fleet.down + trains + delays + model_bytes / fleet.up
+    return found
+
+
+def _or_0(deviations: np.ndarray | None) -> np.ndarray | float:
+    """Deviations (N,), or 0 where nothing varies."""
+    return 0.0 if deviations is None else deviations
+
+
+def _mean_above_0(means: np.ndarray, deviations: np.ndarray | None) -> np.ndarray:
+    """Mean of max(0, normal) for means and deviations (N,): m Φ(m/s) + s φ(m/s).
+
+    >>> _mean_above_0(np.array([1.0, 0.0]), np.array([0.0, 1.0])).round(4)
+    array([1.    , 0.3989])
+    """
+    if deviations is None:
+        return means
+    normal = NormalDist()
+    return np.array([
+        m * normal.cdf(m / s) + s * normal.pdf(m / s) if s else m
+        for m, s in zip(means.tolist(), deviations.tolist(), strict=True)
+    ])  # fmt: skip
+
+
+class Times(NamedTuple):
+    """Seconds of one job, independent of other senders.
+
+    Attributes:
+        down_s: before the model's bytes come.
+        train_s: of training.
+        up_s: before the result's bytes go.
+    """
+
+    down_s: float
+    train_s: float
+    up_s: float
+
+
+class Durations:
+    """How long jobs of a fleet take, one by one."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Take in a fleet; arrays of Python's own are looked up faster than NumPy's."""
+        self._per_window_s, self._per_job_s = _quick(fleet.per_window_s), _quick(fleet.per_job_s)
+        self._down, self._up = _quick(fleet.down), _quick(fleet.up)
+        self._down_s, self._up_s = _quick(fleet.down_s), _quick(fleet.up_s)
+        self._noise = fleet.noise
+        self._sigma = fleet.sigma
+        nothing = np.zeros(len(fleet) if fleet.noise == "normal" else 0)
+        self._sd = _quick(nothing if fleet.sd is None else fleet.sd)
+        self._delay_sd = _quick(nothing if fleet.delay_sd is None else fleet.delay_sd)
+
+    def times(self, device: int, windows: int, draw: Draw) -> Times:
+        """The times of a device's job on so many windows, counted with repetition."""
+        train_s = self._per_job_s[device] + self._per_window_s[device] * windows
+        down_s, up_s = self._down_s[device], self._up_s[device]
+        if self._noise == "normal":
+            delay_s = up_s + self._delay_sd[device] * _normal(draw.uniform)
+            return Times(down_s, max(0.0, train_s + self._sd[device] * draw.normal), max(0.0, delay_s))
+        return Times(down_s, train_s * self._factor(draw), up_s)
+
+    def links(self, device: int) -> tuple[float, float]:
+        """Bytes per second received, and sent, by a device without other senders."""
+        return self._down[device], self._up[device]
+
+    def of(
+        self, device: int, model_bytes: int, times: Times, up_bytes: int | None = None
+    ) -> tuple[int, int, int]:
+        """Virtual microseconds until arrival of the model, end of training, and return.
+
+        Args:
+            device: its id.
+            model_bytes: bytes received, and sent back.
+            times: of the job.
+            up_bytes: sent back, where they are others.
+
+        Returns:
+            (there, trained, back), ascending, the last of at least 1 and at most 30,000 years.
+        """
+        there_s = times.down_s + model_bytes / self._down[device]
+        trained_s = there_s + times.train_s
+        sent = model_bytes if up_bytes is None else up_bytes
+        back_s = trained_s + times.up_s + sent / self._up[device]
+        back = max(1, micros(back_s))
+        return min(micros(there_s), back), min(micros(trained_s), back), back
+
+    def _factor(self, draw: Draw) -> float:
+        """Factor on the training time of a job."""
+        if self._noise == "exponential":
+            return -math.log1p(-draw.uniform)
+        if self._noise == "half-normal":
+            return abs(draw.normal)
+        return math.exp(self._sigma * draw.normal) if self._sigma else 1.0
+
+
+def _normal(uniform: float) -> float:
+    """The standard normal number of a uniform one in [0, 1); 0 counts as 2⁻⁵⁴."""
+    return NormalDist().inv_cdf(max(uniform, 2.0**-54))
+
+
+def _quick(values: np.ndarray) -> "array[float]":
+    """Numbers (N,) as an array of Python floats."""
+    return array("d", np.ascontiguousarray(values, np.float64).tobytes())
+
+
+def micros(seconds: float) -> int:
+    """Whole microseconds of some seconds, at most 30,000 years."""
+    return round(min(seconds, _MOST_S) * SECOND_US)

@@ -1,0 +1,142 @@
+"""Devices from a file of one's own, CSV or Parquet: a row each, with the fields of a fleet as header.
+
+    seconds_per_window,seconds_per_job,down_bytes_s,up_bytes_s,down_s,up_s
+    0.02,0,1000000,500000,0.05,0.05
+
+Missing columns are 0 seconds, or transfers without duration; one of the first two must be there. A column
+`device` may stand there, too, for readers of the file; no effect. With fewer rows than devices they are used
+again in turn, after a shuffle. `fedge.data.table_files` describes the files.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.data.table_files import header_of, rows_of
+from fedge.devices.population.fleet import LONGEST_S, Fleet
+
+_DEFAULTS = {
+    "seconds_per_window": 0.0,
+    "seconds_per_job": 0.0,
+    "down_bytes_s": math.inf,
+    "up_bytes_s": math.inf,
+    "down_s": 0.0,
+    "up_s": 0.0,
+}
+_IGNORED = "device"  # a word, by which a reader of the file knows whose row it is
+
+
+def trace(
+    owner: np.ndarray, rng: np.random.Generator, path: str = "", jitter: float = 0.0, shuffle: bool = True
+) -> Fleet:
+    """The devices of a CSV or Parquet file.
+
+    Args:
+        owner: (N,) user of each device.
+        rng: shuffles the rows.
+        path: of the file.
+        jitter: of the logarithm of a job's training time.
+        shuffle: False: row i is device i.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no such numbers.
+    """
+    rows = read_trace(path)
+    order = rng.permutation(len(rows)) if shuffle else np.arange(len(rows))
+    table = np.array(rows, dtype=np.float64)[order][np.arange(len(owner)) % len(rows)]
+    per_window, per_job, down, up, down_s, up_s = table.T.copy()
+    return Fleet(per_window, per_job, down, up, down_s, up_s, sigma=jitter)
+
+
+def read_trace(path: str) -> list[list[float]]:
+    """The rows of a trace in the order of the columns above, at least one; errors: `read_table`."""
+    return read_table(path, _DEFAULTS, ("seconds_per_window", "seconds_per_job"))
+
+
+def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str]) -> list[list[float]]:
+    """The rows of a CSV or Parquet file with a row per device, at least one, in the order of `defaults`.
+
+    Args:
+        given: path of the file.
+        defaults: column → default value; infinity for columns of numbers above 0.
+        needed: columns of which one must be there.
+
+    Raises:
+        ConfigError: the file is unreadable, has other columns, or a cell is not a number.
+    """
+    if not isinstance(given, str) or not given:
+        raise ConfigError(
+            f"devices.preset-args.path must name a CSV or Parquet file with a row per device, but is "
+            f'{shown(given)}; set for example devices.preset-args.path="devices.csv"'
+        )
+    path, option = Path(given), "devices.preset-args.path"
+    header = header_of(path, option)
+    _refuse_other_columns(list(header), path, tuple(defaults), needed)
+    rows = [_numbers(row, defaults, where) for where, row in rows_of(path, option)]
+    if not rows:
+        raise ConfigError(
+            f"devices.preset-args.path must have a row per device, but {path} has none; add one"
+        )
+    return rows
+
+
+def _refuse_other_columns(
+    header: Sequence[str], path: Path, known: Sequence[str], needed: Sequence[str]
+) -> None:
+    """Raise ConfigError for an unknown column, or without a column of job durations."""
+    for name in header:
+        if ";" in name or "\t" in name:
+            raise ConfigError(
+                f"devices.preset-args.path must have commas between its columns, but {path} begins with "
+                f"{shown(name)}; write it anew with commas, and with points in its numbers"
+            )
+        if header.count(name) > 1:
+            raise ConfigError(
+                f"devices.preset-args.path must have every column once, but {path} has {shown(name)} "
+                f"{header.count(name)} times; remove one"
+            )
+        if name not in (*known, _IGNORED):
+            raise ConfigError(
+                f"devices.preset-args.path must have the columns {', '.join(known)}, but {path} has "
+                f"{shown(name)}{nearest(name, known) or '; rename it'}"
+            )
+    if not set(needed) & set(header):
+        lacking = "neither" if len(needed) > 1 else "none"
+        raise ConfigError(
+            f"devices.preset-args.path must have a column {' or '.join(needed)}, but {path} has {lacking}; "
+            f"add one"
+        )
+
+
+def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where: str) -> list[float]:
+    """The cells of a row in the order of `defaults`; ConfigError if one is too many or no number."""
+    if None in row:
+        raise ConfigError(
+            f"devices.preset-args.path must have as many cells in a row as columns, but {where} has more; "
+            f"mend it, and write numbers with points"
+        )
+    return [_number(row, name, default, where) for name, default in defaults.items()]
+
+
+def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:
+    """A cell as a number, or the default of an absent column."""
+    if name not in row:
+        return default
+    text = row.get(name)
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if math.isinf(default):
+        fits, rule = value > 0, "numbers above 0 there"
+    else:
+        fits, rule = 0 <= value <= LONGEST_S, f"numbers of 0 to {LONGEST_S:g} there"
+    if not fits:
+        raise ConfigError(
+            f"devices.preset-args.path must have {rule}, but {where}, {name} is "
+            f"{shown(text) if text else 'empty'}; mend it"
+        )
+    return value

@@ -1,0 +1,66 @@
+"""Facts of the model for a server's rule: the network, and the classes of each device."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedge.devices.servers.vectors import Layout, Version
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFacts:
+    """Lies in `fedge.devices.servers.rules.Memory.facts` in every run; not part of checkpoints.
+
+    Attributes:
+        build: makes a network with a vector as state; its weights do not matter.
+        version: any model of the server, for its layout and counters.
+        input_shape: of one window (C, T) or image (C, H, W).
+        shares: (children, classes) float64, the share of each class in a child's training windows; a row per
+            partition id, or per leaf.
+        seed: root of streams.
+        server: number of the leaf; the cloud's equals the leaves'.
+        frozen: entries of the network outside vectors.
+    """
+
+    build: "Callable[[], nn.Module]"
+    version: Version
+    input_shape: tuple[int, ...]
+    shares: np.ndarray
+    seed: int
+    server: int
+    frozen: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    _networks: "dict[int, nn.Module]" = field(default_factory=dict, repr=False)
+
+    @property
+    def layout(self) -> Layout:
+        """Of vectors."""
+        return self.version.layout
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return int(self.shares.shape[1])
+
+    @cached_property
+    def trainable(self) -> frozenset[str]:
+        """Names of the network's trained parameters."""
+        return frozenset(name for name, each in self.build().named_parameters() if each.requires_grad)
+
+    def network(self, number: int, vector: np.ndarray) -> "nn.Module":
+        """Network 0, 1, … with the model (P,) loaded, in evaluation mode, its parameters fixed.
+
+        Each is made once; the next call for its number changes the network.
+        """
+        from fedge.training.networks.module_state import load_state
+
+        if number not in self._networks:
+            self._networks[number] = self.build().eval().requires_grad_(False)
+        network = self._networks[number]
+        load_state(network, {**self.frozen, **self.layout.state(vector, self.version.counters)})
+        return network

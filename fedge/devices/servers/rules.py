@@ -1,0 +1,290 @@
+"""Rules of a server for arrivals. A rule is one function
+
+    rule(model, memory, arrival, further arguments by keyword) → the new model (P,), or None for no change
+
+called for every arrival, in the order of virtual time. `model` is the server's vector (P,), which nobody may
+write to; `memory` is the server's state between arrivals, to be changed in place. A rule's result is cast to
+the model's dtype; sums are in float64, in the order of arrival. Below, w is the model, Δ_i = end_i − start_i
+a child's update, τ_i the number of versions since its start, s(τ) its weight
+(`fedge.devices.servers.staleness`), K the buffer.
+
+A rule with the trait `fedge.config.registers.parts.ROUNDS` takes arrivals in and is called with None for an
+arrival when its round is over.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.devices.servers.staleness import weight
+from fedge.devices.servers.stepping import PLAIN, refuse_optimizer, stepped
+
+if TYPE_CHECKING:
+    from fedge.devices.servers.model_facts import ModelFacts
+    from fedge.devices.servers.private import PrivateSum
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """Contribution of a server's child: a device's trained model, or a leaf's own.
+
+    Attributes:
+        child: partition id of the device, or number of the leaf.
+        staleness: τ, the server's versions since the child's start.
+        start: (P,) its starting model; the server's own vector object if unchanged.
+        end: (P,) the child's trained model.
+        weight: its training windows.
+        share: of its steps taken, 0..1; below 1 only where the rule has the trait `PARTIAL`.
+        counters: its entries of other types than floating point.
+    """
+
+    child: int
+    staleness: int
+    start: np.ndarray
+    end: np.ndarray
+    weight: float = 1.0
+    counters: Mapping[str, np.ndarray] = field(default_factory=dict)
+    share: float = 1.0
+
+    @property
+    def delta(self) -> np.ndarray:
+        """Δ = end − start, (P,) float64."""
+        return np.subtract(self.end, self.start, dtype=np.float64)
+
+
+@dataclass
+class Memory:
+    """Memory of a server between arrivals; saved in checkpoints.
+
+    Attributes:
+        children: how many the server has.
+        buffer: arrivals waiting for others.
+        arrays: by names of the rule's choice, of any shape and dtype.
+        facts: of the model, the same throughout; None before a run, where rules are tried out.
+        private: adds noise to releases; None without privacy.
+    """
+
+    children: int
+    buffer: list[Arrival] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    facts: "ModelFacts | None" = None
+    private: "PrivateSum | None" = None
+
+
+Rule = Callable[..., "np.ndarray | None"]
+_BLOCK = 2**18  # numbers of a vector summed at a time
+
+
+def moved(
+    model: np.ndarray, arrivals: Sequence[Arrival], weights: Sequence[float], total: float
+) -> np.ndarray:
+    """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
+
+    Children started from w itself add c_i / total · end_i, and the remainder of w is 1 − Σ c_i / total; so if
+    all did and their c_i add up to `total`, this is their weighted mean, bit for bit as
+    `fedge.states.averaging.weighted_mean` has it.
+
+    Of two children, one of which started from 0, (1·4 + 3·2) / 4 − 3·0 / 4 + (1 − 1/4)·2:
+
+    >>> w, old = np.array([2.0]), np.array([0.0])
+    >>> two = [Arrival(0, 0, w, np.array([4.0])), Arrival(1, 5, old, np.array([2.0]))]
+    >>> moved(w, two, [1, 3], 4)
+    array([4.])
+    """
+    found = np.empty(len(model), np.float64)
+    fresh = [share for arrival, share in zip(arrivals, weights, strict=True) if arrival.start is model]
+    rest = total - float(np.sum(fresh))
+    for first in range(0, len(model), _BLOCK):  # a few numbers at a time: models may be larger than memory is
+        at = slice(first, first + _BLOCK)
+        part = found[at]
+        for number, (arrival, share) in enumerate(zip(arrivals, weights, strict=True)):
+            product = arrival.end[at] * np.float64(share / total)
+            if number:
+                part += product
+            else:
+                part[...] = product  # not added to zeros: 0.0 + -0.0 would lose a sign
+        if rest != 0:
+            part += rest / total * model[at].astype(np.float64)
+        for arrival, share in zip(arrivals, weights, strict=True):
+            if arrival.start is not model:
+                part -= share / total * arrival.start[at].astype(np.float64)
+    return found
+
+
+def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float = 1.0) -> np.ndarray | None:
+    """w ← w + η Σ (n_i / n) Δ_i over all children of a round, n_i their windows times their share of steps.
+
+    Source: McMahan et al. 2017, Algorithm 1; η as in Reddi et al. 2021, with which 1 is FedAvg.
+    """
+    refuse_outside("lr", lr, 0.0)
+    if arrival is not None:
+        memory.buffer.append(arrival)
+        return None
+    there = sorted(memory.buffer, key=lambda each: each.child)
+    memory.buffer.clear()
+    if not there:
+        return None
+    weights = [each.weight * each.share for each in there]
+    return moved(model, there, [lr * each for each in weights], float(np.sum(weights)))
+
+
+def fedasync(
+    model: np.ndarray,
+    memory: Memory,
+    arrival: Arrival,
+    alpha: float = 0.6,
+    staleness: str = "polynomial",
+    a: float = 0.5,
+    b: float = 4.0,
+) -> np.ndarray:
+    """w ← (1 − α s(τ) p) w + α s(τ) p end, at every arrival; p is the share of its steps.
+
+    Source: Xie, Koyejo, Gupta 2019 (arXiv 1903.03934), Algorithm 1: α_t = α s(t − τ). Of the paper only the
+    abstract could be read: the mixture was checked in Async-HFL's code (Yu et al. 2023), which does the same
+    on both levels with α = 0.9; the forms of s and the defaults were not checked.
+
+    α = 0.5 and τ = 3 give ½ · 4^(−½) = ¼ of the new model:
+
+    >>> w = np.array([4.0])
+    >>> fedasync(w, Memory(2), Arrival(0, 3, np.array([0.0]), np.array([8.0])), alpha=0.5)
+    array([5.])
+    """
+    refuse_outside("alpha", alpha, 0.0, 1.0)
+    share = alpha * weight(staleness, arrival.staleness, a, b) * arrival.share
+    mixed: np.ndarray = (1 - share) * model.astype(np.float64) + share * arrival.end.astype(np.float64)
+    return mixed
+
+
+def fedbuff(
+    model: np.ndarray,
+    memory: Memory,
+    arrival: Arrival,
+    buffer: int = 10,
+    lr: float = 1.0,
+    staleness: str = "polynomial",
+    a: float = 0.5,
+    b: float = 4.0,
+    optimizer: str = PLAIN,
+    beta: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = 1e-3,
+) -> np.ndarray | None:
+    """w ← w + (η / K) Σ s(τ_i) p_i Δ_i, once K updates are there; then the buffer is empty again.
+
+    p_i is the share of steps taken by a device, 1 for full jobs. With privacy the Δ_i are clipped, and the
+    sum has noise (`fedge.devices.servers.private`). With an optimizer, "momentum" or "adam", the mean (1/K) Σ
+    s(τ_i) Δ_i is its gradient (`fedge.devices.servers.stepping`). With staleness="cosine", FedRevive without
+    distillation, the control of that method.
+
+    Source: Nguyen et al. 2022 (arXiv 2106.06639), Algorithm 1, with s(τ) = 1 / √(1 + τ). Its authors' FLSim
+    divides s by its value at an average staleness, and sums where this has the mean: both are factors on η.
+
+    K = 2, one fresh update and one with τ = 3, so s = ½: 2 + (1·2 + ½·4) / 2
+
+    >>> w, memory = np.array([2.0]), Memory(2)
+    >>> fedbuff(w, memory, Arrival(0, 0, w, np.array([4.0])), buffer=2)
+    >>> fedbuff(w, memory, Arrival(1, 3, np.array([0.0]), np.array([4.0])), buffer=2)
+    array([4.])
+    """
+    refuse_outside("lr", lr, 0.0)
+    refuse_no_count("buffer", buffer)
+    refuse_optimizer(optimizer, beta, beta2, epsilon)
+    weight(staleness, arrival.staleness, a, b)  # errors come up at the first arrival, not the K-th
+    memory.buffer.append(arrival)
+    if len(memory.buffer) < buffer:
+        return None
+    step = lr if optimizer == PLAIN else 1.0
+    weights = [step * weight(staleness, each.staleness, a, b) * each.share for each in memory.buffer]
+    if memory.private is None:
+        found = moved(model, memory.buffer, weights, buffer)
+    else:
+        found = model + memory.private.released(memory, memory.buffer, weights, step) / buffer
+    memory.buffer.clear()
+    if optimizer == PLAIN:
+        return found
+    return stepped(model, found - model, memory, optimizer, lr, beta, beta2, epsilon)
+
+
+def ca2fl(
+    model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10, lr: float = 1.0
+) -> np.ndarray | None:
+    """w ← w + η (h + (1/K) Σ (Δ_i − h_i)), once K updates of any staleness are there.
+
+    h_i is the last update of child i, 0 before its first, and h = (1/n) Σ h_i the mean over all n children;
+    then h_i ← Δ_i for the arrived ones. The server keeps n vectors.
+
+    Source: Wang et al. 2024 (ICLR), by two independent implementations in agreement; no official code was
+    found. If a child is in a buffer twice, both are compared with its h_i from before, and the later one
+    stays.
+
+    Two children, K = 1: after Δ_0 = 2, h = 1; then Δ_1 = 4 gives 1 + (4 − 0), and h = 3:
+
+    >>> w, memory = np.array([0.0]), Memory(2)
+    >>> ca2fl(w, memory, Arrival(0, 0, w, w + 2), buffer=1), memory.arrays["mean"]
+    (array([2.]), array([1.]))
+    >>> ca2fl(w, memory, Arrival(1, 0, w, w + 4), buffer=1), memory.arrays["mean"]
+    (array([5.]), array([3.]))
+    """
+    refuse_outside("lr", lr, 0.0)
+    refuse_no_count("buffer", buffer)
+    memory.buffer.append(arrival)
+    if len(memory.buffer) < buffer:
+        return None
+    kept = memory.arrays
+    mean = kept.get("mean", np.zeros(len(model), np.float64))
+    step, after = mean.copy(), mean.copy()
+    deltas = [each.delta for each in memory.buffer]
+    for each, delta in zip(memory.buffer, deltas, strict=True):
+        step += (delta - kept.get(f"last-{each.child}", 0.0)) / buffer
+    for each, delta in zip(memory.buffer, deltas, strict=True):
+        last = delta.astype(model.dtype)  # n of them: no larger than the model itself
+        after += (last.astype(np.float64) - kept.get(f"last-{each.child}", 0.0)) / memory.children
+        kept[f"last-{each.child}"] = last
+    kept["mean"] = after
+    memory.buffer.clear()
+    found: np.ndarray = model + lr * step
+    return found
+
+
+def fedfa(model: np.ndarray, memory: Memory, arrival: Arrival, buffer: int = 10) -> np.ndarray | None:
+    """w ← the mean of the last K arrived models, at every arrival; the oldest one goes.
+
+    Until K are there the model stays.
+
+    Source: Xu et al. 2024 (IJCAI, arXiv 2404.11015). Only its abstract and notes on it could be read: window
+    size and weights of the paper may differ.
+
+    K = 2: the mean of 2 and 4, then of 4 and 8.
+
+    >>> w, memory = np.array([0.0]), Memory(3)
+    >>> [fedfa(w, memory, Arrival(0, 0, w, np.array([m])), buffer=2) for m in (2.0, 4.0, 8.0)]
+    [None, array([3.]), array([6.])]
+    """
+    refuse_no_count("buffer", buffer)
+    memory.buffer.append(arrival)
+    if len(memory.buffer) < buffer:
+        return None
+    total = memory.buffer[0].end.astype(np.float64) / buffer
+    for each in memory.buffer[1:]:
+        total += each.end.astype(np.float64) / buffer
+    del memory.buffer[0]
+    return total
+
+
+def refuse_outside(name: str, value: float, above: float, most: float = np.inf) -> None:
+    """Raise ConfigError for an argument of a rule other than a number above one and at most another."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not above < value <= most or value == np.inf:
+        limit = f"above {above:g}" + (f", at most {most:g}" if most < np.inf else "")
+        raise ConfigError(f"{name} of a rule must be a number {limit}, but is {shown(value)}; try 0.5")
+
+
+def refuse_no_count(name: str, value: int) -> None:
+    """Raise ConfigError for an argument of a rule other than an integer of at least 1."""
+    if type(value) is not int or value < 1:
+        raise ConfigError(
+            f"{name} of a rule must be a whole number of at least 1, but is {shown(value)}; try 10"
+        )

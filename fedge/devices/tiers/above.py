@@ -1,0 +1,161 @@
+"""All servers above the leaves on the virtual clock: the cloud, and regions of a deeper tree below it.
+
+Servers but the cloud are numbered tier by tier, from left to right: regions first, leaves last. Events know
+them by these numbers, so of one moment upper servers get their answers before those below.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
+from fedge.config.config import Config
+from fedge.config.sections.devices import AsynchronyConfig
+from fedge.config.tree import Path
+from fedge.devices.servers.server import DeviceServer
+from fedge.devices.tiers.parent import Parent
+from fedge.devices.timeline.clock import Clock, Event, Kind
+from fedge.devices.work.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a server over servers in the tree.
+
+    Attributes:
+        path: from the root down.
+        leaves: numbers of the leaves below each of its children.
+        stream: number that its random streams have, different for each; groups of the cloud add theirs to 0.
+        options: its rule, and the edges to its children, as options of the cloud.
+    """
+
+    path: Path
+    leaves: Sequence[Sequence[int]]
+    stream: int
+    options: AsynchronyConfig
+
+
+class Above:
+    """Servers above the leaves, and messages between them.
+
+    Attributes:
+        paths: of all servers but the cloud, in the order of their numbers.
+        parents: servers over servers: the cloud, then regions in the order of their numbers.
+        leaves: the leaves' own servers, in order.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], parents: Sequence[Parent], leaves: Sequence[DeviceServer]
+    ) -> None:
+        """Stand before the first exchange; arguments are the attributes."""
+        self.paths, self.parents, self.leaves = list(paths), list(parents), list(leaves)
+        self._first_leaf = len(self.paths) - len(self.leaves)
+        self._under = {
+            node: (parent, child) for parent in self.parents for child, node in enumerate(parent.nodes)
+        }
+        for number, region in enumerate(self.parents[1:], 1):
+            region.stand_below(*self._under[number - 1], number)
+
+    @property
+    def cloud(self) -> Parent:
+        """The root."""
+        return self.parents[0]
+
+    @property
+    def servers(self) -> list[DeviceServer]:
+        """Servers of the cloud, one per group, then of the regions."""
+        return [server for parent in self.parents for server in parent.servers]
+
+    @property
+    def branches(self) -> list[DeviceServer]:
+        """Servers below the cloud, in order."""
+        return [self._server(node) for node in self.cloud.nodes]
+
+    def branch_of(self, leaf: int) -> int:
+        """Child of the cloud under which a leaf stands."""
+        return self.paths[self._first_leaf + leaf][0]
+
+    def labels(self) -> list[int]:
+        """Per leaf the number of the cloud's group in which it is."""
+        return [self.cloud.labels[self.branch_of(leaf)] for leaf in range(len(self.leaves))]
+
+    def top_of(self, leaf: int) -> DeviceServer:
+        """DeviceServer of the cloud whose model a leaf's clients are served."""
+        return self.cloud.server_of(self.branch_of(leaf))
+
+    def _server(self, node: int) -> DeviceServer:
+        """The server of a number."""
+        if node >= self._first_leaf:
+            return self.leaves[node - self._first_leaf]
+        return self.parents[node + 1].servers[0]
+
+    def renewed(self, leaf: int, clock: Clock, ledger: Ledger) -> None:
+        """Note that a leaf has made a version."""
+        parent, child = self._under[self._first_leaf + leaf]
+        parent.renewed(child, self.leaves[leaf], clock, ledger)
+
+    def happen(self, event: Event, clock: Clock, ledger: Ledger) -> bool:
+        """Let a message begin or go on its way; False where its child has changed its group since."""
+        if event.kind == Kind.LEAVE:
+            self.parents[event.subject].leave(clock, ledger)
+            return True
+        parent, child = self._under[event.subject]
+        if event.number != parent.links[child].exchange:
+            return False
+        if event.kind == Kind.SEND_BETWEEN:
+            parent.send(child, clock)
+        elif event.kind == Kind.UP:
+            parent.receive(child, clock, ledger)
+        elif event.kind == Kind.SERVED_ABOVE:
+            parent.served(child, clock, ledger)
+        else:
+            parent.give(child, self._server(event.subject), clock, ledger)
+        return True
+
+    def done_us(self, now_us: int) -> float:
+        """Virtual microseconds for which rules have occupied them until now, in the mean over servers."""
+        return sum(parent.done_us(now_us) for parent in self.parents) / len(self.parents)
+
+    @property
+    def in_line(self) -> int:
+        """Models that wait for a server that is busy."""
+        return sum(len(line.waiting) for parent in self.parents for line in parent.lines)
+
+
+def servers_above(
+    config: Config,
+    leaves: Sequence[DeviceServer],
+    windows: Sequence[float],
+    make: Callable[[Place], DeviceServer],
+    labels: Sequence[int] | None = None,
+) -> Above | None:
+    """The servers above some leaves; None above a single one.
+
+    Args:
+        config: its sections on hierarchy and asynchrony are read.
+        leaves: in order.
+        windows: of training below each.
+        make: a server, with the model that all begin with, for a place in the tree.
+        labels: per child of the cloud the number of its group; None: all are one.
+    """
+    if not has_servers_above_leaves(config.hierarchy):
+        return None
+    tiers = config.hierarchy.tiers
+    nodes = [path for tier in range(1, tiers) for path in config.hierarchy.shape.paths(tier)]
+    numbers = {path: number for number, path in enumerate(nodes)}
+    below: dict[Path, list[int]] = {}
+    for leaf, path in enumerate(nodes[len(nodes) - len(leaves) :]):
+        for depth in range(tiers):
+            below.setdefault(path[:depth], []).append(leaf)
+        below[path] = [leaf]
+    children: dict[Path, list[Path]] = {}
+    for path in nodes:
+        children.setdefault(path[:-1], []).append(path)
+    options, parents = clock_of_tiers(config), []
+    for path in [(), *nodes[: len(nodes) - len(leaves)]]:
+        mine, of_tier = children[path], options[len(path)]
+        stream = len(children[()]) + numbers[path] if path else 0
+        place = Place(path, [below[each] for each in mine], stream, of_tier)
+        weights = [sum(windows[leaf] for leaf in below[each]) for each in mine]
+        groups = None if path else labels
+        parents.append(Parent(of_tier, make(place), weights, groups, [numbers[each] for each in mine]))
+    return Above(nodes, parents, leaves)

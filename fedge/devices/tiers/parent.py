@@ -1,0 +1,293 @@
+"""A server over servers on the virtual clock: the cloud over its children, or a region below it.
+
+A child is a leaf, which buffers its devices, or a region. Every `asynchrony.cloud-every` versions it sends
+its model. The parent counts the change since the model that the child last got from there, by a rule as
+between devices and a leaf; so every tier may work in rounds or not. Meanwhile the child goes on. When the
+parent has a new model, every child that it is made of gets it, after the same delay, and puts on top of it
+all changes since it sent:
+
+    child ← parent + (child − the model that it sent)
+
+A child sends nothing while it waits. A rule with the trait `ROUNDS` waits for all children. A region answers
+with the model that it has at the end of the moment: what comes from above then is in it. So without delays
+rounds on every tier are hierarchical averaging.
+
+Groups of the cloud's children (`fedge.devices.tiers.groups`) have a model and a rule of their own each, and
+all of this holds within a group. When groups change, each new one begins with the mean of its children's
+models, weighted by training windows; to every such child that is as if it had just sent its model; messages
+under way are void.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedge.config.registers import parts, traits
+from fedge.config.sections.devices import AsynchronyConfig
+from fedge.devices.servers.rules import Arrival, Rule
+from fedge.devices.servers.server import DeviceServer, within
+from fedge.devices.servers.vectors import Version
+from fedge.devices.timeline.clock import SECOND_US, Clock, Kind
+from fedge.devices.timeline.line import Line
+from fedge.devices.timeline.network import DOWN, UP, SharedLinks
+from fedge.devices.work.ledger import Ledger
+from fedge.states.averaging import weighted_mean
+
+
+@dataclass
+class ParentLink:
+    """Link between one child and its parent.
+
+    Attributes:
+        base: the parent's model that the child goes out from.
+        base_number: versions that the parent had made then.
+        made: versions that the child has made since it last sent.
+        sent: its model, sent and not yet answered; None while nothing is under way.
+        answer: the parent's model, and its number; None before it has left.
+        exchange: changes of group so far; messages from before one are void.
+    """
+
+    base: Version
+    base_number: int = 0
+    made: int = 0
+    sent: Version | None = None
+    answer: tuple[Version, int] | None = None
+    exchange: int = 0
+
+
+class Parent:
+    """A server over servers, and its links to them.
+
+    Attributes:
+        servers: per group its model and its rule; a region has one.
+        labels: per child the number of its group.
+        weights: per child its training windows.
+        links: per child, in order.
+        nodes: per child its number among all servers but the cloud, by which events know it.
+        waiting: per group the children whose models are in the buffer, in the order of arrival.
+        due: children to which a region's model leaves at the end of this moment.
+        lines: per group the children whose models have arrived and wait until its rule is free.
+        above: the parent of a region; None for the cloud.
+        network: where children share a link to it; None: each has its own.
+        number: among all parents; the cloud's is 0.
+    """
+
+    def __init__(
+        self,
+        config: AsynchronyConfig,
+        server: DeviceServer,
+        weights: Sequence[float],
+        labels: Sequence[int] | None = None,
+        nodes: Sequence[int] | None = None,
+    ) -> None:
+        """Stand before the first exchange.
+
+        Args:
+            config: its options on the cloud are read, as they are for this server and the edges below it.
+            server: with the model that all children begin with.
+            weights: per child its training windows.
+            labels: per child the number of its group, by first appearance; None: all are one.
+            nodes: per child its number in events; None: its place among the children.
+        """
+        self.labels = [0] * len(weights) if labels is None else list(labels)
+        self.servers = [server.like(server.version, len(self.of_group(group)), group)
+                        for group in range(max(self.labels) + 1)]  # fmt: skip
+        self.links = [ParentLink(server.version) for _ in weights]
+        self.nodes = list(range(len(weights))) if nodes is None else list(nodes)
+        self.waiting: list[list[int]] = [[] for _ in self.servers]
+        self.due: list[int] = []
+        self.lines: list[Line[int]] = [Line() for _ in self.servers]
+        self.dissolved_us = 0  # virtual time for which rules of groups that are no more occupied it
+        self.number = 0
+        self.weights = list(weights)
+        self._every = config.cloud_every
+        self._in_rounds = parts.CLOUD_RULES.has(config.cloud_rule, traits.ROUNDS)
+        self._bytes = server.version.nbytes
+        seconds = config.cloud_delay_s + self._bytes / (config.cloud_megabytes_s * 1e6)
+        self._delay_us = round(seconds * SECOND_US) if config.cloud_delay_s else 0
+        self.link_megabytes_s = config.cloud_link_megabytes_s
+        self.network: SharedLinks | None = None
+        self._before_us = round(config.cloud_delay_s * SECOND_US)
+        self._most_bytes_s = config.cloud_megabytes_s * 1e6
+        self.above: Parent | None = None
+        self._place = 0  # among the children of the parent above
+
+    def stand_below(self, above: "Parent", place: int, number: int) -> None:
+        """Be a child of a parent, and a parent of a number among all."""
+        self.above, self._place, self.number = above, place, number
+
+    def of_group(self, group: int) -> list[int]:
+        """The children of a group, in order."""
+        return [child for child, label in enumerate(self.labels) if label == group]
+
+    def server_of(self, child: int) -> DeviceServer:
+        """The model and rule of a child's group."""
+        return self.servers[self.labels[child]]
+
+    def renewed(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
+        """Note that a child has made a version; let it send its model if that is due."""
+        self.links[child].made += 1
+        self._send_if_due(child, server, clock, ledger)
+
+    def _send_if_due(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
+        link = self.links[child]
+        if link.sent is None and link.made >= self._every:
+            link.sent, link.made = server.version, 0
+            ledger.between_servers(self.nodes[child], up=self._bytes)
+            self._begin_to_send(child, Kind.UP, clock)
+
+    def _begin_to_send(self, child: int, reaches: Kind, clock: Clock) -> None:
+        """Let a model go up from a child or back; over a shared link bytes go after the delay."""
+        node, exchange = self.nodes[child], self.links[child].exchange
+        if self.network is None:
+            clock.at(clock.now_us + self._delay_us, reaches, node, exchange)
+        else:
+            clock.at(clock.now_us + self._before_us, Kind.SEND_BETWEEN, node, exchange)
+
+    def send(self, child: int, clock: Clock) -> None:
+        """Let the bytes of a child's model, or of the answer, go over the link that all children share."""
+        assert self.network is not None
+        link = self.network.of_parent(self.number, UP if self.links[child].answer is None else DOWN)
+        self.network.join(link, self._key(child), self._most_bytes_s, clock)
+
+    def sent(self, key: int, clock: Clock) -> None:
+        """Deliver the messages that have come over the shared link."""
+        exchange, child = divmod(key, len(self.links))
+        reaches = Kind.UP if self.links[child].answer is None else Kind.DOWN
+        clock.at(clock.now_us, reaches, self.nodes[child], exchange)
+
+    def _key(self, child: int) -> int:
+        """The number of a child's transfer over the shared link."""
+        return self.links[child].exchange * len(self.links) + child
+
+    def receive(self, child: int, clock: Clock, ledger: Ledger) -> None:
+        """Take in a child's model, or let it wait in line while the rule of its group is busy."""
+        line = self.lines[self.labels[child]]
+        if line.waiting:
+            line.waiting.append(child)
+        elif not self._is_busy_with(child, clock):
+            self._take(child, clock, ledger)
+
+    def served(self, child: int, clock: Clock, ledger: Ledger) -> None:
+        """Take in the child's model with which a rule was busy, and all until it is busy again."""
+        waiting = self.lines[self.labels[child]].waiting
+        self._take(waiting.popleft(), clock, ledger)
+        while waiting:
+            child = waiting.popleft()
+            if self._is_busy_with(child, clock):
+                return
+            self._take(child, clock, ledger)
+
+    def _is_busy_with(self, child: int, clock: Clock) -> bool:
+        """Whether taking in a child's model takes its group's rule time; if so, that begins now."""
+        busy_us = round(self.server_of(child).seconds_of_next * SECOND_US)
+        if busy_us:
+            until_us = self.lines[self.labels[child]].occupy(child, busy_us, clock.now_us)
+            clock.at(until_us, Kind.SERVED_ABOVE, self.nodes[child], self.links[child].exchange)
+        return busy_us > 0
+
+    def done_us(self, now_us: int) -> int:
+        """Virtual microseconds for which rules have occupied it until now; groups add up."""
+        return self.dissolved_us + sum(line.done_us(now_us) for line in self.lines)
+
+    def _take(self, child: int, clock: Clock, ledger: Ledger) -> None:
+        """Take in a child's model; answer all of its group that wait if there is a new one."""
+        link, server, group = self.links[child], self.server_of(child), self.labels[child]
+        assert link.sent is not None
+        arrival = Arrival(
+            child, server.number - link.base_number, link.base.vector, link.sent.vector,
+            self.weights[child], link.sent.counters,
+        )  # fmt: skip
+        ledger.cloud_staleness[arrival.staleness] += 1
+        made = server.take(arrival)
+        waiting = self.waiting[group]
+        waiting.append(child)
+        if self._in_rounds and len(waiting) == len(self.of_group(group)):
+            made = server.take(None)
+        if not made:
+            return
+        self.waiting[group] = []
+        self.due += waiting
+        if self.above is None:
+            self.leave(clock, ledger)
+            return
+        if len(self.due) == len(waiting):
+            clock.at(clock.now_us, Kind.LEAVE, self.number)
+        self.above.renewed(self._place, server, clock, ledger)
+
+    def leave(self, clock: Clock, ledger: Ledger) -> None:
+        """Let its model leave for all children to which that is due."""
+        for child in self.due:
+            self._answer(child, clock, ledger)
+        self.due = []
+
+    def _answer(self, child: int, clock: Clock, ledger: Ledger) -> None:
+        """Let the model of its group leave for a child."""
+        link, server = self.links[child], self.server_of(child)
+        link.answer = server.version, server.number
+        ledger.between_servers(self.nodes[child], down=self._bytes)
+        self._begin_to_send(child, Kind.DOWN, clock)
+
+    def give(self, child: int, server: DeviceServer, clock: Clock, ledger: Ledger) -> None:
+        """Give a child the answer; the child's changes since it sent stay on top of it."""
+        link = self.links[child]
+        assert link.sent is not None
+        assert link.answer is not None
+        version, link.base_number = link.answer
+        if server.version is link.sent:
+            server.version = version
+        else:
+            own = np.subtract(server.version.vector, link.sent.vector, dtype=np.float64)
+            at = server.version.layout.variances
+            mine = server.version.vector[at]
+            server.change(within(version.vector + own, version, mine, mine), server.version.counters)
+        link.base, link.sent, link.answer = version, None, None
+        self._send_if_due(child, server, clock, ledger)
+
+    def regroup(
+        self, labels: Sequence[int], children: Sequence[DeviceServer], clock: Clock, ledger: Ledger
+    ) -> None:
+        """Let children share models by other labels from now on; groups of the same ones stay as they are."""
+        before = {tuple(self.of_group(group)): group for group in range(len(self.servers))}
+        servers, waiting, lines = self.servers, self.waiting, self.lines
+        self.labels, self.servers, self.waiting, self.lines = list(labels), [], [], []
+        for group in range(max(self.labels) + 1):
+            members = self.of_group(group)
+            known = before.get(tuple(members))
+            if known is not None:
+                self.servers.append(servers[known])
+                self.waiting.append(waiting[known])
+                self.lines.append(lines[known])
+                continue
+            models = [children[child].version for child in members]
+            mean = mean_of(models, [self.weights[child] for child in members])
+            self.servers.append(servers[0].like(mean, len(members), group))
+            self.waiting.append([])
+            self.lines.append(Line())
+            for child, model in zip(members, models, strict=True):
+                if self.network is not None:  # messages under way are void
+                    for direction in (UP, DOWN):
+                        self.network.leave(
+                            self.network.of_parent(self.number, direction), self._key(child), clock
+                        )
+                self.links[child] = ParentLink(mean, sent=model, exchange=self.links[child].exchange + 1)
+                ledger.between_servers(self.nodes[child], up=self._bytes)
+                self._answer(child, clock, ledger)
+        gone = [line for line in lines if not any(line is kept for kept in self.lines)]
+        self.dissolved_us += sum(line.done_us(clock.now_us) for line in gone)
+
+
+def mean_of(models: Sequence[Version], weights: Sequence[float]) -> Version:
+    """The weighted mean of models, with the counters of the first."""
+    found = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
+    found.flags.writeable = False
+    return Version(models[0].layout, found, models[0].counters)
+
+
+def cloud_arguments(rule: Rule, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a rule over servers: its buffer, if any, is one child where nothing else is said."""
+    has_buffer = "buffer" in inspect.signature(rule).parameters
+    return {**({"buffer": 1} if has_buffer else {}), **arguments}

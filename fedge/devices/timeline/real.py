@@ -1,0 +1,150 @@
+"""Real arrivals: the first reply back is taken in first, and a log records the order.
+
+On a real clock jobs end when their replies come. All else is as on the virtual clock: the same events, rules
+and draws, at microseconds since the run began. Arrivals stand in devices/arrivals.csv. With the log, a run on
+the virtual clock is an exact repetition (`logged_ends`): the chosen devices, their start versions and all
+models follow from the ends of jobs, and from no other real quantity.
+"""
+
+import csv
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedge.config.config import Config
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import AVAILABILITY, SERVER_RULES
+from fedge.config.registers.traits import ROUNDS
+from fedge.config.sections.devices import DevicesConfig
+from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
+
+LOG = "devices/arrivals.csv"
+_LOOK_S = 0.5  # interval of looks for other due events
+_MOST_US = 10**18  # thirty thousand years
+
+
+class RealClock(Clock):
+    """A clock on which jobs end when their replies are there.
+
+    Events are noted in order of their times; arrivals found together have one time, and come in the order of
+    ids, as on the virtual clock.
+    """
+
+    def __init__(self, arrived: Callable[[float], list[tuple[int, int]]]) -> None:
+        """Begin now.
+
+        Args:
+            arrived: (seconds to wait) → device and number of each job with a reply, each once.
+        """
+        super().__init__()
+        self._arrived = arrived
+        self._began = time.monotonic()
+
+    def go_on(self, clock: Clock) -> "RealClock":
+        """This clock in place of another one, with all events ahead there but those of replies."""
+        facts = clock.facts()
+        super().__init__(clock.now_us, clock.events, [
+            event for event in facts["ahead"] if event[1] != Kind.ARRIVE  # type: ignore[attr-defined]
+        ])  # fmt: skip
+        self._began = time.monotonic() - clock.now_us / SECOND_US
+        return self
+
+    def next(self) -> Event:
+        """The next event, once due or arrived."""
+        while True:
+            wait_us = self._heap[0].time_us - self._real_us() if self._heap else _MOST_US
+            found = self._arrived(min(_LOOK_S, max(0, wait_us) / SECOND_US))
+            at_us = max(self.now_us + 1, self._real_us())
+            for device, number in found:
+                self.at(at_us, Kind.ARRIVE, device, number)
+            if self._heap and self._heap[0].time_us <= self._real_us():
+                return super().next()
+
+    def _real_us(self) -> int:
+        """Microseconds since the run began."""
+        return int((time.monotonic() - self._began) * SECOND_US)
+
+
+@dataclass(frozen=True)
+class RealEnds:
+    """When the jobs of a run on the real clock ended.
+
+    Attributes:
+        path: of the log.
+        of: number of a job → its device, its end, and its failure.
+    """
+
+    path: Path
+    of: Mapping[int, tuple[int, int, bool]]
+
+    def of_job(self, number: int, device: int) -> tuple[int, bool]:
+        """The end of a job, virtual microseconds, and whether it fails; never for an unfinished job.
+
+        Raises:
+            ConfigError: it belonged to another device: the log is of another run.
+        """
+        logged, end_us, failed = self.of.get(number, (device, _MOST_US, False))
+        if logged != device:
+            raise ConfigError(
+                f"asynchrony.replay must be the log of a run with the same options, seed and clients, but "
+                f"job {number} of {self.path} was device {logged}'s, and here it is device {device}'s; give "
+                f"the log of such a run"
+            )
+        return end_us, failed
+
+
+def logged_ends(path: str) -> RealEnds:
+    """The ends of jobs from a run's log.
+
+    Args:
+        path: of the log, or of the run's folder.
+
+    Raises:
+        ConfigError: the file is missing, or not such a log.
+    """
+    file = Path(path) / LOG if Path(path).is_dir() else Path(path)
+    found: dict[int, tuple[int, int, bool]] = {}
+    try:
+        with file.open(newline="", encoding="utf-8") as rows:
+            for line, row in enumerate(csv.DictReader(rows), start=2):
+                number, device, end_us = (int(row[name]) for name in ("job", "device", "ended_us"))
+                if number < 1 or device < 0 or not 0 < end_us < _MOST_US or number in found:
+                    raise ValueError(f"line {line}")
+                found[number] = device, end_us, row["outcome"] == "failed"
+    except OSError as error:
+        raise ConfigError(
+            f"asynchrony.replay must be a run folder, or its {LOG}, but {file}: {error.strerror}; change it"
+        ) from error
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise ConfigError(
+            f"asynchrony.replay must be a run's {LOG}, with whole numbers as job, device and ended_us, but "
+            f"in {file} is {shown(str(error))}; change it"
+        ) from error
+    return RealEnds(file, found)
+
+
+def refuse_what_reality_decides(config: Config) -> None:
+    """Raise ConfigError for made-up times of devices where real ones count, or a log of them."""
+    asynchrony, devices = config.asynchrony, config.devices
+    if not asynchrony.is_on or not (asynchrony.is_real or asynchrony.replay):
+        return
+    option = "asynchrony.clock real" if asynchrony.is_real else "asynchrony.replay"
+    default = DevicesConfig()
+    wrong = {
+        'asynchrony.replay=""': asynchrony.is_real and bool(asynchrony.replay),
+        "another asynchrony.rule, without rounds": SERVER_RULES.has(asynchrony.rule, ROUNDS),
+        f'devices.availability="{default.availability}"': devices.availability != AVAILABILITY.names[0],
+        "devices.dropout=0.0": devices.dropout != default.dropout,
+        "devices.partial-work=false": devices.partial_work,
+        "asynchrony.timeout-s=0.0": asynchrony.timeout_s > 0,
+        "asynchrony.leaf-link-megabytes-s=0.0": asynchrony.leaf_link_megabytes_s > 0,
+    }
+    found = [remedy for remedy, is_wrong in wrong.items() if is_wrong]
+    if found:
+        raise ConfigError(
+            f"{option} needs {', '.join(found)}, because real replies say when a job ends, and whether; "
+            f"guard.client-timeout gives up who takes too long"
+        )
+    if asynchrony.replay:
+        logged_ends(asynchrony.replay)

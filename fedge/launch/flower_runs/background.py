@@ -1,0 +1,107 @@
+"""Checks of the background SuperLink that `flwr run` of Flower 1.27 and later keeps between runs.
+
+It keeps the environment and the working directory of its first user: a later SEED does not reach its runs,
+and data and run folders are looked up in its directory. Such a run is refused, with the command to use
+instead. Flower's changes to the project before Fedge's code runs are undone (`fedge.launch.projects.moved`).
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedge.config.registers.option import ConfigError, Scalar, shown
+from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
+from fedge.seeding import resolve_seed
+
+_PORT = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"
+_PORTS = ("39091", "39093")  # HTTP API and Control API of Flower's SuperLink
+_LOCAL = (None, ":local:", ":local-in-memory:")
+_KNOWN_INIT = {"num-cpus", "num-gpus", "logging-level", "log-to-driver", "include-dashboard"}
+_INSTEAD = "or use fedge run --engine flower, which starts a SuperLink of its own"
+
+
+def refuse_what_does_not_reach(
+    connection: Mapping[str, Any],
+    configured_seed: Scalar,
+    init_args: Mapping[str, Any],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Raise ConfigError if the run would not follow this command's seed, directory or options.
+
+    Args:
+        connection: the SuperLink that Flower's configuration names.
+        configured_seed: `seed` of the run config.
+        init_args: the federation's arguments for Ray, keys with dashes.
+        environment: environment variables; None for this process's.
+    """
+    variables = os.environ if environment is None else environment
+    if dropped := sorted(set(init_args) - _KNOWN_INIT):
+        raise ConfigError(
+            f"options.backend.init-args for flwr run of this Flower version may only have "
+            f"{', '.join(sorted(_KNOWN_INIT))}, but the federation has {dropped[0]}; remove it, {_INSTEAD}"
+        )
+    if connection.get("address") not in _LOCAL:
+        if variables.get("SEED", "").strip():
+            raise ConfigError(
+                f"SEED must reach the run, but the SuperLink at {shown(connection['address'])} has an "
+                f"environment of its own; use -c seed={variables['SEED'].strip()}"
+            )
+        return
+    superlink = standing_superlink(variables)
+    if superlink is not None:
+        _refuse_another_start(superlink, configured_seed, variables)
+
+
+def standing_superlink(environment: Mapping[str, str]) -> psutil.Process | None:
+    """Process of the SuperLink that Flower keeps on this machine; None without one."""
+    ports = (environment.get(_PORT, _PORTS[0]), environment.get("FLWR_LOCAL_CONTROL_API_PORT", _PORTS[1]))
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            programs = [Path(word).name for word in words[:3]]
+            if "flower-superlink" in programs and any(w.rpartition(":")[2] in ports for w in words[1:]):
+                return process
+    return None
+
+
+def _refuse_another_start(
+    superlink: psutil.Process, configured_seed: Scalar, variables: Mapping[str, str]
+) -> None:
+    """Raise ConfigError if the SuperLink has another seed or directory, or installs packages for each run."""
+    end = f"end it (kill {superlink.pid}) and repeat the command"
+    who = f"the background SuperLink (process {superlink.pid})"
+    try:
+        started, place, words = superlink.environ(), superlink.cwd(), superlink.cmdline()
+    except psutil.Error:
+        raise ConfigError(
+            f"{who} must belong to this account, but it cannot be inspected; {_INSTEAD[3:]}"
+        ) from None
+    configured = int(configured_seed)
+    wanted, there = (resolve_seed(configured, env)[0] for env in (variables, started))
+    if wanted != there:
+        had = f"started with SEED={started['SEED']}" if started.get("SEED") else "started without SEED"
+        write = "" if started.get("SEED") else f", or add -c seed={wanted}"
+        raise ConfigError(
+            f"the seed must be {wanted}, but {who} was {had} and the run would have {there}; {end}{write}, "
+            f"{_INSTEAD}"
+        )
+    if Path(place) != Path.cwd():
+        raise ConfigError(
+            f"the working directory must be {Path.cwd()}, but {who} works in {place}; {end}, "
+            f"run cd {shlex.quote(place)} first, {_INSTEAD}"
+        )
+    if started.get(KEEP_ENVIRONMENT) != "1" and "--disable-runtime-dependency-installation" not in words:
+        raise ConfigError(
+            f"{who} must not install the app's dependencies again for every run "
+            f"(gigabytes, other versions), but it was started without {KEEP_ENVIRONMENT}=1; {end}, {_INSTEAD}"
+        )
+
+
+def keep_this_environment() -> None:
+    """Make a SuperLink started by this process run apps in the installed environment."""
+    os.environ.setdefault(KEEP_ENVIRONMENT, "1")

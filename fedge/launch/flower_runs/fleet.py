@@ -1,0 +1,341 @@
+"""A SuperLink reachable by SuperNodes on other machines, and by nobody else.
+
+It is Flower's own command, with addresses that keep the other interfaces closed. SuperNodes connect over TLS
+to a public address and authenticate with registered keys. Everything else listens on the loopback interface
+and serves only the account that started it (`fedge.link.own_account`). Where Flower has a single port for all
+(1.35 and newer), SuperNodes connect to a filter in front of it (`fedge.link.fleet_filter`). State needed
+after a restart (nodes, keys) is in a database in its folder.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.flower import has_one_port, moves_federations
+from fedge.launch.flower_runs.flower import toml_of
+from fedge.launch.flower_runs.simulation import own_environment, start_command
+from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT, last_lines
+from fedge.launch.projects.project import CLIENT_APP
+from fedge.link.bound_nodes import bind, forget, nodes_registered, partition_of_key, tell
+from fedge.link.certificates import AUTHORITY, refuse_unusable
+from fedge.link.fleet_filter import FleetFilter
+from fedge.link.own_account import guarded_words
+from fedge.link.reach import free_port, host_and_port, is_there
+from fedge.process.endings.parent import be_followed
+
+HERE = "127.0.0.1"
+DATABASE, KEYS = "superlink.db", "keys-let-in"
+_START_S, _FREE_S, _END_S, _POLL_S = 60.0, 15.0, 10.0, 0.1
+_NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
+_REGISTER = """
+import shlex, sys
+from importlib.metadata import entry_points
+(command,) = entry_points(group="console_scripts", name="flwr")
+flower, (at, *keys) = command.load(), sys.argv[1:]
+for key in keys:
+    print("\\x1f", flush=True)
+    sys.argv = ["flwr", "supernode", "register", key, *shlex.split(at)]
+    try:
+        flower()
+    except SystemExit:
+        pass
+"""
+_EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
+_LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; its exit code is always 0
+
+
+@dataclass(frozen=True)
+class SuperLinkPlace:
+    """Addresses and files of a SuperLink.
+
+    Attributes:
+        option: name of the option that holds `nodes`, for error messages.
+        nodes: HOST:PORT for SuperNodes.
+        control: port of the loopback interface for commands of the account.
+        certs: folder of certificates and of nodes' public keys.
+        certificate: name of the server's certificate in that folder.
+        folder: folder for the database, the log and Flower's files.
+        connection: name of the SuperLink in Flower's commands.
+    """
+
+    option: str
+    nodes: str
+    control: int
+    certs: Path
+    certificate: str
+    folder: Path
+    connection: str
+
+    @property
+    def reached(self) -> str:
+        """Address by which this machine reaches the listener at `nodes`."""
+        host, port = host_and_port(self.option, self.nodes)
+        return f"{HERE if host in ('0.0.0.0', '::') else host}:{port}"
+
+    @property
+    def authority(self) -> Path:
+        """Certificate file of the authority."""
+        return self.certs.absolute() / f"{AUTHORITY}.crt"
+
+    @property
+    def pair(self) -> tuple[Path, Path]:
+        """Files of the server's certificate and key."""
+        own = self.certs.absolute() / self.certificate
+        return own.with_name(f"{own.name}.crt"), own.with_name(f"{own.name}.key")
+
+    @property
+    def link(self) -> dict[str, str]:
+        """The SuperLink's entry in Flower's configuration."""
+        return {"address": f"{HERE}:{self.control}", "root-certificates": str(self.authority)}
+
+    def prepare(self) -> None:
+        """Create the folder, accessible to this account only.
+
+        Raises:
+            ConfigError: an address is invalid, a certificate is unusable, or the folder cannot be written.
+        """
+        host_and_port(self.option, self.nodes)
+        refuse_unusable(*self.pair, self.authority)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.folder / "flower").mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"--folder must be writable, but {error.filename}: {error.strerror}; choose another"
+            ) from error
+        with suppress(OSError):  # may belong to another account, e.g. a container's volume
+            self.folder.chmod(0o700)
+
+
+def keys_of(certs: Path, numbers: str | None, option: str = "--nodes") -> list[Path]:
+    """Public keys to admit: all in the folder, or those of clients, e.g. ``0-4,7``.
+
+    Raises:
+        ConfigError: there are no keys, a requested one is missing, or `numbers` is malformed.
+    """
+    if numbers is None:
+        keys = sorted(certs.glob("node-*.pub"))
+    else:
+        if not _NUMBERS.fullmatch(numbers):
+            raise ConfigError(f"--keys must be numbers of clients, e.g. 0-4,7, but is {shown(numbers)}")
+        ends = [part.partition("-") for part in numbers.split(",")]
+        ranges = [range(int(first), int(last or first) + 1) for first, _, last in ends]
+        keys = [certs / f"node-{number}.pub" for number in sorted(set().union(*ranges))]
+    missing = [key.name for key in keys if not key.is_file()]
+    if missing or not keys:
+        what = f"no {missing[0]}" if missing else "none"
+        raise ConfigError(
+            f"{option} needs keys of SuperNodes in {certs}, but there is {what}; create keys: fedge certs "
+            f"{certs} --nodes N"
+        )
+    return keys
+
+
+def await_free(option: str, address: str) -> None:
+    """Wait until an address is free: a killed process's SuperLink takes seconds to end.
+
+    Two listeners on one port would each get every other SuperNode.
+
+    Raises:
+        ConfigError: the address stays in use.
+    """
+    deadline = time.monotonic() + _FREE_S
+    while is_there(option, address):
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"{option} must be a free address, but {address} is in use; choose another port"
+            )
+        time.sleep(_POLL_S)
+
+
+def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
+    """Register keys that are new to the SuperLink, while no SuperNode can reach it.
+
+    A SuperNode that connects before its key is registered ends. If a key was withdrawn, the SuperLink's
+    database is deleted; nodes identify themselves again anyway.
+
+    Raises:
+        ConfigError: Flower refuses a key.
+    """
+    record = place.folder / KEYS
+    known = set(record.read_text().splitlines()) if record.is_file() else set()
+    texts = {key: key.read_text().strip() for key in keys}
+    if known - set(texts.values()):
+        print("a key admitted before is no longer admitted", flush=True)
+        for kept in (record, *place.folder.glob(f"{DATABASE}*")):
+            kept.unlink()
+        forget(place.folder)
+        known = set()
+    new = [key for key, text in texts.items() if text not in known]
+    if new:
+        with SuperLink(place, f"{HERE}:{free_port()}") as link:
+            link.let_in(new)
+
+
+class SuperLink:
+    """A running SuperLink; as a context manager, it ends with all its processes on exit."""
+
+    def __init__(self, place: SuperLinkPlace, fleet: str = "") -> None:
+        """Start a SuperLink, and wait until it listens.
+
+        Args:
+            place: its addresses and files.
+            fleet: address for SuperNodes, as this machine reaches it; empty for that of `place`.
+
+        Raises:
+            ConfigError: the SuperLink does not start.
+        """
+        is_open = not fleet
+        fleet = fleet or place.reached
+        self.place, self.log = place, place.folder / "flower.log"
+        self.environment = _environment(place.folder / "flower")
+        self._write_names()
+        self._filter: FleetFilter | None = None
+        if has_one_port() and is_open:
+            beyond = place.control, place.authority
+            self._filter = FleetFilter(place.option, place.nodes, place.pair, beyond)
+        self.output = self.log.open("ab")
+        words = _words(place, place.nodes if is_open else fleet)
+        self.process = start_command(words, self.environment, self.output)
+        self._await((f"{HERE}:{place.control}", *(() if has_one_port() else (fleet,))))
+
+    def _write_names(self) -> None:
+        """Write the configuration by which Flower's commands know this SuperLink."""
+        place = self.place
+        names = place.folder / "names"
+        names.mkdir(exist_ok=True)
+        link = toml_of(place.link)
+        app = {
+            "project": {"name": place.connection, "version": "0.1.0", "license": "Apache-2.0"},
+            "tool.flwr.app": {"publisher": "fedge"},
+            "tool.flwr.app.components": {"serverapp": CLIENT_APP, "clientapp": CLIENT_APP},
+            "tool.flwr.federations": {"default": place.connection},
+        }
+        text = "\n".join(f"[{name}]\n{toml_of(table)}" for name, table in app.items())
+        federation = f"\n[tool.flwr.federations.{place.connection}]\n{link}"
+        (names / "pyproject.toml").write_text(text + federation, encoding="utf-8")
+        if moves_federations():
+            (place.folder / "flower" / "config.toml").write_text(f"[superlink.{place.connection}]\n{link}")
+
+    def _await(self, addresses: Sequence[str]) -> None:
+        """Wait until the SuperLink listens at all addresses."""
+        option, deadline = self.place.option, time.monotonic() + _START_S
+        while not all(is_there(option, address) for address in addresses):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.end()
+                raise ConfigError(
+                    f"{option} must be a free address of this machine, but flower-superlink did not "
+                    f"start there: {last_lines(self.log)}; see its log {self.log}"
+                )
+            time.sleep(_POLL_S)
+
+    def __enter__(self) -> "SuperLink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the SuperLink is running."""
+        return self.process.poll() is None
+
+    def let_in(self, keys: Sequence[Path]) -> None:
+        """Register SuperNodes' public keys by Flower's command, in one process, as its imports take seconds.
+
+        Raises:
+            ConfigError: Flower refuses a key.
+        """
+        names = ", ".join(key.name for key in keys)
+        print(f"admitting {len(keys)} keys of SuperNodes from {keys[0].parent}: {names}", flush=True)
+        place = self.place
+        at = [place.connection] if moves_federations() else [str(place.folder / "names"), place.connection]
+        files = [str(key.absolute()) for key in keys]
+        words = [sys.executable, "-c", _REGISTER, " ".join(map(shlex.quote, at)), *files]
+        done = subprocess.run(
+            words, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        said = " ".join((done.stdout + done.stderr).replace(_EACH, " ").split())
+        if sum(said.count(word) for word in _LET_IN) < len(keys):
+            raise ConfigError(
+                f"keys of SuperNodes in {keys[0].parent} must be accepted by Flower, which says: {said}"
+            )
+        with (place.folder / KEYS).open("a", encoding="utf-8") as record:
+            record.writelines(f"{key.read_text().strip()}\n" for key in keys)
+        self._bind(keys, done.stdout.split(_EACH)[1:])
+
+    def _bind(self, keys: Sequence[Path], said: Sequence[str]) -> None:
+        """Bind nodes to the partitions of their keys, from Flower's report on each key."""
+        bound, free = {}, []
+        for key, words in zip(keys, said, strict=True):
+            nodes, partition = nodes_registered(words), partition_of_key(key)
+            if len(nodes) == 1 and partition is not None:
+                bound[nodes[0]] = partition
+            else:
+                free.append(key.name)
+        bind(self.place.folder, bound)
+        if free:
+            print(
+                f"not bound to a partition: {', '.join(free)}; such a node keeps the partition it claims "
+                f"first", flush=True,
+            )  # fmt: skip
+
+    def end(self) -> None:
+        """End the SuperLink and all processes it started."""
+        if self._filter is not None:
+            self._filter.close()
+        below = []
+        with suppress(psutil.Error):
+            below = psutil.Process(self.process.pid).children(recursive=True)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_S)
+        for child in below:
+            with suppress(psutil.Error):
+                child.kill()
+        self.process.kill()
+        self.process.wait()
+        self.output.close()
+
+
+def _words(place: SuperLinkPlace, fleet: str) -> list[str]:
+    """Command of the SuperLink; one that has one port for all is on the loopback interface."""
+    certificate, key = place.pair
+    where = ["--host", HERE, "--port", str(place.control)]
+    if not has_one_port():
+        where = [
+            "--fleet-api-address", fleet, "--control-api-address", f"{HERE}:{place.control}",
+            "--serverappio-api-address", f"{HERE}:{free_port()}",
+        ]  # fmt: skip
+    return [
+        *guarded_words("flower-superlink"), "--ssl-ca-certfile", str(place.authority), "--ssl-certfile",
+        str(certificate), "--ssl-keyfile", str(key), *where, "--enable-supernode-auth", "--database",
+        str(place.folder / DATABASE),
+    ]  # fmt: skip
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Environment of the SuperLink, of the apps on it, and of Flower's commands."""
+    environment = {
+        **own_environment(),
+        "FLWR_HOME": str(home),
+        KEEP_ENVIRONMENT: "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "NO_PROXY": ",".join(filter(None, [HERE, os.environ.get("NO_PROXY", "")])),
+    }
+    be_followed(environment)
+    tell(environment, home.parent)
+    return environment

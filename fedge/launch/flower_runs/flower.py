@@ -1,0 +1,136 @@
+"""`flwr run` as a child process: live output, no process left behind, and a truthful exit code.
+
+Flower always exits with 0; 1.25 kills its simulation 0.25 s after a Ctrl-C, and from 1.27 on it prints
+nothing and leaves a SuperLink behind (`fedge.launch.flower_runs.superlink`). Here it runs in its own session,
+so a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then ends what
+is left. The manifest tells how the run ended.
+"""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fedge.config.config import Config
+from fedge.config.registers.option import ConfigError, Scalar
+from fedge.engine.federation import Federation
+from fedge.flower import uses_superlink
+from fedge.launch.flower_runs.simulation import Simulation
+from fedge.launch.flower_runs.superlink import behind_superlink, made_app, toml_of
+from fedge.launch.projects.project import Project
+from fedge.process.endings import exits
+from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
+from fedge.records.folder import find_run
+from fedge.records.manifest import read_manifest, write_manifest
+
+
+def run_on_flower(
+    app: str,
+    federation: str | None,
+    run_config: Mapping[str, Scalar],
+    config: Config,
+    there: Federation,
+) -> int:
+    """Carry out a checked run with ``flwr run``; returns the exit code.
+
+    Args:
+        app: folder of pyproject.toml.
+        federation: name of a federation; None for the default.
+        run_config: all options of the run.
+        config: the same options, checked.
+        there: the federation, with the run's number of clients.
+    """
+    name = config.run_name or f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    folder = (
+        find_run(config.resume, config.runs_dir, "resume") if config.resume else Path(config.runs_dir) / name
+    )
+    with _started(Path(app), federation, {**run_config, "run-name": name}, there) as simulation:
+        # the server process detects a stall itself, unless it is frozen as a whole
+        limit_s = stall_limit_s(config.guard) + config.guard.start_timeout + 2 * GRACE_S
+        try:
+            stalled = not simulation.wait(folder, limit_s)
+        except KeyboardInterrupt as error:
+            interrupted = exits.interrupted_by(error)
+            assert interrupted is not None
+            simulation.end(signal.SIGINT)
+            _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted")
+            return interrupted.exit_code
+        simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
+        why_not = simulation.why_not()
+    if stalled:
+        reason = f"stalled: no progress for {limit_s:g} s; the processes were killed"
+        print(f"fedge: {reason}; run folder: {os.path.relpath(folder)}", file=sys.stderr)
+        _set_end(folder, exits.STALLED, reason)
+    return _exit_code(folder, simulation.returncode, why_not)
+
+
+@contextmanager
+def _started(
+    app: Path, federation: str | None, run_config: Mapping[str, Scalar], there: Federation
+) -> Iterator[Simulation]:
+    """Start ``flwr run`` as this version of Flower requires; returns its simulation."""
+    project = Project(app)
+    if uses_superlink():
+        with behind_superlink(project, there, run_config) as simulation:
+            yield simulation
+        return
+    written = project.federation(federation)
+    if project.is_own(federation) or written.is_auto:
+        with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
+            yield made_app(Path(folder), project, there, run_config)
+        return
+    supernodes = there.num_supernodes if there.num_supernodes != written.num_supernodes else 0
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as overrides:
+        overrides.write(toml_of(project.as_declared(run_config)))
+        overrides.flush()
+        words = ["flwr", "run", str(app), *([federation] if federation else []), "-c", overrides.name]
+        words += ["--federation-config", f"options.num-supernodes={supernodes}"] if supernodes else []
+        yield Simulation(words)
+
+
+def _set_end(folder: Path, exit_code: int, reason: str, overrule: str = "") -> None:
+    """Write to the manifest how the run was ended from here, if it has not ended before.
+
+    Args:
+        folder: the run folder.
+        exit_code: exit code to write.
+        reason: reason to write.
+        overrule: a less specific reason, possibly written by the simulation, to replace.
+    """
+    try:
+        manifest = read_manifest(folder)
+        before = str(manifest.get("reason", ""))
+        if manifest["status"] in ("completed", "partial"):
+            return
+        if "ended" in manifest and before != overrule:
+            return
+        ended = manifest.get("ended") or datetime.now(timezone.utc).isoformat(timespec="seconds")
+        manifest.update(status="failed", exit_code=exit_code, reason=reason, ended=ended)
+        write_manifest(folder, manifest)
+    except (ConfigError, OSError) as error:
+        print(f"fedge: {reason}; {error}", file=sys.stderr, flush=True)
+
+
+def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
+    """Exit code from the manifest; prints the reason where the manifest has none."""
+    try:
+        manifest = read_manifest(folder)
+    except ConfigError as error:
+        said = f" ({why_not})" if why_not else ""
+        print(
+            f"fedge: flwr run ended with code {returncode} before the run began{said}: {error}",
+            file=sys.stderr,
+        )
+        return exits.FAILED
+    if "ended" not in manifest:
+        reason = manifest.get("reason") or f"flwr run ended with code {returncode} in the middle of the run"
+        _set_end(folder, exits.FAILED, reason)
+        print(f"fedge: {reason}; run folder: {os.path.relpath(folder)}", file=sys.stderr)
+        return exits.FAILED
+    code = manifest["exit_code"]
+    assert isinstance(code, int)
+    return code

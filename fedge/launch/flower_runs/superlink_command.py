@@ -1,0 +1,107 @@
+"""The command ``fedge superlink``: a SuperLink that only SuperNodes reach from other machines."""
+
+import argparse
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedge.config.registers.option import ConfigError
+from fedge.process.endings import exits
+
+if TYPE_CHECKING:
+    from fedge.launch.flower_runs.fleet import SuperLink
+
+_LOOK_S = 2.0  # seconds between checks for new keys and of the process
+_NAME = "fedge"  # of the SuperLink in Flower's commands
+_LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def add_superlink(commands: Any) -> None:
+    """Add ``fedge superlink``."""
+    parser = commands.add_parser(
+        "superlink", help="run the server of a deployment: Flower's SuperLink, open to its SuperNodes only"
+    )
+    parser.add_argument(
+        "--nodes",
+        default="0.0.0.0:9092",
+        metavar="HOST:PORT",
+        help="address for SuperNodes (fedge node) (default: 0.0.0.0:9092)",
+    )
+    parser.add_argument(
+        "--control",
+        default="127.0.0.1:9093",
+        metavar="HOST:PORT",
+        help="address for fedge run of this account on this machine (default: 127.0.0.1:9093)",
+    )
+    parser.add_argument(
+        "--certs", type=Path, default=Path("certs"),
+        help="folder of fedge certs, with ca.crt, superlink.crt, superlink.key, node-N.pub (default: certs)",
+    )  # fmt: skip
+    parser.add_argument("--keys", metavar="N-M", help="admitted keys, as 0-4,7 (default: all in --certs)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("superlink"),
+        help="folder of its database, its log and Flower's state (default: superlink)",
+    )  # fmt: skip
+    parser.set_defaults(command=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    """Carry out ``fedge superlink``."""
+    from fedge.link.reach import host_and_port
+
+    host, port = host_and_port("--control", options.control)
+    if host not in _LOOPBACK:
+        raise ConfigError(
+            f"--control must be on the loopback interface, e.g. 127.0.0.1:{port}, because whoever reaches it "
+            f"can run code, but is {options.control}; start fedge run on this machine"
+        )
+    from fedge.launch.flower_runs.fleet import SuperLink, SuperLinkPlace, await_free, keys_of, let_in
+    from fedge.link.certificates import SUPERLINK
+    from fedge.process.endings.reaper import start_reaper
+
+    place = SuperLinkPlace(
+        "--nodes", options.nodes, port, options.certs, SUPERLINK, options.folder.absolute(), _NAME
+    )
+    place.prepare()
+    keys = [] if _is_first(options) else keys_of(options.certs, options.keys, "fedge superlink")
+    start_reaper()  # a SuperLink's processes outlive their starter
+    with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+        await_free("--nodes", place.reached)
+        await_free("--control", options.control)
+        let_in(keys, place)
+        if not keys:
+            print(
+                f"no keys of nodes in {options.certs} yet; new ones are admitted when they appear there",
+                flush=True,
+            )
+        with SuperLink(place) as link:
+            print(
+                f"SuperNodes connect to {options.nodes}; fedge run on this machine reaches the SuperLink at "
+                f"{options.control}; its folder is {place.folder}", flush=True,
+            )  # fmt: skip
+            return _follow(link, options, set(keys))
+
+
+def _is_first(options: argparse.Namespace) -> bool:
+    """Whether there are no keys yet, and none was requested."""
+    return options.keys is None and not any(options.certs.glob("node-*.pub"))
+
+
+def _follow(link: "SuperLink", options: argparse.Namespace, known: set[Path]) -> int:
+    """Admit new keys while the SuperLink runs; returns the exit code when it has ended."""
+    while link.is_alive:
+        time.sleep(_LOOK_S)
+        if options.keys is not None or not (new := sorted(set(options.certs.glob("node-*.pub")) - known)):
+            continue
+        known.update(new)
+        try:
+            link.let_in(new)
+        except ConfigError as error:
+            print(f"fedge: {error}", file=sys.stderr, flush=True)
+    print(
+        f"fedge: the SuperLink was killed or has crashed; start it again; its log: {link.log}",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    return exits.FAILED

@@ -1,0 +1,120 @@
+"""Leaf servers as processes (``fedge leaf``) and the cloud they connect to (``fedge run --leaves``)."""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedge.client_app import app as client_app
+from fedge.config.flat import to_run_config
+from fedge.config.registers.engines import LEAVES
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import look_in
+from fedge.config.topology import clients_per_leaf, leaves_below
+from fedge.edge.engine import EdgeEngine
+from fedge.edge.host import LeafHost
+from fedge.engine.federation import Federation
+from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.client_threads import client_threads
+from fedge.link.dial import Link, Refused
+from fedge.link.frames import LinkError, Packet
+from fedge.link.gate import WELCOME, LeafGate
+from fedge.process.endings import exits
+from fedge.process.logs import log_to, stop_logging_to
+from fedge.process.versions import versions
+from fedge.run.preparation.prepare import Prepared
+from fedge.run.run import Outcome, run
+from fedge.run.site import open_site
+
+_FOR_EVER_S = 1e9
+
+
+def run_with_leaves(
+    run_config: Mapping[str, Any],
+    federation: Federation,
+    prepared: Prepared,
+    address: str,
+    certificates: Path,
+    owns_process: bool = False,
+    terminal: TextIO | None = None,
+    owners: bool = False,
+) -> Outcome:
+    """Carry out a checked run as the cloud of leaf servers, which connect to `address`.
+
+    Args:
+        run_config: Flower's flat mapping.
+        federation: federation with the number of clients.
+        prepared: results of the check.
+        address: HOST:PORT to listen on.
+        certificates: folder of `fedge certs`.
+        owns_process: whether the process ends with the run.
+        terminal: stream for progress lines; None for standard output.
+        owners: whether clients of leaf servers own their windows.
+
+    Raises:
+        ConfigError: a certificate or the address cannot be used.
+    """
+    sizes = clients_per_leaf(prepared.config.hierarchy, federation.num_supernodes)
+
+    def open_terminal(_: Path) -> TextIO:
+        return terminal or sys.stdout or open(os.devnull, "w")
+
+    try:
+        welcome, over = Packet(WELCOME, {"versions": versions()}), leaves_below(prepared.config.hierarchy)
+        gate = LeafGate(address, certificates, len(sizes), welcome, over)
+    except LinkError as error:
+        raise ConfigError(f"--leaves must be a free address of this machine, but {error}") from error
+    with gate:
+        print(f"waiting for {len(sizes)} leaf servers at {gate.address}", file=terminal, flush=True)
+        engine = EdgeEngine(gate, sizes, _owners_facts(prepared, federation) if owners else None)
+        described = {**federation.describe(), "leaves": len(sizes)}
+        try:
+            outcome = run(engine, run_config, LEAVES.name, described, open_terminal, owns_process, prepared)
+            if outcome.status in ("completed", "partial"):
+                engine.dismiss()
+        finally:
+            engine.close()
+    return outcome
+
+
+def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
+    """Facts of a run that leaf servers need to ask clients about their own windows."""
+    config = to_run_config(prepared.config)
+    return {"config": config, "seed": prepared.seed, "clients": federation.num_supernodes}
+
+
+def serve_leaf(options: argparse.Namespace) -> int:
+    """Carry out ``fedge leaf``; returns the exit code."""
+    folder = options.folder or Path(f"leaf-{options.leaf}")
+    link = Link(options.cloud, options.certs, options.leaf)
+    folder.mkdir(parents=True, exist_ok=True)
+    look_in(os.getcwd())  # for custom parts of a run
+
+    def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
+        count, told = client_threads(run_config, options.workers, len(mine))
+        return InProcessGrid(client_app, total, told, count, mine)
+
+    opening = partial(
+        open_site, folder, options.leaf, make_engine, trust_code=options.trust_code, data=options.data
+    )
+    host = LeafHost(opening)
+    handler = log_to(folder / "leaf.log")
+    print(f"leaf server {options.leaf} connects to {options.cloud}; its folder is {folder}", flush=True)
+    try:
+        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+            while True:
+                link.serve(host, options.wait or _FOR_EVER_S, host.most_bytes, host.keep)
+                print("the run is over", flush=True)
+                if options.once:
+                    return 0
+    except Refused as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    finally:
+        link.stop()
+        host.close()
+        stop_logging_to(handler)

@@ -1,0 +1,160 @@
+"""All leaves below a server of a tree in one process: ``fedge leaf --at 1``.
+
+Each leaf has its own link, under the one certificate, its own host and its own clients. They share the
+process, its threads, and one deal of the data. The cloud addresses each leaf as if it were a separate
+process, so models have the same bits, and each recovers from the same faults as a leaf server. If the server
+is a region that computes several means in a round of the server above it, the process carries these rounds
+out itself, by one order on the link of its first leaf (`fedge.edge.region`).
+"""
+
+import argparse
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedge.client_app import app as client_app
+from fedge.config.registers.register import look_in
+from fedge.edge.host import LeafHost, Together
+from fedge.engine.inprocess import InProcessGrid
+from fedge.launch.client_threads import client_threads
+from fedge.link.below import Below
+from fedge.link.certificates import path_name
+from fedge.link.dial import Link, Refused
+from fedge.process.endings import exits
+from fedge.process.logs import log_to, stop_logging_to
+from fedge.run.site import Dealing, open_site
+
+logger = logging.getLogger(__name__)
+
+_FOR_EVER_S = 1e9
+_LOOK_S = 0.2
+_END_S = 20.0  # for a link that is stopped
+
+
+class Subtree:
+    """Leaf servers of one process, from their first contact with the cloud to the end of a run.
+
+    Attributes:
+        leave_s: seconds that the remaining leaves have to learn that the run is over, after the first has.
+    """
+
+    leave_s = 20.0
+
+    def __init__(self, links: Sequence[Link], hosts: Sequence[LeafHost]) -> None:
+        """Leaf servers with one link and one host per leaf."""
+        self._links, self._hosts = links, hosts
+        self._errors: list[Exception] = []
+
+    def serve(self, lost_s: float) -> None:
+        """Serve the cloud until it tells all leaves that the run is over.
+
+        Args:
+            lost_s: seconds without contact to the cloud after which to give up.
+
+        Raises:
+            Refused: the cloud refuses a leaf, or was out of contact for `lost_s` seconds.
+        """
+        pairs = zip(self._links, self._hosts, strict=True)
+        threads = [threading.Thread(target=self._serve, args=(*pair, lost_s)) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        try:
+            self._wait(threads)
+        finally:
+            for link in self._links:
+                link.stop()
+            for thread in threads:
+                thread.join(_END_S)
+            for host in self._hosts:
+                host.close()
+        if self._errors:
+            raise self._errors[0]
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait until all leaves have ended, one has failed, or `leave_s` seconds after the first has ended.
+
+        A link that broke at that moment gets no further messages; the next run starts with new links.
+        """
+        ends: float | None = None
+        while (at_work := [t for t in threads if t.is_alive()]) and not self._errors:
+            at_work[0].join(_LOOK_S)
+            if len(at_work) < len(threads) and ends is None:
+                ends = time.monotonic() + self.leave_s
+            if ends is not None and time.monotonic() > ends:
+                logger.warning("%d leaf servers were not told that the run is over", len(at_work))
+                return
+
+    def _serve(self, link: Link, host: LeafHost, lost_s: float) -> None:
+        """Serve one leaf; an error ends all."""
+        try:
+            link.serve(host, lost_s, host.most_bytes, host.keep)
+        except Exception as error:
+            self._errors.append(error)
+
+
+def serve_subtree(options: argparse.Namespace) -> int:
+    """Carry out ``fedge leaf --at``; returns the exit code."""
+    path, lost_s = str(options.at), options.wait or _FOR_EVER_S
+    folder = options.folder or Path(path_name(path))
+    below = Below(options.cloud, options.certs, path)
+    folder.mkdir(parents=True, exist_ok=True)
+    look_in(os.getcwd())  # for custom parts of a run
+    handler = log_to(folder / "leaf.log")
+    print(f"server {path} connects to {options.cloud}; its folder is {folder}", flush=True)
+    try:
+        with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
+            while True:
+                leaves = below.leaves(lost_s)
+                print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
+                subtree_of(folder, leaves, options).serve(lost_s)
+                print("the run is over", flush=True)
+                if options.once:
+                    return 0
+                below = Below(options.cloud, options.certs, path)
+    except Refused as error:
+        print(f"fedge: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    finally:
+        below.stop()
+        stop_logging_to(handler)
+
+
+def subtree_of(folder: Path, leaves: Sequence[int], options: argparse.Namespace) -> Subtree:
+    """Leaf servers of one process.
+
+    Args:
+        folder: folder of the process; each leaf has one in it.
+        leaves: numbers of the leaves.
+        options: options of the command.
+
+    Raises:
+        ConfigError: a TLS file is unusable.
+    """
+    dealing = Dealing()
+
+    def make_engine(run_config: Mapping[str, Any], total: int, mine: Sequence[int]) -> InProcessGrid:
+        count, told = client_threads(run_config, options.workers, len(mine), len(leaves))
+        return InProcessGrid(client_app, total, told, count, mine)
+
+    together = Together()
+    links = [Link(options.cloud, options.certs, leaf, str(options.at)) for leaf in leaves]
+    hosts = [
+        LeafHost(
+            partial(
+                open_site, folder / f"leaf-{leaf}", leaf, make_engine,
+                trust_code=options.trust_code, data=options.data, dealing=dealing,
+            ),
+            together=together,
+        )
+        for leaf in leaves
+    ]  # fmt: skip
+    for leaf, host in zip(leaves, hosts, strict=True):
+        together.take(leaf, host)
+    return Subtree(links, hosts)

@@ -1,0 +1,238 @@
+"""``fedge node``: Flower's SuperNode, with ClientApps forked from a process that has loaded PyTorch.
+
+Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
+takes seconds of a core. Here a program of the same name comes first in the SuperNode's PATH and only passes
+its arguments through a named pipe to this process. This process has imported everything and forks; the child
+then runs Flower's own program. Nothing of Flower is replaced.
+
+A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
+message", drops the message and waits forever for its reply. It is restarted, and the run asks again. If it
+could not sign off, the SuperLink considers its predecessor present for up to a minute and reports that the
+new one "could not be activated"; it is restarted until admitted.
+"""
+
+import gc
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from fedge.config.registers.option import ConfigError
+from fedge.flower import has_one_port
+from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
+from fedge.launch.nodes.node_folder import make_folder
+from fedge.launch.nodes.node_output import NodeOutput
+from fedge.link.own_account import guarded_words
+from fedge.link.reach import free_port
+from fedge.process.endings import exits
+from fedge.process.endings.parent import end_with_parent, ending_with_parent
+
+_CLIENT_APP = "flwr-clientapp"
+_LOST = b"Failed to receive message"
+_REFUSED = b"could not be activated"
+_AGAIN_S = 2.0
+_PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
+_SEPARATOR = "\x1f"  # between arguments; one line per call
+_CHUNK = 65536
+_POLL_S = 0.2
+_LEAVE_S = 10.0
+_POLL_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # in newer Flower versions; one second by default
+
+
+def serve_node(words: Sequence[str], owns_process: bool) -> int:
+    """Run a SuperNode until it ends or a signal arrives; returns the exit code.
+
+    Args:
+        words: arguments for ``flower-supernode``.
+        owns_process: whether this function handles signals.
+
+    Raises:
+        ConfigError: Flower's programs are not installed.
+    """
+    folder = make_folder()
+    with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
+        try:
+            exit_code = _serve_on(words, folder, _stand_in(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    if exit_code > 0:
+        print(
+            f"fedge: the SuperNode ended with exit code {exit_code}, see the lines above; a key is "
+            f"admitted once its .pub file is in the --certs folder of fedge superlink or fedge leaf",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
+    return exit_code
+
+
+def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
+    """Start the SuperNode, and restart it where that helps; returns its final exit code."""
+    refused_at: float | None = None
+    while True:
+        node = _start(words, folder)
+        try:
+            end = _serve(node, orders)
+        finally:
+            _end(node)
+        now = time.monotonic()
+        if end == _LOST:
+            print("fedge: the SuperNode has lost a message; restarting it", flush=True)
+            refused_at = None
+        elif end != _REFUSED or (refused_at is not None and now - refused_at >= _PATIENCE_S):
+            return node.returncode
+        else:
+            if refused_at is None:
+                print(
+                    f"fedge: the SuperLink considers this SuperNode's predecessor present; restarting it "
+                    f"every {_AGAIN_S:g} s, for {_PATIENCE_S:g} s",
+                    flush=True,
+                )
+                refused_at = now
+            time.sleep(_AGAIN_S)
+
+
+def _stand_in(folder: Path) -> int:
+    """Write the program that passes on its arguments; returns the reading end of the pipe.
+
+    Forking a process with threads of libraries is safe on Linux alone; elsewhere the program is not in PATH.
+    """
+    pipe = folder / "orders"
+    os.mkfifo(pipe, 0o600)
+    script = folder / _CLIENT_APP
+    script.write_text(f"#!/bin/sh\nIFS=$(printf '\\037')\nprintf '%s\\n' \"$*\" > '{pipe}'\n")
+    script.chmod(0o700)
+    return os.open(pipe, os.O_RDWR)  # also open for writing, so the pipe has no end of file
+
+
+def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
+    """Start the SuperNode, to end with this process; its own API listens on the loopback interface."""
+    port = str(free_port())
+    here = ["--host", "127.0.0.1", "--port", port]
+    if not has_one_port():
+        here = ["--clientappio-api-address", f"127.0.0.1:{port}"]
+    first = [str(folder)] if sys.platform.startswith("linux") else []
+    path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    own = {_POLL_VARIABLE: "0.1", KEEP_ENVIRONMENT: "1", **os.environ, "PATH": path}
+    given = [] if any(word in words for word in (here[0], "--port")) else here
+    try:
+        return subprocess.Popen(
+            ending_with_parent([*guarded_words("flower-supernode"), *words, *given]), env=own,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    except OSError as error:
+        raise ConfigError(
+            f"fedge node needs the command flower-supernode, but: {error.strerror}; install Fedge's Flower"
+        ) from error
+
+
+def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
+    """Fork a ClientApp for each line of arguments until the SuperNode ends or must be restarted.
+
+    Returns:
+        Exit code of the SuperNode, or the message for which to restart it.
+    """
+    assert node.stderr is not None
+    client_app, said = _load(), node.stderr.fileno()
+    signal.signal(signal.SIGCHLD, _reap)
+    gc.collect()
+    gc.freeze()  # keeps loaded modules shared with all children
+    waiting, last, heard, refused = b"", b"", [orders, said], False
+    output = NodeOutput()
+    while node.poll() is None:
+        ready = select.select([*heard, *output.descriptors], [], [], _POLL_S)[0]
+        output.pass_on(ready)
+        if orders in ready:
+            *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
+            for line in lines:
+                _fork(client_app, line.decode().split(_SEPARATOR), output)
+        if said in ready:
+            last = last[-len(_LOST) :] + _passed_on(said, heard)
+            if _LOST in last:
+                return _LOST
+            refused = refused or _REFUSED in last
+    while said in heard and said in select.select(heard, [], [], 0)[0]:
+        last = last[-len(_LOST) :] + _passed_on(said, heard)
+        refused = refused or _REFUSED in last
+    return _REFUSED if refused and node.returncode else int(node.returncode)
+
+
+def _passed_on(said: int, heard: list[int]) -> bytes:
+    """Print and give the SuperNode's output; stop listening at its end."""
+    words = os.read(said, _CHUNK)
+    if not words:
+        heard.remove(said)
+    with suppress(OSError, ValueError):  # the terminal may be closed
+        os.write(2, words)
+    return words
+
+
+@cache
+def _load() -> Any:
+    """Import the modules that ClientApps need; gives Flower's program for them."""
+    (found,) = entry_points(group="console_scripts", name=_CLIENT_APP)
+    program = found.load()
+    import_module("fedge.client_app")
+    return program
+
+
+_children: set[int] = set()
+
+
+def _reap(*_: Any) -> None:
+    """Reap children that have ended, other than the SuperNode."""
+    for pid in list(_children):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        _children.discard(pid)
+
+
+def _fork(program: Any, words: Sequence[str], output: NodeOutput) -> None:
+    """Start Flower's ClientApp program in a forked process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = output.fork()
+    if pid:
+        _children.add(pid)
+        return
+    exit_code = exits.FAILED
+    try:
+        exit_code = _be_client_app(program, words)
+    finally:  # skip the parent's clean-up
+        exits.leave_now(exit_code)
+
+
+def _be_client_app(program: Any, words: Sequence[str]) -> int:
+    """Run the program as if started from the shell; returns its exit code."""
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    end_with_parent()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # a fresh process would have a seed of its own
+    sys.argv = [_CLIENT_APP, *words]
+    try:
+        program()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 0
+
+
+def _end(node: "subprocess.Popen[bytes]") -> None:
+    """End the SuperNode by SIGTERM, so that it signs off from the SuperLink."""
+    if node.poll() is not None:
+        return
+    node.send_signal(signal.SIGTERM)
+    try:
+        node.wait(_LEAVE_S)
+    except subprocess.TimeoutExpired:
+        node.kill()
+        node.wait()

@@ -1,0 +1,299 @@
+"""A project's pyproject.toml as read by `flwr run`: run config, overrides, federations.
+
+Used outside Flower, for the check before a run starts and for the in-process engine.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedge.config.flat import check_keys, fold_tables, options
+from fedge.config.registers.option import ConfigError, Scalar, arguments_of, shown
+from fedge.config.registers.register import look_in
+from fedge.engine.federation import Federation, from_backend
+from fedge.launch.projects.moved import connections, flower_config
+from fedge.launch.projects.packaged import is_packaged, packaged_file, packaged_folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# ValueError covers TOMLDecodeError, undecodable bytes and numbers of thousands of digits
+_NOT_TOML = (ValueError, RecursionError)
+
+# Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
+_PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
+# Words without quotes, which shells remove; numbers, true and false are left as they are.
+_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{},]*")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file as nested tables.
+
+    Raises:
+        ConfigError: the file is missing or is not TOML; the message calls it `what`.
+    """
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(
+            f"{what} must be a readable file, but {path}: {error.strerror}; check the path"
+        ) from error
+    except _NOT_TOML as error:
+        raise ConfigError(f"{what} must be TOML, but {path}: {error}; correct that line") from error
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
+    """Nested tables as one flat mapping with dotted keys."""
+    flat: dict[str, Scalar] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def read_config(name: str, what: str) -> dict[str, Scalar]:
+    """A configuration as a flat mapping, from a TOML file or by its packaged name ("fedge:hierfl").
+
+    Raises:
+        ConfigError: it is missing or cannot be read; the message calls it `what`.
+    """
+    return flatten(read_toml(packaged_file(name) if is_packaged(name) else Path(name), what))
+
+
+def parse_override(text: str) -> dict[str, Scalar]:
+    """One ``-c`` argument as a flat mapping.
+
+    Args:
+        text: ``key=value …``, the name of a TOML file, or a packaged configuration ("fedge:hierfl"); a word
+            without quotes is text, e.g. ``train.model=cnn``.
+
+    Raises:
+        ConfigError: the file cannot be read, or the text is not a list of TOML values.
+    """
+    if text.strip().endswith(".toml") or is_packaged(text.strip()):
+        return read_config(text.strip(), "-c")
+    lines = "\n".join(f"{key} = {_quoted(value)}" for key, value in _PAIR.findall(text))
+    leftover = _PAIR.sub("", text).strip()
+    try:
+        if leftover:
+            raise ConfigError(
+                f"-c must be key=value pairs or a .toml file, but has {leftover!r}; e.g. -c 'train.lr=0.1'"
+            )
+        return flatten(tomllib.loads(lines))
+    except _NOT_TOML as error:
+        raise ConfigError(
+            f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
+            """quote text, as in -c 'train.model="cnn"'"""
+        ) from error
+
+
+def _quoted(value: str) -> str:
+    """A value in TOML's quotes if it is an unquoted word, e.g. 2x3x4 or cnn.
+
+    The option's own type check reports words where it accepts no text.
+    """
+    return json.dumps(value) if _WORD.fullmatch(value) and not _is_toml(value) else value
+
+
+def _is_toml(value: str) -> bool:
+    """Whether a value is valid TOML as it stands: a number, true, a date."""
+    try:
+        tomllib.loads(f"value = {value}")
+    except _NOT_TOML:
+        return False
+    return True
+
+
+_MOST_SUPERNODES = 100_000
+
+
+SERVER_APP, CLIENT_APP = "fedge.server_app:app", "fedge.client_app:app"
+
+
+class Project:
+    """Flower's part of one pyproject.toml.
+
+    Attributes:
+        folder: folder of the pyproject.toml.
+        packaged: whether it is Fedge's own, because the app's folder has none.
+        path: path of the pyproject.toml.
+        server_app, client_app: the app's components, "module:name".
+    """
+
+    def __init__(self, app: Path) -> None:
+        """Read ``app/pyproject.toml``, or Fedge's own for a folder without one.
+
+        Raises:
+            ConfigError: there is no such folder, or its pyproject.toml has no Flower app.
+        """
+        self.packaged = os.path.isdir(app) and not os.path.lexists(app / "pyproject.toml")
+        self.folder = packaged_folder() if self.packaged else app
+        self.path = self.folder / "pyproject.toml"
+        look_in(app)
+        tool = self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
+        table = self._table("tool.flwr", tool.get("flwr", {}))
+        if "app" not in table:
+            raise ConfigError(
+                f"pyproject.toml must have [tool.flwr.app], but {self.path} does not; name the app's folder"
+            )
+        app_table = self._table("tool.flwr.app", table["app"])
+        self._config = self._table("tool.flwr.app.config", app_table.get("config", {}))
+        components = self._table("tool.flwr.app.components", app_table.get("components", {}))
+        self.server_app = str(components.get("serverapp", SERVER_APP))
+        self.client_app = str(components.get("clientapp", CLIENT_APP))
+        own = self._table("tool.fedge", tool.get("fedge", {})).get("federations", {})
+        self._read_federations(
+            self._table("tool.flwr.federations", table.get("federations", {})),
+            self._table("tool.fedge.federations", own),
+        )
+
+    def _read_federations(self, flowers: dict[str, Any], own: dict[str, Any]) -> None:
+        """Read federations from Flower's table and Fedge's own, or else from Flower's configuration."""
+        self._default = own.pop("default", None) or flowers.pop("default", None)
+        flowers.pop("default", None)
+        self._federations = {**flowers, **own}
+        self._own = frozenset(own)
+        if not self._federations and flower_config().is_file():
+            links, default = connections(read_toml(flower_config(), "Flower's configuration"))
+            self._federations = {name: link for name, link in links.items() if "options" in link}
+            self._default = default if default in self._federations else None
+
+    def is_own(self, name: str | None) -> bool:
+        """Whether a federation is in [tool.fedge.federations], which Flower does not read."""
+        return (name or self._default) in self._own
+
+    def refuse_unknown_to_flower(self, name: str | None) -> None:
+        """Raise ConfigError for a federation of [tool.fedge.federations], which `flwr run` does not read."""
+        wanted = name or self._default
+        if self.is_own(name):
+            raise ConfigError(
+                f"flwr run needs a federation of [tool.flwr.federations], but {wanted} is in "
+                f"[tool.fedge.federations]; use fedge run --engine flower"
+            )
+
+    def _table(self, name: str, value: Any) -> dict[str, Any]:
+        """A table of pyproject.toml; ConfigError if its value is not a table."""
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"[{name}] must be a table, but is {shown(value)}; correct {self.path}")
+        return dict(value)
+
+    @property
+    def federations(self) -> tuple[str, ...]:
+        """Names of all federations."""
+        return tuple(self._federations)
+
+    def refuse_other_server(self) -> None:
+        """Raise ConfigError if the app has a ServerApp other than Fedge's."""
+        if self.server_app != SERVER_APP:
+            raise ConfigError(
+                f"serverapp must be {SERVER_APP} for fedge run, which is that server, but {self.path} has "
+                f"{shown(self.server_app)}; change it, or start the app with flwr run"
+            )
+
+    def run_config(self, overrides: Sequence[str]) -> dict[str, Scalar]:
+        """Flat run config with `overrides` (``-c`` arguments) applied; later ones win.
+
+        Raises:
+            ConfigError: an override cannot be read or names an unknown key.
+        """
+        config = fold_tables(flatten(self._config))
+        for text in overrides:
+            override = parse_override(text)
+            check_keys(list(override))
+            config = fold_tables({**config, **override})
+        return config
+
+    def refuse_undeclared(self, overrides: Sequence[str]) -> None:
+        """Raise ConfigError for a key of `overrides` that Flower refuses, because pyproject.toml lacks it."""
+        declared = flatten(self._config)
+        for text in overrides:
+            for key, value in parse_override(text).items():
+                if key in declared:
+                    continue
+                table, _, name = key.rpartition(".")
+                as_text = f"write {table}='{json.dumps({name: value})}'"
+                instead = as_text if declared.get(table) == "" else f"add it to {self.path}, with any value"
+                raise ConfigError(
+                    f"-c of flwr run accepts only keys of [tool.flwr.app.config], but {key} is not there; "
+                    f"{instead}, or use fedge run"
+                )
+
+    def as_declared(self, run_config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Run config restricted to the keys of pyproject.toml, the only ones that Flower accepts.
+
+        A table of arguments is split into its keys if pyproject.toml lists those.
+
+        Raises:
+            ConfigError: an option that is not at its default is missing from pyproject.toml.
+        """
+        declared, defaults = flatten(self._config), {key: default for key, (default, _) in options().items()}
+        told: dict[str, Scalar] = {}
+        for key, value in run_config.items():
+            inner = flatten(arguments_of(str(value), key), f"{key}.") if options()[key][1]["table"] else {}
+            if key in declared or not inner:
+                told[key] = value
+            else:
+                told.update(inner)
+        said = {*declared, "clients"}  # set through the federation
+        missing = [key for key, value in told.items() if key not in said and value != defaults.get(key)]
+        if missing:
+            raise ConfigError(
+                f"options for Flower's engine must be in [tool.flwr.app.config], but {missing[0]} is "
+                f"not there; add it to {self.path}, with any value"
+            )
+        return {key: value for key, value in told.items() if key in declared}
+
+    @property
+    def default_federation(self) -> str:
+        """Name of the default federation."""
+        return str(self._default)
+
+    def address(self, name: str | None) -> str | None:
+        """Address of a federation's SuperLink (None: the default federation); None if simulated."""
+        table = self._federations.get(name or self._default)
+        return str(table["address"]) if isinstance(table, Mapping) and "address" in table else None
+
+    def authority(self, name: str | None) -> tuple[bool, Path | None]:
+        """Whether a federation's SuperLink has TLS, and the certificate file of its authority, if any."""
+        table = self._federations.get(name or self._default, {})
+        certificates = table.get("root-certificates")
+        return table.get("insecure") is not True, self.folder / str(certificates) if certificates else None
+
+    def federation(self, name: str | None) -> Federation:
+        """A federation by name, or the default one.
+
+        Raises:
+            ConfigError: there is no federation of this name, or its number of SuperNodes is missing or
+                invalid.
+        """
+        wanted = name or self._default
+        if not isinstance(wanted, str) or wanted not in self._federations:
+            known = ", ".join(self._federations) or "none"
+            raise ConfigError(
+                f"federation must be one of {known}, but is {shown(wanted)}; see [tool.flwr.federations]"
+            )
+        table = self._federations[wanted]
+        if isinstance(table, Mapping) and "address" in table and "options" not in table:
+            return Federation()
+        count = flatten({"federation": table}).get("federation.options.num-supernodes")
+        if type(count) is not int or count < 1:
+            raise ConfigError(
+                f"federation {wanted} must set options.num-supernodes to a whole number of at least 1, "
+                f"but has {shown(count)}; set it in {self.path}"
+            )
+        if count > _MOST_SUPERNODES:
+            raise ConfigError(
+                f"federation {wanted} must have at most {_MOST_SUPERNODES} options.num-supernodes, "
+                f"but has {shown(count)}; lower it in {self.path}"
+            )
+        return replace(from_backend(count, table["options"].get("backend", {})), is_default=not name)

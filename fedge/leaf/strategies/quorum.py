@@ -1,0 +1,192 @@
+"""How many replies a leaf needs before its model may change, and whether its clients can ever give them.
+
+Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al. 2017), Bulyan of n >= 4f + 3
+(El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, else it averages those to leave
+out; a trimmed mean needs one client to cut at each end; Bulyan with f = 0 is a mean and is refused. With
+fewer replies nothing is promised, so the leaf keeps its model.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.participation import Number, Participation
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import PARTICIPATIONS
+from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig, LeafConfig
+
+_MOST_TRIED_ROUNDS = 1000  # in which code says how many clients train, before a run
+
+
+def needed_replies(config: Config) -> int:
+    """The replies without which a leaf keeps its model in a leaf round."""
+    leaf = config.leaf
+    needed = _needed_by_strategy(leaf.strategy, leaf.num_malicious, leaf.num_selected, leaf.trim_fraction)
+    return max(config.guard.min_clients, needed)
+
+
+def needed_leaves(cloud: CloudConfig) -> int:
+    """Models without which the cloud's rule does not keep its promise to a group; at least 2.
+
+    Args:
+        cloud: its section of the configuration; Flower's defaults hold where its table is silent.
+    """
+    given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
+    malicious, selected = given.get("num_malicious_nodes", 0), given.get("num_nodes_to_select", 1)
+    return max(2, _needed_by_strategy(cloud.rule, malicious, selected, given.get("beta", 0.2)))
+
+
+def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: float) -> int:
+    """The number of replies required for a strategy's guarantee."""
+    if strategy == "krum":
+        return 2 * malicious + 3
+    if strategy == "multikrum":
+        return max(2 * malicious + 3, selected + malicious + 2 if selected else 0)
+    if strategy == "bulyan":
+        return 4 * malicious + 3
+    if strategy == "fedtrimmedavg" and trimmed > 0:
+        enough = math.ceil(1 / trimmed)
+        return enough if int(trimmed * enough) >= 1 else enough + 1  # rounding
+    return 1
+
+
+def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: int = 0) -> int:
+    """How many of a leaf's clients are to train in a leaf round.
+
+    Args:
+        config: its `hierarchy` section is read.
+        num_clients: of the leaf.
+        global_round: of the leaf round.
+        leaf: its number.
+
+    Raises:
+        ConfigError: code of the user's says no number of clients and no share of them.
+    """
+    hierarchy = config.hierarchy
+    if hierarchy.participants is not None:
+        number = hierarchy.participants.at(global_round, leaf)
+    elif hierarchy.participation in PARTICIPATIONS.names:
+        number = hierarchy.fraction_train
+    else:
+        number = _said_by_code(hierarchy, global_round, leaf, num_clients)
+    share = round(number * num_clients) if isinstance(number, float) else number
+    return min(num_clients, max(1, share))
+
+
+def _said_by_code(hierarchy: HierarchyConfig, global_round: int, leaf: int, num_clients: int) -> Number:
+    """The number of clients, or share of them, from the user's code."""
+    name = hierarchy.participation
+    with PARTICIPATIONS.carried_out(name):
+        number = PARTICIPATIONS.load(name)(
+            global_round, leaf, num_clients, **hierarchy.arguments("participation")
+        )
+    is_count = isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+    is_share = isinstance(number, float | np.floating) and 0 < number <= 1
+    if not is_count and not is_share:
+        raise ConfigError(
+            f"hierarchy.participation {name} must return a whole number of clients of at least 1, or a share "
+            f"above 0 and at most 1, but for leaf {leaf} in global round {global_round} it returned "
+            f"{shown(number)}; mend it"
+        )
+    return int(number) if is_count else float(number)
+
+
+def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
+    """The leaf with the fewest clients in training in any round, and their number; the first of several.
+
+    Args:
+        config: its `hierarchy` section and its number of rounds are read.
+        sizes: clients per leaf.
+
+    Raises:
+        ConfigError: more clients to train than a leaf has.
+    """
+    hierarchy, rounds = config.hierarchy, [1]
+    if hierarchy.participants is not None:
+        rounds = [first for first in hierarchy.participants.rounds if first <= config.num_server_rounds]
+        _refuse_more_than_there_are(hierarchy.participants, rounds, sizes)
+    elif hierarchy.participation not in PARTICIPATIONS.names:
+        rounds = list(range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1))
+    count, leaf = min(
+        (num_training(config, size, global_round, leaf), leaf)
+        for global_round in rounds
+        for leaf, size in enumerate(sizes)
+    )
+    return leaf, count
+
+
+def _refuse_more_than_there_are(
+    participants: Participation, rounds: Sequence[int], sizes: Sequence[int]
+) -> None:
+    """Raise ConfigError when more clients to train than a leaf has."""
+    for global_round in rounds:
+        for leaf, size in enumerate(sizes):
+            number = participants.at(global_round, leaf)
+            if isinstance(number, int) and number > size:
+                raise ConfigError(
+                    f"hierarchy.participation must be at most the clients that a leaf trains, but asks for "
+                    f"{number} of leaf {leaf} from round {global_round} on, which has {size}; lower it, or "
+                    f'say "all"'
+                )
+
+
+def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
+    """Raise ConfigError when a leaf has fewer training clients than its strategy or the guard needs.
+
+    Args:
+        config: its `leaf`, `guard`, `privacy` and `hierarchy` sections are read.
+        sizes: clients per leaf.
+    """
+    smallest, training = fewest_training(config, sizes)
+    needed = needed_replies(config)
+    _refuse_bulyan_of_nobody(config.leaf)
+    there = f"leaf {smallest} trains {training} in a leaf round"
+    if needed > training and needed == config.guard.min_clients:
+        raise ConfigError(
+            f"guard.min-clients must be at most the clients that a leaf trains, but is {needed} and {there}; "
+            f"lower it, or give the leaf more clients"
+        )
+    _refuse_trimming_nothing(config.leaf, training, there)
+    room = training - config.leaf.num_malicious - 2
+    if config.leaf.strategy == "multikrum" and config.leaf.num_selected > max(room, 0):
+        raise ConfigError(
+            f"leaf.num-selected must be at most the clients that a leaf trains less the malicious ones and "
+            f"two, but is {config.leaf.num_selected} and {there}; lower it, or set 0 for as many as may be"
+        )
+    if needed > training:
+        raise ConfigError(
+            f"leaf.strategy {config.leaf.strategy} needs {needed} clients for leaf.num-malicious="
+            f"{config.leaf.num_malicious}, but {there}; lower leaf.num-malicious or hierarchy.num-servers"
+        )
+    # the count of clipped updates has noise of n/20, and both together are at most twice as noisy
+    noise = config.privacy.noise_multiplier
+    if config.privacy.is_adaptive and noise >= training / 10:
+        raise ConfigError(
+            f"privacy.noise-multiplier must be below a tenth of the clients that a leaf trains for adaptive "
+            f"clipping, but is {noise:g} and {there}; lower it, or use a fixed norm"
+        )
+
+
+def _refuse_bulyan_of_nobody(leaf: LeafConfig) -> None:
+    """Raise ConfigError for Bulyan without anybody to leave out: a plain mean."""
+    if leaf.strategy == "bulyan" and leaf.num_malicious == 0:
+        raise ConfigError(
+            "leaf.num-malicious must be at least 1 for leaf.strategy bulyan, which is a plain mean with 0; "
+            "set leaf.num-malicious=1, or leaf.strategy=fedavg"
+        )
+
+
+def _refuse_trimming_nothing(leaf: LeafConfig, training: int, there: str) -> None:
+    """Raise ConfigError for a trimmed mean cutting less than one client at each end: a plain mean."""
+    if leaf.strategy != "fedtrimmedavg" or leaf.trim_fraction == 0 or int(leaf.trim_fraction * training) >= 1:
+        return
+    if training < 3:
+        hint = "leaf.trim-fraction=0, or use leaves of 3 or more clients"
+    else:
+        hint = f"at least leaf.trim-fraction={(100 // training + 1) / 100:g}"
+    raise ConfigError(
+        f"leaf.trim-fraction must cut at least one client at each end, but {leaf.trim_fraction:g} of "
+        f"{training} is none ({there}); set {hint}"
+    )

@@ -1,0 +1,309 @@
+"""Rules by which a leaf combines its clients' models: Flower's strategies, with their settings per round.
+
+FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al. 2018), Krum and Multi-Krum
+(Blanchard et al. 2017), Bulyan (El Mhamdi et al. 2018), server momentum (Hsu et al. 2019), adaptive server
+optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QFedAvg, Strategy
+from flwr.serverapp.strategy.fedopt import FedOpt
+
+from fedge.config.config import Config
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import CLOUD, RULES
+from fedge.config.registers.register import Register
+from fedge.config.sections.hierarchy import CloudConfig
+from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
+from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
+from fedge.leaf.strategies.checks import first_not_finite
+from fedge.leaf.strategies.grid import LeafGrid
+from fedge.leaf.strategies.private_mean import PrivateMean
+from fedge.states.averaging import State, weighted_mean
+from fedge.states.records import from_record, to_record
+from fedge.training.settings import LocalTraining
+
+_TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
+_BY_DISTANCE = (Krum, MultiKrum, Bulyan)
+_EARLIER = (
+    "aggregate_fit",
+    "configure_fit",
+    "initialize_parameters",
+)  # of Flower's `flwr.server.strategy`
+
+
+class _Lent(ArrayRecord):
+    """A record returning copies of its arrays; Flower's would collect all garbage at every call."""
+
+    def to_numpy_ndarrays(self, *, keep_input: bool = True) -> list[np.ndarray]:
+        """The arrays, or copies for writing (`keep_input` False)."""
+        arrays = [array.numpy() for array in self.values()]
+        return arrays if keep_input else [array.copy() for array in arrays]
+
+
+class ExactFedAvg(FedAvg):
+    """Flower's FedAvg with `weighted_mean`: a float64 sum in a fixed order, with unchanged dtypes."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average the replies, in the order given, weighted by their number of training windows."""
+        contents = [reply.content for reply in replies]
+        if not contents:
+            return None, None
+        weights = [float(c.metric_records[METRICS][NUM_EXAMPLES]) for c in contents]  # type: ignore[arg-type]
+        return to_record(
+            weighted_mean([from_record(c.array_records[ARRAYS]) for c in contents], weights)
+        ), None
+
+
+class SelectiveMultiKrum(MultiKrum):
+    """Flower's Multi-Krum; a selection of 0 means all replies but the malicious ones and two."""
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Average the replies closest together."""
+        messages = list(replies)
+        asked = self.num_nodes_to_select
+        self.num_nodes_to_select = asked or max(1, len(messages) - self.num_malicious_nodes - 2)
+        try:
+            return super().aggregate_train(server_round, messages)
+        finally:
+            self.num_nodes_to_select = asked
+
+
+def make_strategy(config: Config, num_training: int) -> Strategy:
+    """A fresh Flower strategy for one leaf; the leaf chooses the participants, so all clients passed on
+    train.
+
+    Args:
+        config: its `leaf`, `privacy` and `train` sections are read.
+        num_training: training clients of the leaf in a leaf round.
+    """
+    if config.privacy.kind not in ("off", "local"):
+        return PrivateMean(config.privacy, num_training)
+    return _made(RULES, config.leaf.strategy, {**_settings(config), **config.leaf.arguments("strategy")})
+
+
+def make_cloud_rule(cloud: CloudConfig) -> Strategy:
+    """A fresh Flower strategy for one group of leaves at the cloud.
+
+    Args:
+        cloud: its section of the configuration.
+
+    Raises:
+        ConfigError: construction fails.
+    """
+    given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
+    return _made(CLOUD, cloud.rule, given)
+
+
+def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
+    """The strategy of an option, constructed with keyword arguments."""
+    rule: Callable[..., Strategy] = register.load(name)
+    everyone: dict[str, Any] = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
+    if register.is_own(name):
+        everyone = _taken(rule, everyone)
+    option = register.option
+    try:
+        made = rule(**{**everyone, **given})
+    except Exception as error:
+        raise ConfigError(
+            f"{option} {name} cannot be made: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; mend it, or change {option}-args"
+        ) from error
+    if not isinstance(made, Strategy):
+        raise ConfigError(
+            f"{option} must be a subclass of flwr.serverapp.strategy.Strategy, but {name} makes "
+            f"{shown(made)}; derive it from FedAvg"
+        )
+    earlier = next((word for word in _EARLIER if hasattr(made, word)), None)
+    if earlier:
+        raise ConfigError(
+            f"{option} {name} has a method {earlier}, of Flower's earlier strategies, which nobody "
+            f"calls; write it as aggregate_train (docs/extend.md)"
+        )
+    return made
+
+
+def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[str, Any]:
+    """The offered keyword arguments accepted by a strategy."""
+    parameters = inspect.signature(rule).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(offered)
+    names = {parameter.name for parameter in parameters}
+    return {key: value for key, value in offered.items() if key in names}
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """Settings of the leaf's strategy, from its options."""
+    leaf = config.leaf
+    malicious, server = {"num_malicious_nodes": leaf.num_malicious}, {"eta": leaf.server_lr}
+    said: dict[str, dict[str, Any]] = {
+        "fedtrimmedavg": {"beta": leaf.trim_fraction},
+        "krum": malicious,
+        "multikrum": {**malicious, "num_nodes_to_select": leaf.num_selected},
+        "bulyan": malicious,
+        "fedavgm": {"server_momentum": leaf.server_momentum},
+        "fedadagrad": server,
+        "fedadam": server,
+        "fedyogi": server,
+        "qfedavg": {"client_learning_rate": config.train.lr, "q": leaf.fairness},
+    }
+    return said.get(leaf.strategy, {})
+
+
+def refuse_strategy_that_fails(
+    register: Register, name: str, strategy: Strategy, model: State, names: Sequence[str], clients: int
+) -> None:
+    """Raise ConfigError when a trial of the user's strategy cannot combine models of the run's kind.
+
+    Args:
+        register: of its name.
+        name: of the strategy.
+        strategy: fresh.
+        model: of the run's kind; the generated replies lie around the model.
+        names: trainable entries.
+        clients: training under the smallest leaf, or leaves under the cloud.
+    """
+    rng = np.random.default_rng(0)
+    replies = []
+    for _ in range(clients):
+        state = {
+            name: a + (1e-3 * rng.standard_normal(a.shape)).astype(a.dtype) if a.dtype.kind == "f" else a
+            for name, a in model.items()
+        }
+        replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
+    mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
+    with register.carried_out(name):
+        made = combine(strategy, model, mean, replies, names, LocalTraining(), 0, (1, 0))
+        entry = first_not_finite(made)
+        if entry is not None:
+            raise FloatingPointError(f"entry {entry!r} of what it makes of {clients} replies is not finite")
+
+
+_READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # of every strategy of Flower, of its privacy wrappers
+
+
+def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> None:
+    """Raise ConfigError when a strategy sends clients keys unread by their algorithm.
+
+    Args:
+        config: its `leaf`, `privacy` and `train` sections are read.
+        reads: keys read by the algorithm.
+    """
+    strategy = make_strategy(config, 1)
+    try:
+        messages = list(
+            strategy.configure_train(1, ArrayRecord(), ConfigRecord(), LeafGrid(cast(Any, None), [1]))
+        )
+    except Exception:  # a user's may need more; its trial decides
+        return
+    found = messages[0].content.get(CONFIG) if messages else None
+    keys = set(found) if isinstance(found, ConfigRecord) else set()
+    unread = sorted(keys - _READ_ANYWAY - set(reads))
+    if unread:
+        raise ConfigError(
+            f"leaf.strategy {config.leaf.strategy} sends clients {unread[0]}, which train.algorithm "
+            f"{config.train.algorithm} does not read; use another of the two (docs/own-method.md)"
+        )
+    if "proximal-mu" in keys and config.train.prox_mu:
+        raise ConfigError(
+            f"train.prox-mu must be 0 with leaf.strategy {config.leaf.strategy}, which says proximal-mu "
+            f"itself, but is {config.train.prox_mu:g}; set train.prox-mu=0"
+        )
+
+
+def keeps_nothing(strategy: Strategy) -> bool:
+    """Whether a strategy is unchanged by a leaf round."""
+    return isinstance(strategy, ExactFedAvg)
+
+
+def combine(
+    strategy: Strategy,
+    model: State,
+    mean: State,
+    replies: Sequence[TrainReply],
+    parameter_names: Sequence[str],
+    settings: LocalTraining,
+    seed: int,
+    where: tuple[int, ...],
+) -> State:
+    """The new model of a leaf.
+
+    Flower's strategies see floating-point entries only (counters would count as distances in Krum), and
+    strategies stepping from the leaf's model trainable entries only: a BatchNorm variance must not get an
+    Adam step; strategies comparing replies by distance see updates in float64. Other entries are averaged, or
+    copied from the first reply if they are counters.
+
+    Args:
+        strategy: of `make_strategy`.
+        model: with which the leaf round began.
+        mean: of the replies, weighted by windows.
+        replies: in partition-id order; at least as many as `fedge.leaf.strategies.quorum` says.
+        parameter_names: trainable entries of the model.
+        settings: under which the clients trained.
+        seed: root of the run's streams.
+        where: leaf round, leaf and so on, from which the noise follows.
+    """
+    if isinstance(strategy, ExactFedAvg):
+        return mean
+    if isinstance(strategy, PrivateMean):
+        return strategy.released(model, replies, seed, where)
+    names = [name for name, array in mean.items() if np.issubdtype(array.dtype, np.floating)]
+    if isinstance(strategy, (FedOpt, FedAvgM, QFedAvg)):
+        names = list(parameter_names)
+    _prepare(strategy, {name: model[name] for name in names}, settings)
+    # distances between whole float32 models are rounded away where the updates are small
+    start = {n: model[n].astype(np.float64) for n in names} if isinstance(strategy, _BY_DISTANCE) else None
+    contents = [_content(reply, names, start) for reply in replies]
+    made = strategy.aggregate_train(where[0], contents)
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], ArrayRecord | None):
+        raise ValueError(
+            f"aggregate_train of {type(strategy).__name__} must return a pair, ArrayRecord or None and "
+            f"MetricRecord or None, but returned {shown(made)}"
+        )
+    combined, _ = made
+    if combined is None:  # a strategy refusing to combine these replies
+        return model
+    seen = from_record(combined)
+    if lost := sorted(set(seen) - set(mean)):
+        raise ValueError(f"{type(strategy).__name__} returned {lost[0]!r}, which is no entry of the model")
+    if start is not None:
+        seen = {n: start[n] + update for n, update in seen.items()}
+    return {n: seen[n].astype(a.dtype).reshape(a.shape) if n in seen else a for n, a in mean.items()}
+
+
+def _prepare(strategy: Any, current: Mapping[str, np.ndarray], settings: LocalTraining) -> None:
+    """Give a strategy the leaf's model as its own of the last round: the gate may have changed the model."""
+    if isinstance(strategy, FedOpt):
+        strategy.current_arrays = dict(current)
+    elif hasattr(strategy, "current_arrays"):  # FedAvgM, QFedAvg
+        strategy.current_arrays = _lent(current, list(current))
+    if isinstance(strategy, QFedAvg):
+        strategy.client_learning_rate = settings.lr
+
+
+def _content(reply: TrainReply, names: Sequence[str], start: State | None = None) -> Message:
+    """A message as Flower's strategies expect a reply: one array record, one metric record.
+
+    With `start` (float64), the update from it in place of the model.
+    """
+    state = reply.state if start is None else {name: reply.state[name] - start[name] for name in names}
+    arrays = _lent(state, names)
+    weight = reply.samples if reply.weight is None else reply.weight
+    metrics = MetricRecord({NUM_EXAMPLES: weight, _TRAIN_LOSS: reply.loss})
+    return Message(RecordDict({ARRAYS: arrays, METRICS: metrics}), 0, "train")
+
+
+def _lent(state: State, names: Sequence[str]) -> ArrayRecord:
+    """Entries of a state as a record on the same memory."""
+    record = _Lent()
+    record.update(to_record(state, names))
+    return record

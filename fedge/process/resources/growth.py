@@ -1,0 +1,92 @@
+"""Detection of steady growth: leaks of memory or file descriptors, found during the run.
+
+Growth is steady if the Theil–Sen slope (Sen 1968: the median slope over all pairs of points, robust to
+outliers) exceeds a limit in each half of a window of rounds, and still does twenty rounds later: a process
+fills its caches for some sixty rounds, at times as evenly as a leak does. A single step, a start-up phase
+that levels off, and noise around a level are not steady. `slope` and `grows` are pure; `GrowthWatch` keeps a
+run's windows.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedge.process.resources.memory import ProcessMemory
+
+WINDOW = 100  # examined rounds
+FIRST_ROUNDS = 20  # first rounds of a process, not examined: caches fill
+KIB_PER_ROUND = 50.0
+SHARE_PER_ROUND = 1e-4  # of the process's memory: large processes fluctuate more
+FDS_PER_ROUND = 0.5
+_ENOUGH = 40  # rounds before the first evaluation
+_EVERY = 10  # rounds between evaluations
+_TIMES = 3  # evaluations in a row before a report
+
+
+def slope(rounds: Sequence[int], values: Sequence[float]) -> float:
+    """Theil–Sen slope of values over rounds; 0 for fewer than two different rounds."""
+    x, y = np.asarray(rounds, np.float64), np.asarray(values, np.float64)
+    i, j = np.triu_indices(len(x), k=1)
+    run = x[j] - x[i]
+    apart = run != 0
+    return float(np.median((y[j] - y[i])[apart] / run[apart])) if apart.any() else 0.0
+
+
+def grows(rounds: Sequence[int], values: Sequence[float], limit: float) -> bool:
+    """Whether values grow by more than `limit` per round in each half of the window."""
+    half = len(rounds) // 2
+    return slope(rounds[:half], values[:half]) > limit and slope(rounds[half:], values[half:]) > limit
+
+
+class GrowthWatch:
+    """Watch of all processes of a run, which reports each process and kind of growth once."""
+
+    def __init__(self) -> None:
+        """Watch before the first round."""
+        self._rounds: dict[int, deque[tuple[int, float, int | None]]] = {}  # of the present processes
+        self._seen: dict[int, int] = {}
+        self._in_a_row: dict[int, dict[str, int]] = {}  # process → kind → evaluations that found it
+        self._said: set[tuple[int, str]] = set()
+
+    def observe(self, global_round: int, processes: Sequence[ProcessMemory]) -> list[str]:
+        """Take in one round; returns a line for every process newly found to grow."""
+        there = {process.known_as for process in processes}
+        self._rounds = {pid: kept for pid, kept in self._rounds.items() if pid in there}
+        self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in there}
+        self._in_a_row = {pid: found for pid, found in self._in_a_row.items() if pid in there}
+        lines: list[str] = []
+        for process in processes:
+            if self._seen[process.known_as] <= FIRST_ROUNDS:
+                continue
+            kept = self._rounds.setdefault(process.known_as, deque(maxlen=WINDOW))
+            kept.append((global_round, process.rss_mib, process.fds))
+            if len(kept) >= _ENOUGH and self._seen[process.known_as] % _EVERY == 0:
+                lines += self._evaluate(process, list(kept))
+        return lines
+
+    def _evaluate(self, process: ProcessMemory, kept: Sequence[tuple[int, float, int | None]]) -> list[str]:
+        """Lines on one process: growth that was found `_TIMES` times in a row, for the first time."""
+        found, known = _found(kept), process.known_as
+        self._in_a_row[known] = {what: self._in_a_row.get(known, {}).get(what, 0) + 1 for what in found}
+        where = f" on {process.machine}" if process.machine else ""
+        lines = []
+        for what, words in found.items():
+            if self._in_a_row[known][what] == _TIMES and (known, what) not in self._said:
+                self._said.add((known, what))
+                grown = f"{process.role} process {process.pid}{where} grows steadily"
+                lines.append(f"{grown}: {words} now; see memory.csv")
+        return lines
+
+
+def _found(kept: Sequence[tuple[int, float, int | None]]) -> dict[str, str]:
+    """Growing kinds, "memory" and "files", and by how much; of rounds, MiB of memory and open files."""
+    rounds = [round_ for round_, _, _ in kept]
+    memory = [mib * 1024 for _, mib, _ in kept]
+    fds = [float(count) for _, _, count in kept if count is not None]
+    found = {}
+    if grows(rounds, memory, max(KIB_PER_ROUND, SHARE_PER_ROUND * float(np.median(memory)))):
+        found["memory"] = f"{slope(rounds, memory):.0f} KiB of memory per round, {memory[-1] / 1024:.0f} MiB"
+    if len(fds) == len(rounds) and grows(rounds, fds, FDS_PER_ROUND):
+        found["files"] = f"{slope(rounds, fds):.1f} open files per round, {fds[-1]:.0f}"
+    return found

@@ -1,0 +1,141 @@
+"""Cores, memory and limits of this machine that a container or batch system grants to this process."""
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fedge.process.resources.room import limit_mib
+from fedge.process.resources.threads import available_cores
+
+_MIB = 2**20
+_NO_LIMIT = 2**60  # bytes; version 1 cgroups without a limit report about this number
+_SHM = Path("/dev/shm")
+_TIMES = (
+    2.5  # runs estimated at 13 and 21 models took at most 18 (docs/memory.md); with a reserve for other uses
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cores, memory, disk and GPUs of this machine.
+
+    Attributes:
+        cores: cores of the machine.
+        usable_cores: cores that this process may use, by its affinity and its cgroup's quota; may be
+            fractional.
+        memory_mib: MiB of memory, or the cgroup's limit if lower.
+        available_mib: MiB available now.
+        cgroup: limits of this process below the machine's, in words; empty without any.
+        shm_mib: MiB free in /dev/shm, through which Ray passes arrays; None if there is none.
+        open_files: limit of open file descriptors of this process; None if unknown.
+    """
+
+    cores: int
+    usable_cores: float
+    memory_mib: float
+    available_mib: float
+    cgroup: str = ""
+    shm_mib: float | None = None
+    open_files: int | None = None
+
+
+def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Machine:
+    """This machine; `cgroups` and `own` are the kernel's files on this process's limits."""
+    memory = psutil.virtual_memory()
+    quota, limit, used = limits(cgroups, own)
+    cores = min(float(available_cores()), quota or float("inf"))
+    total, available = memory.total / _MIB, memory.available / _MIB
+    said = [f"{quota:g} cores"] if quota else []
+    if limit is not None and limit < total:
+        total, available = limit, min(available, limit - (used or 0.0))
+        said.append(f"{limit:,.0f} MiB")
+    shm = shutil.disk_usage(_SHM).free / _MIB if _SHM.is_dir() else None
+    return Machine(os.cpu_count() or 1, cores, total, available, ", ".join(said), shm, _open_files())
+
+
+class _Beside:
+    """Number of runs that may be at work at the same time."""
+
+    runs = 1
+
+
+def share_memory(runs: int) -> None:
+    """Limit this process to one share of the free memory among `runs` concurrent runs."""
+    _Beside.runs = runs
+
+
+def fits_in_memory(num_bytes: float) -> bool:
+    """Whether this process's share of the free memory holds `num_bytes` bytes two and a half times.
+
+    A limit of its address space counts, too.
+    """
+    free_mib = min(this_machine().available_mib, limit_mib())
+    return num_bytes * _TIMES * _Beside.runs <= free_mib * _MIB
+
+
+def limits(cgroups: Path, own: Path) -> tuple[float | None, float | None, float | None]:
+    """Limits from this process's cgroups: cores, MiB of memory, and MiB used; None without a limit.
+
+    The lowest limit of the cgroup and its ancestors holds.
+    """
+    cores: list[float] = []
+    memory: list[tuple[float, float]] = []
+    for folder in _folders(cgroups, own):
+        quota, period = _words(folder / "cpu.max") or _words_of_v1(folder)
+        if quota.isdecimal() and period.isdecimal() and int(period):
+            cores.append(int(quota) / int(period))
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, used = _number(folder / limit_name), _number(folder / used_name)
+            if limit is not None and limit < _NO_LIMIT:
+                memory.append((limit / _MIB, (used or 0) / _MIB))
+    least = min(memory, default=(None, None))
+    return min(cores, default=None), least[0], least[1]
+
+
+def _folders(cgroups: Path, own: Path) -> list[Path]:
+    """Folders of this process's cgroups and of all their ancestors, versions 1 and 2."""
+    found = [cgroups, cgroups / "cpu", cgroups / "memory"]  # as mounted in containers
+    with suppress(OSError):
+        for line in own.read_text(encoding="utf-8").splitlines():
+            _, kinds, path = line.split(":", 2)
+            for top in (cgroups / kinds if kinds else cgroups,):
+                folder = top / path.lstrip("/")
+                found += [folder, *(above for above in folder.parents if cgroups in above.parents)]
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+
+
+def _words(path: Path) -> tuple[str, str] | None:
+    """The two words of a file; None if it is missing or has another number of words."""
+    with suppress(OSError, ValueError):
+        first, second = path.read_text(encoding="utf-8").split()
+        return first, second
+    return None
+
+
+def _words_of_v1(folder: Path) -> tuple[str, str]:
+    """Quota and period of a version 1 cgroup, as text."""
+    words = [_number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+    return "-" if words[0] is None or words[0] < 0 else str(words[0]), str(words[1] or "-")
+
+
+def _number(path: Path) -> int | None:
+    """The whole number in a file; None if the file has none or is missing."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _open_files() -> int | None:
+    """Limit of open file descriptors of this process; None if unknown."""
+    with suppress(ImportError):
+        import resource
+
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None

@@ -1,0 +1,78 @@
+"""A run in Jupyter: a small table as HTML, without scripts or styles of its own."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedge.records.reading.reader import RunData
+
+
+def _columns(run: "RunData") -> dict[str, str]:
+    """Heading → column of leaf_rounds.csv."""
+    first, *others = run.scores
+    return {
+        "leaf": "leaf",
+        "cluster": "cluster",
+        "clients": "num_clients",
+        f"test {first.said}": f"test_{first.name}",
+        **{score.said: score.name for score in others},
+        "unseen clients": "unseen_clients",
+        f"their {first.said}": f"unseen_{first.name}",
+        "gate": "gate",
+    }
+
+
+def run_html(run: "RunData") -> str:
+    """A run in a few lines: name, status, scores, a row per leaf of its newest round, and its report."""
+    lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason(run)}{_scores(run)}</p>"]
+    if not run.leaves.is_empty():
+        newest = run.leaves["global_round"].max()
+        rows = run.leaves.filter(run.leaves["global_round"] == newest).to_dicts()
+        lines.append(html_table(_with_values(rows, _columns(run))))
+    report = run.folder / "report.html"
+    if report.is_file():
+        lines.append(f"<p>{escape(str(report))}</p>")
+    return "<div>" + "".join(lines) + "</div>"
+
+
+def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Table of rows, heading → value; numbers have four decimals, None is an empty cell."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(v)}</td>' for v in row.values())}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows by heading, without empty columns."""
+    unseen = any(row.get("unseen_clients") for row in rows)
+    there = [
+        (head, name)
+        for head, name in columns.items()
+        if any(row.get(name) is not None for row in rows) and (unseen or not name.startswith("unseen"))
+    ]
+    return [{head: row[name] for head, name in there} for row in rows]
+
+
+def _reason(run: "RunData") -> str:
+    """Reason of a failure; empty without one."""
+    return f" ({escape(run.reason)})" if run.reason else ""
+
+
+def _scores(run: "RunData") -> str:
+    """Rounds done, and scores."""
+    text = f", {len(run.rounds)} of {escape(str(run.config.get('num-server-rounds', '?')))} rounds"
+    if run.rounds.is_empty():
+        return text
+    first = run.scores[0]
+    names = (f"test_{first.name}_mean", f"test_{first.name}_worst", f"unseen_{first.name}_mean")
+    mean, worst, unseen = (run.rounds[name][-1] for name in names)
+    text += "" if mean is None else f", test {first.said} {mean:.4f}, worst client {worst:.4f}"
+    return text if unseen is None else f"{text}, unseen clients {unseen:.4f}"
+
+
+def _cell(value: Any) -> str:
+    """A value as text."""
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return "" if value is None else escape(str(value))

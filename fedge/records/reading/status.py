@@ -1,0 +1,123 @@
+"""Status of a run, read from its folder, for `fedge status` and others."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedge.process.endings import exits
+from fedge.records.folder import short
+from fedge.records.manifest import read_manifest
+from fedge.records.outputs import damaged_outputs
+from fedge.records.tables.rows import records_of
+
+_RECENT = 10  # rounds over which seconds per round are averaged
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Status of a run at one moment.
+
+    Attributes:
+        folder: the run folder.
+        status: "running", "completed", "partial" or "failed".
+        exit_code: one of `fedge.process.endings.exits`; RUNNING during the run, FAILED if results are
+            damaged.
+        reason: reason of a failure, or of an end before the last round; empty otherwise.
+        last_round: last global round in the metrics; 0 before the first.
+        num_rounds: planned global rounds; 0 if unknown.
+        seconds_per_round: mean over the last rounds; None before the first.
+        last_row: time of the last row; None before the first.
+        damaged: one line for each changed result of a successful run.
+    """
+
+    folder: Path
+    status: str
+    exit_code: int
+    reason: str
+    last_round: int
+    num_rounds: int
+    seconds_per_round: float | None
+    last_row: datetime | None
+    damaged: tuple[str, ...] = ()
+
+
+def read_status(folder: Path) -> RunStatus:
+    """Read the status of a run.
+
+    Raises:
+        RunFolderError: its manifest is missing or damaged.
+    """
+    manifest = read_manifest(folder)
+    table = folder / "metrics" / "global_rounds.csv"
+    rounds = _rounds(table)
+    succeeded = manifest["status"] in ("completed", "partial")
+    damaged = tuple(damaged_outputs(folder, manifest)) if succeeded else ()
+    recent = [seconds for _, seconds in rounds[-_RECENT:]]
+    return RunStatus(
+        folder=folder,
+        status=manifest["status"],
+        exit_code=exits.FAILED if damaged else manifest["exit_code"],
+        reason=_one_line(manifest.get("reason") or _stopped(manifest)),
+        last_round=rounds[-1][0] if rounds else 0,
+        num_rounds=manifest.get("config", {}).get("num-server-rounds", 0),
+        seconds_per_round=sum(recent) / len(recent) if recent else None,
+        last_row=datetime.fromtimestamp(table.stat().st_mtime) if rounds else None,
+        damaged=damaged,
+    )
+
+
+def _stopped(manifest: Mapping[str, Any]) -> str:
+    """Reason of an end before the last round; empty without one."""
+    stopped = manifest.get("stopped")
+    return f"stopped by {stopped['by']}: {stopped['reason']}" if stopped else ""
+
+
+def _rounds(table: Path) -> list[tuple[int, float]]:
+    """(global round, seconds) of every complete row of global_rounds.csv."""
+    try:
+        text = table.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    whole = text[: text.rfind("\n") + 1]  # an incomplete row is being written, or was cut off
+    for row in records_of(whole.split("\n")):
+        with suppress(KeyError, TypeError, ValueError):
+            found.append((int(row["global_round"]), float(row["seconds"])))
+    return found
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def status_lines(status: RunStatus) -> list[str]:
+    """A run's status as lines of text."""
+    of = f" of {status.num_rounds}" if status.num_rounds else ""
+    lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
+    if status.seconds_per_round is not None and status.last_row is not None:
+        lines.append(
+            f"{status.seconds_per_round:.1f} s per round, last one at {status.last_row:%Y-%m-%d %H:%M:%S}"
+        )
+    if status.reason:
+        lines.append(f"reason: {status.reason}")
+    lines += [f"damaged: {line}" for line in status.damaged]
+    next_step = _next_step(status)
+    if next_step:
+        lines.append(f"next: {next_step}")
+    return lines
+
+
+def _next_step(status: RunStatus) -> str:
+    """Next step for the user of a run that failed or is damaged."""
+    if status.damaged:
+        return f"fedge resume {short(status.folder)}"
+    if status.status != "failed":
+        return ""
+    if status.last_round == 0:
+        return f"see {status.folder / 'run.log'}, fix the cause and start the run again"
+    ended_by_us = status.exit_code > 128
+    see = "" if ended_by_us else f"see {status.folder / 'run.log'}, then "
+    return f"{see}fedge resume {short(status.folder)}"

@@ -1,0 +1,213 @@
+"""Tables of a run on the virtual clock, in its folder `devices/`; see `fedge.records.tables.catalog`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fedge.records.tables.columns import FLOAT, INT, TEXT, Column, Table, at
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Score
+
+if TYPE_CHECKING:
+    from fedge.devices.world import JobRow
+
+_SECOND_US = 1_000_000
+
+
+def _seconds(path: str) -> Callable[[Any], float]:
+    """Reader of a field in microseconds, as seconds."""
+    look_up = at(path)
+    return lambda row: look_up(row) / _SECOND_US
+
+
+def _outcome(row: "JobRow") -> str:
+    return row.outcome
+
+
+_ON_TWO_TIERS = (
+    Column("at_work", INT, "clients", "at this moment", at("at_work")),
+    Column("leaf_versions", INT, "", "models made by leaves, over all leaves", at("leaf_versions")),
+    Column(
+        "cloud_staleness",
+        FLOAT,
+        "versions",
+        "made by the cloud between the start and the arrival of a leaf's model, mean over all arrivals",
+        at("cloud_staleness"),
+    ),
+    Column(
+        "cloud_busy",
+        FLOAT,
+        "share",
+        "of virtual time in which rules occupied the cloud; groups add up",
+        at("cloud_busy"),
+    ),
+    Column("cloud_in_line", INT, "", "leaves' models waiting for a busy cloud", at("cloud_in_line")),
+    Column(
+        "joules",
+        FLOAT,
+        "",
+        "joules spent on ended jobs",
+        at("joules"),
+    ),
+    Column("partial", INT, "jobs", "of the updates, cut short (`devices.partial-work`)", at("partial")),
+)
+
+
+def _versions(score: Score) -> Table:
+    """Table of evaluations, with columns named by the task's first score."""
+    served = f"mean over clients of the model's test {score.said}"
+    return Table(
+        "devices/versions.csv",
+        "A row per evaluation of a run on the virtual clock; totals are of the run so far.",
+        (
+            Column(
+                "evaluation",
+                INT,
+                "",
+                "number, from 1: the global round of the other tables",
+                at("evaluation"),
+            ),
+            Column("virtual_s", FLOAT, "virtual s", "when", at("virtual_s")),
+            Column("version", INT, "", "models made by the server", at("version")),
+            Column("updates", INT, "jobs", "with used results", at("updates")),
+            Column("jobs", INT, "jobs", "that had ended", at("jobs")),
+            Column(
+                f"seen_{score.name}", FLOAT, score.unit, f"{served}, users seen in training", at("seen_score")
+            ),
+            Column(
+                f"unseen_{score.name}",
+                FLOAT,
+                score.unit,
+                f"{served}, users unseen in training",
+                at("unseen_score"),
+            ),
+            Column("uplink_bytes", INT, "bytes", "models from devices", at("up")),
+            Column("downlink_bytes", INT, "bytes", "models to devices", at("down")),
+            Column("cloud_uplink_bytes", INT, "bytes", "models from leaves to the cloud", at("cloud_up")),
+            Column("cloud_downlink_bytes", INT, "bytes", "models from the cloud to leaves", at("cloud_down")),
+            Column(
+                "mean_staleness",
+                FLOAT,
+                "versions",
+                "made between start and arrival, over all arrivals",
+                at("mean_staleness"),
+            ),
+            Column(
+                "utilisation",
+                FLOAT,
+                "share",
+                "of the places' time in which a device was at work",
+                at("utilisation"),
+            ),
+            Column(
+                "wasted",
+                FLOAT,
+                "share",
+                "of the time at work spent on lost jobs",
+                at("wasted"),
+            ),
+            Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
+            Column("events", INT, "events", "of the virtual clock", at("events")),
+            Column(
+                "server_busy",
+                FLOAT,
+                "share",
+                "of virtual time in which rules occupied their leaves",
+                at("server_busy"),
+            ),
+            Column("in_line", INT, "jobs", "ended and waiting for a busy leaf", at("in_line")),
+            *_ON_TWO_TIERS,
+        ),
+        always=False,
+    )
+
+
+VERSIONS = _versions(CLASSIFICATION.scores[0])
+
+JOBS = Table(
+    "devices/jobs.csv",
+    "A row per ended job, of the first `devices.traced` devices.",
+    (
+        Column("job", INT, "", "its number in the run", at("job.number")),
+        Column("device", INT, "", "partition id", at("job.device")),
+        Column("leaf", INT, "", "number of its leaf", at("job.server")),
+        Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
+        Column("began_s", FLOAT, "virtual s", "start", _seconds("job.began_us")),
+        Column("ended_s", FLOAT, "virtual s", "end", _seconds("job.end_us")),
+        Column(
+            "outcome",
+            TEXT,
+            "",
+            "`updates`: taken in; or lost: `dropped`, `away`, `late` for its round or its timeout, "
+            "too `stale`, `failed`",
+            _outcome,
+        ),
+        Column("staleness", INT, "versions", "made between start and arrival", at("staleness")),
+        Column("share", FLOAT, "share", "of its steps; 1 for full jobs", at("job.share")),
+    ),
+    always=False,
+)
+
+
+def _count(name: str, meaning: str) -> Column:
+    return Column(name, INT, "jobs", meaning, at(name))
+
+
+DEVICE_TOTALS = Table(
+    "devices/devices.csv",
+    "A row per training device, over the whole run; written at its end.",
+    (
+        Column("device", INT, "", "partition id", at("device")),
+        Column("leaf", INT, "", "number of its leaf", at("leaf")),
+        Column("train_samples", INT, "windows", "that it trains on", at("train_samples")),
+        _count("jobs", "ended: the sum of the next six"),
+        _count("updates", "with used results"),
+        _count("dropped", "with a dropout"),
+        _count("away", "lost by absence (`devices.availability`)"),
+        _count("late", "stopped at the end of their round, or by `asynchrony.timeout-s`"),
+        _count("stale", "with too old results (`asynchrony.max-staleness`)"),
+        _count("failed", "really failed"),
+        Column("busy_s", FLOAT, "virtual s", "at work", at("busy_s")),
+        Column("wasted_s", FLOAT, "virtual s", "in lost jobs", at("wasted_s")),
+        Column("idle_s", FLOAT, "virtual s", "without work", at("idle_s")),
+        Column("contribution", FLOAT, "share", "of all updates", at("contribution")),
+        _count("partial", "of the updates, cut short (`devices.partial-work`)"),
+    ),
+    always=False,
+)
+
+STALENESS = Table(
+    "devices/staleness.csv",
+    "A row per staleness of arrivals; written at the end of a run on the virtual clock.",
+    (
+        Column("staleness", INT, "versions", "made between start and arrival", lambda row: row[0]),
+        Column("arrivals", INT, "jobs", "with it", lambda row: row[1]),
+    ),
+    always=False,
+)
+
+
+ARRIVALS = Table(
+    "devices/arrivals.csv",
+    "A row per ended job of a run on the real clock (`asynchrony.clock`), in order of use; the input "
+    "of `asynchrony.replay`.",
+    (
+        Column("job", INT, "", "its number in the run", at("job.number")),
+        Column("device", INT, "", "partition id", at("job.device")),
+        Column("leaf", INT, "", "number of its leaf", at("job.server")),
+        Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
+        Column("version", INT, "", "starting version of its leaf", at("job.staleness_from")),
+        Column("began_us", INT, "", "microseconds since the run began, start", at("job.began_us")),
+        Column("ended_us", INT, "", "arrival of its reply, likewise", at("job.end_us")),
+        Column("outcome", TEXT, "", "`updates`: taken in; too `stale`; `failed`", _outcome),
+    ),
+    always=False,
+)
+
+
+def growing(score: Score, is_real: bool = False) -> tuple[Table, ...]:
+    """Tables that grow during a run, with columns named by a score; arrivals only on a real clock."""
+    return _versions(score), JOBS, *([ARRIVALS] if is_real else [])
+
+
+GROWING = (VERSIONS, JOBS, ARRIVALS)  # during the run
+DEVICE_TABLES = (VERSIONS, JOBS, DEVICE_TOTALS, STALENESS, ARRIVALS)

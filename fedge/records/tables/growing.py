@@ -1,0 +1,103 @@
+"""A file that grows by appending, with a running checksum of its content."""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedge.process.durable import write_bytes
+from fedge.records.tables.columns import Table
+
+_BLOCK_BYTES = 2**20
+
+
+class GrowingFile:
+    """A file that is appended to.
+
+    Attributes:
+        path: path of the file.
+        refitted: whether columns of another version's table were converted to those of this one.
+    """
+
+    def __init__(self, path: Path, table: Table | None, offset: int) -> None:
+        """Open a new file, or an old one truncated to `offset` bytes.
+
+        Args:
+            path: path of the file; its folder is created if missing.
+            table: its columns; None if it is not a table.
+            offset: bytes to keep; 0 for a new file.
+
+        Raises:
+            OSError: the disk is full or gone.
+        """
+        self.path = path
+        self._table = table
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.truncate(path, offset)
+        self.refitted = bool(table and offset) and self._refit()
+        self._digest = digest_of(path)
+        self._file = path.open("ab")
+        if table and not offset:
+            header = io.StringIO()
+            table.write_header(header)
+            self.append(header.getvalue())
+
+    def _refit(self) -> bool:
+        """Convert a table of another version to the columns of this one; returns whether it differed."""
+        assert self._table is not None
+        before = self.path.read_bytes().decode()
+        text = io.StringIO(before, newline="")
+        self._table.fit(text)
+        if text.getvalue() == before:
+            return False
+        write_bytes(self.path, text.getvalue().encode())
+        return True
+
+    def append(self, text: str) -> None:
+        """Append text; `flush` passes it to the system."""
+        content = text.encode()
+        self._file.write(content)
+        self._digest.update(content)
+
+    def append_rows(self, rows: Iterable[Any]) -> None:
+        """Append row objects of its table."""
+        assert self._table is not None
+        text = io.StringIO()
+        self._table.write(text, rows)
+        self.append(text.getvalue())
+
+    def flush(self) -> None:
+        """Pass appended bytes to the system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes passed to the system."""
+        return os.fstat(self._file.fileno()).st_size
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the kept and all appended bytes."""
+        return self._digest.hexdigest()
+
+
+def digest_of(path: Path, size: int | None = None) -> "hashlib._Hash":
+    """Running SHA-256 of the first `size` bytes of a file; None for all.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    left = path.stat().st_size if size is None else size
+    with path.open("rb") as file:
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            digest.update(block)
+            left -= len(block)
+    return digest

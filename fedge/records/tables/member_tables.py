@@ -1,0 +1,270 @@
+"""Tables of leaves and of clients: one row per leaf, or client, per global round; see `catalog`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later
+from fedge.records.tables.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, further, of_test
+
+if TYPE_CHECKING:
+    from fedge.rounds.measurements.results import ClientResult, LeafResult
+
+
+@dataclass(frozen=True)
+class LeafRow:
+    """Source of a row of leaf_rounds.csv."""
+
+    global_round: int
+    leaf: "LeafResult"
+
+
+def _place() -> list[Column]:
+    """Round, leaf and cluster of a row."""
+    return [
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("leaf", INT, "", "number of the leaf, from 0", at("leaf.leaf")),
+        Column("cluster", INT, "", "its cluster after the round", at("leaf.cluster")),
+    ]
+
+
+def _offer(w: ScoreWords) -> list[Column]:
+    """Validation scores of the leaf's own and offered models, and its decision."""
+    return [
+        Column(
+            f"val_{w.name}_own",
+            FLOAT,
+            w.unit,
+            f"validation {w.said} of its own model, pooled over its clients",
+            at("leaf.gate.score_own"),
+        ),
+        Column(
+            f"val_{w.name}_offered",
+            FLOAT,
+            w.unit,
+            "the same of the offered model; empty without an offer",
+            at("leaf.gate.score_offered"),
+        ),
+        Column(
+            "gate",
+            TEXT,
+            "",
+            "`accepted`, `rejected`, or `off` where it did not decide",
+            at("leaf.gate.decision"),
+        ),
+    ]
+
+
+def _tested(w: ScoreWords) -> list[Column]:
+    """Test scores of known clients."""
+    return [
+        Column(f"test_{w.name}", FLOAT, w.unit, f"{w.test}, known clients", at("leaf.test_score")),
+        Column("test_loss", FLOAT, w.nat, f"{TEST_LOSS}, known clients", at("leaf.test_loss")),
+        *(
+            Column(f.name, FLOAT, f.unit, f"{of_test(f)}, known clients", further("leaf.further", f.name))
+            for f in w.further
+        ),
+        Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
+        Column("train_samples", INT, "windows", "training windows of its clients", at("leaf.train_samples")),
+        later(
+            "kept_model",
+            INT,
+            "leaf rounds",
+            "without a new model because of too few accepted replies",
+            at("leaf.kept_model"),
+        ),
+    ]
+
+
+def _unseen(w: ScoreWords) -> list[Column]:
+    """Test scores of unseen clients."""
+    return [
+        Column(f"unseen_{w.name}", FLOAT, w.unit, f"{w.test}, unseen clients", at("leaf.unseen_score")),
+        Column("unseen_loss", FLOAT, w.nat, f"{TEST_LOSS}, unseen clients", at("leaf.unseen_loss")),
+        *(
+            Column(
+                f"unseen_{f.name}",
+                FLOAT,
+                f.unit,
+                f"{of_test(f)}, unseen clients",
+                further("leaf.unseen_further", f.name),
+            )
+            for f in w.further
+        ),
+        Column("unseen_clients", INT, "clients", "unseen clients", at("leaf.unseen_clients")),
+    ]
+
+
+def _served() -> list[Column]:
+    """Role of the served model, and mixture of the offer."""
+    return [
+        later("serves", TEXT, "", "role of its known clients' model", at("leaf.serves")),
+        later(
+            "blend",
+            FLOAT,
+            "share",
+            "of the cluster's model in the offer, the rest is the mean of all leaves",
+            at("leaf.gate.blend"),
+        ),
+    ]
+
+
+def _evidence(w: ScoreWords) -> list[Column]:
+    """Evidence of the gate: windows on which the two models differ."""
+    return [
+        later(
+            "val_windows",
+            INT,
+            "windows",
+            "validation windows for comparing both models",
+            at("leaf.gate.pair.windows"),
+        ),
+        later(
+            "val_only_own",
+            INT,
+            "windows",
+            "of these right in its own model only",
+            at("leaf.gate.pair.only_own"),
+        ),
+        later(
+            "val_only_offered",
+            INT,
+            "windows",
+            "of these right in the offered model only",
+            at("leaf.gate.pair.only_offered"),
+        ),
+        later(
+            "val_standard_error",
+            FLOAT,
+            w.unit,
+            f"standard error of offered − own {w.said}",
+            at("leaf.gate.pair.standard_error"),
+        ),
+        later(
+            "val_p_value",
+            FLOAT,
+            "",
+            "one-sided, of the paired test that own is no better; McNemar's for right and wrong windows",
+            at("leaf.gate.pair.p_value"),
+        ),
+    ]
+
+
+def _tuned(w: ScoreWords) -> list[Column]:
+    """Validation scores before and after fine-tuning."""
+    return [
+        later(
+            f"val_{w.name}_before",
+            FLOAT,
+            w.unit,
+            f"validation {w.said} before fine-tuning",
+            at("leaf.personal.score_before"),
+        ),
+        later(
+            f"val_{w.name}_personal",
+            FLOAT,
+            w.unit,
+            f"validation {w.said} after it",
+            at("leaf.personal.score"),
+        ),
+    ]
+
+
+def _validated(w: ScoreWords) -> list[Column]:
+    """Planted group, and validation scores of the served model."""
+    return [
+        later("group", INT, "", "planted group in this round", at("leaf.group")),
+        later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
+        later("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
+    ]
+
+
+def leaf_table(w: ScoreWords) -> Table:
+    """Table of leaves for the scores of a task."""
+    return Table(
+        "metrics/leaf_rounds.csv",
+        "A row per leaf per global round; test scores are pooled over the windows of its clients.",
+        (
+            *_place(),
+            *_offer(w),
+            *_tested(w),
+            *_unseen(w),
+            *_served(),
+            *_evidence(w),
+            *_tuned(w),
+            *_validated(w),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """Source of a row of clients.csv."""
+
+    global_round: int
+    client: "ClientResult"
+
+
+def client_table(w: ScoreWords) -> Table:
+    """Table of clients for the scores of a task."""
+    return Table(
+        "metrics/clients.csv",
+        "A row per client per global round, unseen clients among them; a cell is empty without "
+        "participation or after a failure.",
+        (
+            Column("global_round", INT, "", ROUND, at("global_round")),
+            Column("client", INT, "", "its partition id, from 0", at("client.client")),
+            Column("leaf", INT, "", "number of its leaf", at("client.leaf")),
+            Column(
+                "train_samples",
+                INT,
+                "windows",
+                "training windows; 0 for an unseen client",
+                at("client.train_samples"),
+            ),
+            Column(
+                "train_loss", FLOAT, w.nat, "mean of its last leaf round's training", at("client.train_loss")
+            ),
+            Column("test_samples", INT, "windows", "test windows", at("client.test_samples")),
+            Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("client.test_score")),
+            *(
+                Column(f.name, FLOAT, f.unit, of_test(f), further("client.further", f.name))
+                for f in w.further
+            ),
+            Column(
+                "train_seconds", FLOAT, "s", "of its training, all leaf rounds", at("client.train_seconds")
+            ),
+            Column("test_loss", FLOAT, w.nat, TEST_LOSS, at("client.test_loss")),
+            Column(
+                "unseen_client",
+                INT,
+                "",
+                "1: holds users out of training; 0: trains",
+                lambda r: int(r.client.unseen_client),
+            ),
+            later(
+                f"shared_{w.name}",
+                FLOAT,
+                w.unit,
+                f"{w.shared}",
+                at("client.shared_score"),
+            ),
+            later(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
+            later("val_samples", INT, "windows", "validation windows", at("client.val_samples")),
+            later(f"val_{w.name}", FLOAT, w.unit, w.val, at("client.val_score")),
+            later("val_loss", FLOAT, w.nat, VAL_LOSS, at("client.val_loss")),
+            later(
+                "asked",
+                INT,
+                "leaf rounds",
+                "with a request to train; empty for an unseen client, and on the virtual clock",
+                at("client.asked"),
+            ),
+            later(
+                "came_from",
+                INT,
+                "",
+                "leaf before this round",
+                at("client.came_from"),
+            ),
+        ),
+    )

@@ -1,0 +1,237 @@
+"""Tables of time and memory; see `catalog`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later
+from fedge.timing.calls import PARTS
+from fedge.timing.laps import PHASES
+from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS
+
+if TYPE_CHECKING:
+    from fedge.process.resources.memory import ProcessMemory
+    from fedge.timing.timeline import MessageTimes, Timeline
+
+
+def _second(name: str, meaning: str, always: bool = False) -> Column:
+    """A column of timing.csv, whose row object is a mapping."""
+    return Column(name, FLOAT, "s", meaning, lambda row: row.get(name), always)
+
+
+_PHASE = {
+    "configure": "choosing clients and writing their messages",
+    "push": "handing messages to the engine",
+    "wait": "until the last reply was there",
+    "check": "checking replies",
+    "aggregate": "averaging at the leaves",
+    "cluster": "the cloud step",
+    "gate": "the gates' arithmetic",
+    "report": "printing, remarks, tracker",
+    "record": "writing the tables",
+    "checkpoint": "waiting for the checkpoint, written during clients' work",
+    "other": "everything else",
+}
+assert _PHASE.keys() == set(PHASES)
+_WORK = {
+    "idle": "nothing to do, or the message on its way",
+    "deserialise": "reading states",
+    "load": "windows, network, state",
+    "train": "training",
+    "evaluate": "evaluating",
+    "serialise": "making the reply",
+}
+assert tuple(_WORK) == TIMELINE_PARTS
+_LEG = {
+    "queue": "push to free worker",
+    "dispatch": "free worker to client's code",
+    "run": "client's code",
+    "return": "client's code to reply at the server",
+}
+assert tuple(_LEG) == LEGS
+TIMING = Table(
+    "timing.csv",
+    "A row per global round: phases, which sum to `total`, workers' activities during `wait`, and "
+    "message times. `record`, `report` and `checkpoint` belong to the previous round.",
+    (
+        Column("global_round", INT, "", ROUND, lambda row: row["global_round"]),
+        *(
+            _second(phase, _PHASE[phase])
+            for phase in (
+                "configure",
+                "push",
+                "wait",
+                "check",
+                "aggregate",
+                "cluster",
+                "gate",
+                "record",
+                "checkpoint",
+                "other",
+            )
+        ),
+        _second("total", "wall time", always=True),
+        _second("report", _PHASE["report"]),
+        later(
+            "workers", INT, "workers", "threads in process, processes on Ray", lambda row: row.get("workers")
+        ),
+        *(_second(f"timeline_{part}", f"all workers: {_WORK[part]}") for part in TIMELINE_PARTS),
+        *(
+            _second(
+                f"{leg}_{name}",
+                f"{'largest' if name == 'max' else name[1:] + 'th percentile'}: {_LEG[leg]}",
+            )
+            for leg in LEGS
+            for name in PERCENTILES
+        ),
+    ),
+    optional=True,
+)
+
+
+_MACHINE = (
+    "on a cluster its address, in a deployment its first answering client, as `client 3`; empty for "
+    "the server's machine"
+)
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """Source of a row of workers.csv, rounded to nanoseconds."""
+
+    global_round: int
+    timeline: "Timeline"
+
+
+def _worker_seconds(part: int) -> Callable[[WorkerRow], float]:
+    """Reader of the seconds of one part of a worker's timeline."""
+    return lambda row: round(row.timeline.seconds[part], 9)
+
+
+WORKERS = Table(
+    "timing/workers.csv",
+    "A row per worker per global round; seconds add up to `wait`.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column("worker", INT, "", "its number in the run, from 0", at("timeline.worker")),
+        Column(
+            "id",
+            INT,
+            "",
+            "of its thread in process, of its process on Ray; in a deployment of the process starting "
+            "its ClientApps",
+            at("timeline.pid"),
+        ),
+        Column("messages", INT, "messages", "answered", at("timeline.messages")),
+        *(
+            Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
+            for number, part in enumerate(TIMELINE_PARTS)
+        ),
+        Column(
+            "idle_at_end",
+            FLOAT,
+            "s",
+            "part of `idle`: after its last message, while others were at work",
+            lambda row: round(row.timeline.idle_at_end, 9),
+        ),
+        later("machine", TEXT, "", _MACHINE, at("timeline.machine")),
+    ),
+    always=False,
+    optional=True,
+)
+
+
+@dataclass(frozen=True)
+class MessageRows:
+    """Source of a file of messages; each column's value is an array over all M messages, (M,)."""
+
+    global_round: int
+    times: "MessageTimes"
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """Global round of each message, (M,)."""
+        return np.full(len(self.times.client), self.global_round)
+
+
+def _part(place: int) -> Callable[[MessageRows], np.ndarray]:
+    """Reader of the (M,) seconds of one part."""
+    return lambda rows: np.asarray(rows.times.edges[:, place + 1] - rows.times.edges[:, place])
+
+
+MESSAGES = Table(
+    "timing/messages-*.csv",
+    "A row per message of one global round: of the first, the slowest and the newest one. Times count "
+    "from the start of the round.",
+    (
+        Column("global_round", INT, "", ROUND, at("rounds")),
+        Column("exchange", INT, "", "number of the exchange in the round, from 1", at("times.exchange")),
+        Column("client", INT, "", "its partition id", at("times.client")),
+        Column("worker", INT, "", "number of its worker", at("times.worker")),
+        Column("pushed", FLOAT, "s", "when the server handed it over", at("times.pushed")),
+        Column("began", FLOAT, "s", "when the client's code began", lambda rows: rows.times.edges[:, 0]),
+        *(
+            Column(part, FLOAT, "s", f"how long: {_WORK[part]}", _part(place))
+            for place, part in enumerate(PARTS)
+        ),
+        Column("received", FLOAT, "s", "when the server had the reply", at("times.received")),
+    ),
+    always=False,
+    optional=True,
+)
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """Source of a row of memory.csv."""
+
+    global_round: int
+    process: "ProcessMemory"
+
+
+def _mib(name: str, meaning: str, always: bool = False) -> Column:
+    """A column in MiB, rounded to a tenth."""
+
+    def value(row: MemoryRow) -> float | None:
+        found: float | None = getattr(row.process, name)
+        return round(found, 1) if isinstance(found, float) else found
+
+    return Column(name, FLOAT, "MiB", meaning, value, always)
+
+
+MEMORY = Table(
+    "memory.csv",
+    "A row per process per global round, measured at the end of the round; nodes of a deployment "
+    "measure themselves with their last reply.",
+    (
+        Column("global_round", INT, "", ROUND, at("global_round")),
+        Column(
+            "role",
+            TEXT,
+            "",
+            "`server`, `worker` (Ray's actors, a deployment's ClientApps), `trainer` (of "
+            "`train.processes`), `node` (programs of a SuperNode), `ray` (the rest of Ray), or `other` "
+            "(all other processes of the run)",
+            at("process.role"),
+        ),
+        Column("pid", INT, "", "process id", at("process.pid")),
+        _mib("rss_mib", "resident memory, including shared pages", always=True),
+        later("fds", INT, "files", "open file descriptors", at("process.fds")),
+        _mib("uss_mib", "unshared memory"),
+        later("threads", INT, "threads", "of the process", at("process.threads")),
+        _mib(
+            "cuda_allocated_mib",
+            "peak of allocated tensor memory on its GPU since the previous round",
+        ),
+        _mib("cuda_reserved_mib", "peak of reserved tensor memory there"),
+        later("machine", TEXT, "", _MACHINE, at("process.machine")),
+    ),
+    optional=True,
+)
+
+
+def timing_row(global_round: int, laps: Mapping[str, float], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Row object of timing.csv: seconds per phase, and other measurements."""
+    return {"global_round": global_round, **laps, "total": sum(laps.values()), **more}

@@ -1,0 +1,359 @@
+"""Measurements of one global round so far, and the rows made of them.
+
+Kept by `fedge.rounds.strategy` while the round goes on; its result is written by `fedge.records.recorder`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fedge.cloud.offers import Offers
+from fedge.cloud.region import Region
+from fedge.cloud.step import CloudStep
+from fedge.clustering.likeness.evidence import Questions
+from fedge.config.tree import Path
+from fedge.exchange.evaluate import EvaluateReply, Evaluation, SplitName, pooled
+from fedge.exchange.failure import Failure
+from fedge.exchange.round_context import LEAF, PERSONAL, Line
+from fedge.exchange.train import TrainReply
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server, bytes_up
+from fedge.metrics.agreement import churn
+from fedge.rounds.measurements.minutes import Minutes, clusters_of, shown_gate
+from fedge.rounds.measurements.results import (
+    ClientResult,
+    CommonResult,
+    InnerStep,
+    LeafResult,
+    ModelResult,
+    RoundResult,
+    Traffic,
+)
+from fedge.rounds.measurements.wanted import Requests
+from fedge.serving.gate import GateResult
+from fedge.serving.personal import PersonalResult, compared
+from fedge.serving.roles import served_role
+from fedge.states.averaging import State
+from fedge.states.distinct import Distinct
+from fedge.states.files import state_bytes
+from fedge.tasks.chosen import CLASSIFICATION
+from fedge.tasks.task import Task
+from fedge.timing.timeline import ExchangeTimes
+
+
+@dataclass
+class RoundBook:
+    """The books of one global round.
+
+    Attributes:
+        global_round: 1, 2, …; 0 before the first.
+        train_loss: client → mean loss of its last accepted leaf round.
+        train_seconds: client → over all leaf rounds.
+        came_from: client → former leaf, for clients moved in this round.
+        asked: client → leaf rounds with a request to train its leaf's model.
+        evaluated: client → its evaluations of its leaf's models.
+        root: of the cloud with its children.
+        inner: of servers below that group, offer or give a choice, in the order of their rounds.
+        personal: leaf → result of fine-tuning, in rounds with fine-tuning.
+        failures: client → its first failure.
+        kept_model: leaf → leaf rounds in which too few replies counted.
+        uplink_bytes, downlink_bytes: arrays from and to clients.
+        traffic: path of a server → arrays to and from the server above.
+        began: when the round did, by the clock of the exchanges.
+        exchanges: times of work on each client's messages.
+        wanted: information for servers above leaves beside models.
+        folds: leaf → client → model of the other clients in the newest leaf round, of these leaves.
+        models: clients with the models of their algorithm.
+        common: models on the common test set.
+        dispersion: leaf → dispersion of its clients' models, of its newest counted leaf round.
+        trained: clients with accepted replies in the newest leaf round.
+    """
+
+    global_round: int
+    train_loss: dict[int, float] = field(default_factory=dict)
+    train_seconds: dict[int, float] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+    evaluated: dict[int, EvaluateReply] = field(default_factory=dict)
+    root: Minutes = field(default_factory=Minutes)
+    inner: list[Minutes] = field(default_factory=list)
+    personal: dict[int, PersonalResult] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
+    kept_model: dict[int, int] = field(default_factory=dict)
+    uplink_bytes: int = 0
+    downlink_bytes: int = 0
+    traffic: dict[Path, Traffic] = field(default_factory=dict)
+    began: float = 0.0
+    exchanges: list[ExchangeTimes] = field(default_factory=list)
+    wanted: Requests = field(default_factory=Requests)
+    folds: dict[int, Mapping[int, State]] = field(default_factory=dict)
+    models: list[ModelResult] = field(default_factory=list)
+    came_from: Mapping[int, int] = field(default_factory=dict)
+    common: list[CommonResult] = field(default_factory=list)
+    dispersion: dict[int, float] = field(default_factory=dict)
+    trained: set[int] = field(default_factory=set)
+
+    @property
+    def cloud_uplink_bytes(self) -> int:
+        """Bytes of arrays from servers to those above them."""
+        return sum(each.up for each in self.traffic.values())
+
+    @property
+    def cloud_downlink_bytes(self) -> int:
+        """Bytes of arrays from servers to those below them."""
+        return sum(each.down for each in self.traffic.values())
+
+    def minutes_of(self, path: Path) -> Minutes | None:
+        """Newest minutes of a server; None for a server that only averages its children."""
+        return next((each for each in (*reversed(self.inner), self.root) if each.path == path), None)
+
+    def minutes_above(self, path: Path) -> list[Minutes]:
+        """Newest minutes of the servers above a server, from the root down."""
+        found = (self.minutes_of(path[:tier]) for tier in range(len(path)))
+        return [minutes for minutes in found if minutes is not None]
+
+    def gate(self, leaf: Leaf) -> GateResult:
+        """Decision of the gate at the child of the cloud above a leaf, or at the leaf itself."""
+        return self.root.gates[leaf.path[0]]
+
+    def note_sent(self, server: Server, up: int = 0, down: int = 0) -> None:
+        """Count arrays between a server and the one above; downward ones go on to all below."""
+        self.traffic.setdefault(server.path, Traffic()).add(up, down)
+        if down:
+            for each in server.below:
+                self.note_sent(each, 0, down)
+
+    def note_region(self, region: Region) -> None:
+        """Take in the bytes of a region's round: models up, their mean down, and corrections."""
+        for server in region.below:
+            self.note_sent(server, bytes_up(server), state_bytes(server.model))
+            self.note_correction(server)
+
+    def note_trained(self, client: int, reply: TrainReply, line: Line) -> None:
+        """Record an accepted training reply; the loss of a fork is not the leaf's."""
+        if line == LEAF:
+            self.train_loss[client] = reply.loss
+        self.note_seconds(client, reply.seconds)
+
+    def note_seconds(self, client: int, seconds: float) -> None:
+        """Record a client's seconds of training in a leaf round."""
+        self.trained.add(client)
+        self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
+
+    def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
+        """Take in how a leaf's clients evaluate its personal model; with the decision on serving the result.
+
+        Args:
+            leaf: after its gate has decided.
+            evaluated: client → its evaluations of the personal model.
+        """
+        for client in (*leaf.clients, *leaf.unseen_clients):
+            if client in self.evaluated and client in evaluated:
+                self.evaluated[client] = {**self.evaluated[client], **evaluated[client]}
+        both = [j for j in self.evaluations_at(leaf) if (PERSONAL, "val") in j]
+        before = pooled([j[self.gate(leaf).role, "val"] for j in both])
+        after = pooled([j[PERSONAL, "val"] for j in both])
+        if before is None or after is None:
+            return False
+        self.personal[leaf.index] = compared(before, after)
+        return self.personal[leaf.index].serves
+
+    def note_models(self, leaves: Sequence[Leaf], evaluated: Mapping[int, EvaluateReply]) -> None:
+        """Take in how clients evaluate the models of their algorithm, on test windows.
+
+        Args:
+            leaves: in order.
+            evaluated: client → its evaluations.
+        """
+        leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
+        for client, found in sorted(evaluated.items()):
+            leaf = leaf_of[client]
+            for (role, _), one in found.items():
+                self.models.append(
+                    ModelResult(
+                        client, leaf.index, role.rpartition("/")[2], one.windows,
+                        one.score, one.loss, client in leaf.unseen_clients,
+                    )
+                )  # fmt: skip
+
+    def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
+        """The role of a leaf's served model."""
+        return served_role(self.gate(leaf), self.personal.get(leaf.index), unseen_clients)
+
+    def note_questions(self, minutes: Minutes, questions: Questions, children: Sequence[Server]) -> None:
+        """Record the bytes of models sent to children for evaluation by their clients.
+
+        A child has its own model, and a single leaf has no cloud above.
+        """
+        if len(children) > 1 or minutes.path:
+            for child, asked in zip(children, questions, strict=True):
+                others = Distinct(model for model in asked.values() if model is not child.model)
+                self.note_sent(child, down=sum(map(state_bytes, others)))
+                minutes.received.setdefault(child.number, Distinct()).update(others)
+
+    def note_cloud_step(
+        self, minutes: Minutes, step: CloudStep, offers: list[Offers], children: Sequence[Server]
+    ) -> None:
+        """Record a server's step and its bytes: a model up per child, at most two down.
+
+        Down go the cluster's model, unless the child has it from a question, and, for mixed offers, the model
+        of all children. For a trial of new groups, a fork goes down before and up after. A single leaf has no
+        cloud above.
+        """
+        minutes.step, minutes.offers = step, offers
+        if len(children) > 1 or minutes.path:
+            for child, cluster, mine, trial in zip(children, step.offers, offers, step.trials, strict=True):
+                if not child.clients:  # nothing comes of it, nor goes to it
+                    continue
+                is_mixed = any(offer.blend < 1 for offer in mine.values())
+                is_new = cluster is not None and cluster not in minutes.received.get(child.number, ())
+                forks = [each for each in (child.models.trial, *child.models.folds) if each]
+                starts = [each for each in (trial, *step.folds.get(child.number, ())) if each]
+                self.note_sent(
+                    child,
+                    up=bytes_up(child) + sum(map(state_bytes, forks)),
+                    down=state_bytes(child.model) * (is_new + is_mixed) + sum(map(state_bytes, starts)),
+                )
+
+    def note_correction(self, leaf: Server) -> None:
+        """Record the bytes of a server's correction for its new drift, if any."""
+        if leaf.drift is not None and leaf.drift.correction is not None:
+            self.note_sent(leaf, down=state_bytes(leaf.drift.correction))
+
+    def evaluations_at(self, leaf: Server) -> list[EvaluateReply]:
+        """Evaluations of the known clients of a leaf, in order of their ids, without failed ones."""
+        return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
+
+    def served(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
+        """Client → evaluation of its served model, on test windows.
+
+        Args:
+            leaf: whose clients, in order of their ids; failed ones are left out.
+            unseen_clients: its unseen clients instead of its known ones.
+        """
+        key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "test")
+        members = leaf.unseen_clients if unseen_clients else leaf.clients
+        return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
+
+    def validated(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
+        """Client → evaluation of its served model, on validation windows; see `served`."""
+        key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "val")
+        members = leaf.unseen_clients if unseen_clients else leaf.clients
+        return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
+
+    def before_and_after(self, client: int, leaf: Leaf) -> tuple[Evaluation, Evaluation] | None:
+        """A client's evaluations, on test windows, of its leaf's model before and after fine-tuning.
+
+        None without fine-tuning, and without both evaluations: means over clients are of the same ones.
+        """
+        evaluated = self.evaluated.get(client, {})
+        shared, tuned = (
+            evaluated.get((self.gate(leaf).role, "test")),
+            evaluated.get((PERSONAL, "test")),
+        )
+        return None if shared is None or tuned is None else (shared, tuned)
+
+    def result(
+        self,
+        leaves: Sequence[Leaf],
+        truth: Sequence[int] | None = None,
+        learned: Task = CLASSIFICATION,
+    ) -> RoundResult:
+        """The rows of the round.
+
+        Args:
+            leaves: in order.
+            truth: per leaf its true group, or None if unknown.
+            learned: the task of the run.
+        """
+        both, root = (False, True), self.root
+        tests = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who).items()}
+        vals = {c: t for leaf in leaves for who in both for c, t in self.validated(leaf, who).items()}
+        members = sorted(
+            (client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
+        )
+        return RoundResult(
+            global_round=self.global_round,
+            clients=[
+                self._client_row(client, leaf, tests.get(client), vals.get(client))
+                for client, leaf in members
+            ],
+            leaves=[
+                self._leaf_row(leaf, cluster, None if truth is None else truth[leaf.index])
+                for leaf, cluster in zip(leaves, clusters_of(leaves, self.minutes_above), strict=True)
+            ],
+            cloud=root.step and _recorded(root.step),
+            inner_steps=[
+                InnerStep(minutes.path, minutes.number, _recorded(minutes.step))
+                for minutes in self.inner
+                if minutes.step is not None
+            ],
+            clients_ok=len(members) - len(self.failures),
+            failures=dict(sorted(self.failures.items())),
+            uplink_bytes=self.uplink_bytes,
+            downlink_bytes=self.downlink_bytes,
+            cloud_uplink_bytes=self.cloud_uplink_bytes,
+            cloud_downlink_bytes=self.cloud_downlink_bytes,
+            churn=None if root.labels_before is None else churn(root.labels_before, root.labels),
+            truth=truth,
+            began=self.began,
+            exchanges=self.exchanges,
+            learned=learned,
+            models=self.models,
+            common=self.common,
+        )
+
+    def _client_row(
+        self, client: int, leaf: Leaf, test: Evaluation | None, val: Evaluation | None
+    ) -> ClientResult:
+        """The row of one client, from its evaluations of its served model."""
+        both = self.before_and_after(client, leaf)
+        return ClientResult(
+            client=client,
+            leaf=leaf.index,
+            train_samples=leaf.train_samples.get(client, 0),
+            train_loss=self.train_loss.get(client),
+            test_samples=test.windows if test else 0,
+            test_score=test.score if test else None,
+            test_loss=test.loss if test else None,
+            further=test.further if test else {},
+            train_seconds=self.train_seconds.get(client),
+            confusion=test.confusion if test else None,
+            unseen_client=client in leaf.unseen_clients,
+            shared_score=both[0].score if both else None,
+            tuned_score=both[1].score if both else None,
+            val_samples=val.windows if val else 0,
+            val_score=val.score if val else None,
+            val_loss=val.loss if val else None,
+            asked=None if client in leaf.unseen_clients else self.asked.get(client, 0),
+            came_from=self.came_from.get(client),
+        )
+
+    def _leaf_row(self, leaf: Leaf, cluster: int, group: int | None) -> LeafResult:
+        """The row of one leaf."""
+        test = pooled(list(self.served(leaf).values()))
+        unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
+        val = pooled(list(self.validated(leaf).values()))
+        return LeafResult(
+            leaf=leaf.index,
+            cluster=cluster,
+            gate=shown_gate(leaf, self.minutes_above(leaf.path)),
+            test_score=test.score if test else None,
+            test_loss=test.loss if test else None,
+            further=test.further if test else {},
+            num_clients=len(leaf.clients),
+            train_samples=leaf.weight,
+            kept_model=self.kept_model.get(leaf.index, 0),
+            personal=self.personal.get(leaf.index),
+            serves=self.role_at(leaf),
+            unseen_score=unseen.score if unseen else None,
+            unseen_loss=unseen.loss if unseen else None,
+            unseen_further=unseen.further if unseen else {},
+            unseen_clients=len(leaf.unseen_clients),
+            group=group,
+            val_score=val.score if val else None,
+            val_loss=val.loss if val else None,
+        )
+
+
+def _recorded(step: CloudStep) -> CloudStep:
+    """A step without its models, which a record keeps no longer alive."""
+    return replace(step, offers=[], trials=[], folds={})

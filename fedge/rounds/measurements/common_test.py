@@ -1,0 +1,126 @@
+"""Common test set: served models, and their means, evaluated at the server.
+
+Clients evaluate on windows of their own; here all models get the same windows, for comparing leaves of
+different data, and means without clients (the global model of personalised methods) have a score. No decision
+uses it. Computed on a CPU of the server's process, with the same bits on every engine.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from torch import nn
+
+from fedge.config.sections.train import TrainConfig
+from fedge.exchange.evaluate import Evaluation, pooled
+from fedge.leaf.leaf import Leaf
+from fedge.process.endings.watchdog import note_progress
+from fedge.rounds.measurements.book import RoundBook
+from fedge.rounds.measurements.minutes import clusters_of
+from fedge.rounds.measurements.results import CLUSTER, GLOBAL, LEAF, CommonResult
+from fedge.states.averaging import State, weighted_mean
+from fedge.states.distinct import Once
+from fedge.tasks.chosen import task_of
+from fedge.training.evaluation import evaluate_parts
+from fedge.training.networks.module_state import load_state, tensor_of
+from fedge.training.schedule import step_kernel
+
+logger = logging.getLogger(__name__)
+
+Examples = tuple[np.ndarray, np.ndarray]
+"""x (N, …) as networks take them, and y (N, …)."""
+
+
+class CommonTest:
+    """Evaluates models on the common test set of a run."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        network: nn.Module,
+        parts: Callable[[int], Iterable[Examples]],
+        frozen: Mapping[str, np.ndarray],
+        kernel: str = "",
+    ) -> None:
+        """Stand ready.
+
+        Args:
+            config: of the run.
+            network: a workspace of the run's kind, on a CPU.
+            parts: global round → the test set in that round, in parts fit for memory.
+            frozen: frozen entries missing from the run's models.
+            kernel: of the run; empty for the options'.
+        """
+        self._config = config
+        self._network = network
+        self._parts = parts
+        self._frozen = frozen
+        self._kernel = step_kernel(config, kernel)
+
+    def note(self, leaves: Sequence[Leaf], book: RoundBook) -> None:
+        """Take results into the book of a round, with the clusters of leaves as their rows have them."""
+        clusters = clusters_of(leaves, book.minutes_above)
+        of_leaf = {leaf.index: cluster for leaf, cluster in zip(leaves, clusters, strict=True)}
+        book.common = self.evaluated(leaves, of_leaf, book.global_round)
+
+    def evaluated(
+        self, leaves: Sequence[Leaf], labels: Mapping[int, int], global_round: int
+    ) -> list[CommonResult]:
+        """Results of the mean of all leaves' served models, of each cluster's mean, and of each leaf's.
+
+        Args:
+            leaves: in order; they weigh by training windows.
+            labels: leaf → its cluster.
+            global_round: 1, 2, …
+        """
+        of_state = Once(lambda state: self._evaluated(state, global_round))
+
+        def of(model: str, number: int | None, members: Sequence[Leaf]) -> CommonResult:
+            evaluations = of_state(mean_of(members))
+            found = pooled(evaluations)
+            samples = sum(each.windows for each in evaluations)
+            if found is None:
+                return CommonResult(model, number, samples, None, None)
+            return CommonResult(model, number, samples, found.score, found.loss, found.further)
+
+        clusters = sorted(set(labels.values()))
+        members = {c: [leaf for leaf in leaves if labels[leaf.index] == c] for c in clusters}
+        mean_of = _Means()
+        return [
+            of(GLOBAL, None, leaves),
+            *(of(CLUSTER, cluster, members[cluster]) for cluster in clusters),
+            *(of(LEAF, leaf.index, [leaf]) for leaf in leaves),
+        ]
+
+    def _evaluated(self, state: State, global_round: int) -> list[Evaluation]:
+        """Evaluations of a model, a part of the set each; none for a diverged one."""
+        load_state(self._network, {**self._frozen, **state} if self._frozen else state)
+        found, task = [], task_of(self._config)
+        for x, y in self._parts(global_round):
+            note_progress()
+            try:
+                (one,) = evaluate_parts(
+                    self._network, tensor_of(x), tensor_of(y), [len(y)], threads=self._config.threads,
+                    kernel=self._kernel, task=task,
+                )  # fmt: skip
+            except FloatingPointError as error:
+                logger.warning("global round %d: on the common test set: %s", global_round, error)
+                return []
+            found.append(Evaluation(one.sums, one.loss, one.samples, task=task))
+        return found
+
+
+class _Means:
+    """Mean models of groups of leaves; the mean of a group with one shared model is this model."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], State] = {}
+
+    def __call__(self, leaves: Sequence[Leaf]) -> State:
+        served = [leaf.models.served for leaf in leaves]
+        if all(state is served[0] for state in served):
+            return served[0]
+        key = tuple(leaf.index for leaf in leaves)
+        if key not in self._known:
+            self._known[key] = weighted_mean(served, [float(leaf.weight) for leaf in leaves])
+        return self._known[key]

@@ -1,0 +1,59 @@
+"""Rows of servers of any tier, from measurements of a global round."""
+
+from collections.abc import Sequence
+
+from fedge.cloud.region import leaves_below
+from fedge.config.tree import Path
+from fedge.exchange.evaluate import pooled
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.server import Server
+from fedge.rounds.measurements.book import RoundBook
+from fedge.rounds.measurements.results import ServerResult
+from fedge.serving.gate import GateResult
+
+
+def server_rows(book: RoundBook, servers: Sequence[Server]) -> list[ServerResult]:
+    """Rows of all servers, from the root down; a server is followed by those below.
+
+    Args:
+        book: of the round, gates decided.
+        servers: children of the cloud, in order.
+    """
+    leaves = [leaf for server in servers for leaf in leaves_below(server)]
+    return [_row(book, (), leaves), *(row for server in servers for row in _rows_below(book, server, None))]
+
+
+def _rows_below(book: RoundBook, server: Server, cluster: int | None) -> list[ServerResult]:
+    """Row of a server, and of those below; where nobody groups, a server is in the cluster of its parent."""
+    minutes = book.minutes_of(server.path[:-1])
+    gate = None
+    if minutes is not None:
+        gate = minutes.gates[server.number] if minutes.has_gates and minutes.gates else None
+        cluster = int(minutes.labels[server.number]) if minutes.groups or cluster is None else cluster
+    row = _row(book, server.path, leaves_below(server), cluster, gate)
+    return [row, *(each for below in server.below for each in _rows_below(book, below, cluster))]
+
+
+def _row(
+    book: RoundBook,
+    path: Path,
+    leaves: Sequence[Leaf],
+    cluster: int | None = None,
+    gate: GateResult | None = None,
+) -> ServerResult:
+    """Row of one server over leaves, or of one leaf."""
+    known, unseen = (
+        pooled([each for leaf in leaves for each in book.served(leaf, who).values()]) for who in (False, True)
+    )
+    traffic = book.traffic.get(path)
+    return ServerResult(
+        path=path,
+        cluster=cluster,
+        gate=gate,
+        uplink_bytes=None if traffic is None else traffic.up,
+        downlink_bytes=None if traffic is None else traffic.down,
+        num_clients=sum(len(leaf.clients) for leaf in leaves),
+        train_samples=sum(leaf.weight for leaf in leaves),
+        test_score=known.score if known else None,
+        unseen_score=unseen.score if unseen else None,
+    )

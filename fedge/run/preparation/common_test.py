@@ -1,0 +1,116 @@
+"""The common test set of a run: its clients' test windows, or a file at the server."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedge.config.common_test import OF_CLIENTS
+from fedge.config.config import Config
+from fedge.config.registers.option import ConfigError, shown
+from fedge.data.prepared import DataShape, all_windows, as_float, client_in, load_source
+from fedge.data.scaling import Scale, apply_scale
+from fedge.tasks.chosen import task_of
+
+if TYPE_CHECKING:
+    from fedge.rounds.measurements.common_test import Examples
+
+_PART = 4096  # least number of windows in memory at a time
+_TEST = "test"
+
+
+def refuse_other_common_test(config: Config, shape: DataShape, *, owners: bool = False) -> None:
+    """Raise ConfigError if the common test set cannot be read or does not fit the run.
+
+    Args:
+        config: the run's configuration.
+        shape: sizes of the run's data.
+        owners: whether clients own their windows, which the server never sees.
+    """
+    if config.evaluate.common == OF_CLIENTS and owners:
+        raise ConfigError(
+            "evaluate.common test needs clients' test windows at the server, but clients own them; name a "
+            "window file at the server"
+        )
+    if config.evaluate.common not in ("", OF_CLIENTS):
+        examples_of_file(config, shape)
+
+
+def examples_of_file(config: Config, shape: DataShape) -> "Examples":
+    """x (N, …) and y (N, …) of the window file that `evaluate.common` names, scaled like clients' windows.
+
+    Args:
+        config: the run's configuration.
+        shape: sizes of the run's data, with their scale.
+
+    Raises:
+        ConfigError: the file cannot be read, or its windows do not fit.
+    """
+    name = config.evaluate.common
+    try:
+        windows, _ = load_source(replace(config, data=replace(config.data, path=name), scenario="none"), 1)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("data.path", "evaluate.common", 1)) from error
+    if windows.x.shape[1:] != shape.input_shape or len(windows.classes) != shape.classes:
+        raise ConfigError(
+            f"evaluate.common must hold windows {shape.input_shape} of {shape.classes} classes, but "
+            f"{shown(name)} has {windows.x.shape[1:]} of {len(windows.classes)}; prepare it like data.path"
+        )
+    rows = np.arange(len(windows.y)) if windows.part is None else np.flatnonzero(windows.part == _TEST)
+    x, y = as_float(windows.x[rows]), windows.y[rows]
+    try:
+        task_of(config.train).refuse(y, shape.classes)
+    except ValueError as error:
+        raise ConfigError(
+            f"evaluate.common must fit train.task {config.train.task}, but in {shown(name)}: "
+            f"{' '.join(str(error).split())}; correct y"
+        ) from error
+    if shape.mean:
+        x = x.copy()
+        apply_scale(x, Scale(shape.mean, shape.std))
+    return x, y
+
+
+def parts_of_file(config: Config, shape: DataShape) -> "Callable[[int], Iterator[Examples]]":
+    """Function: global round → the file's windows, the same in every round; see `examples_of_file`."""
+    x, y = examples_of_file(config, shape)
+
+    def parts(_: int) -> "Iterator[Examples]":
+        yield x, y
+
+    return parts
+
+
+def parts_of_clients(
+    folder: Path, clients: int, unseen: Collection[int]
+) -> "Callable[[int], Iterator[Examples]]":
+    """Function: global round → test windows of all clients in training, in order, a few clients at a time.
+
+    Args:
+        folder: folder of the clients' windows.
+        clients: number of clients.
+        unseen: unseen clients, whose windows are left out.
+    """
+
+    def parts(global_round: int) -> "Iterator[Examples]":
+        windows, waiting, count = all_windows(folder), [], 0
+        for client in range(clients):
+            x, y = client_in(windows, client, global_round).test
+            if client not in unseen and len(y):
+                waiting.append((x, y))
+                count += len(y)
+            if count >= _PART:
+                yield _together(waiting)
+                waiting, count = [], 0
+        if waiting:
+            yield _together(waiting)
+
+    return parts
+
+
+def _together(parts: "Sequence[Examples]") -> "Examples":
+    """Windows of several clients, concatenated."""
+    xs, ys = zip(*parts, strict=True)
+    return np.concatenate(xs), np.concatenate(ys)

@@ -1,0 +1,266 @@
+"""Facts of a run's data, from the windows dealt here or from the owners' descriptions of theirs.
+
+Where clients own their data, the server never sees a window. It receives counts, names and sums, from which
+it derives the same facts: client weights, the common scale, model sizes.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
+from fedge.data.composition import Holding, class_counts, holdings
+from fedge.data.order import TimeOrder, time_order
+from fedge.data.outliers import left_out
+from fedge.data.own import WindowsReport
+from fedge.data.partition import Partition
+from fedge.data.prepared import DataShape, DataSource
+from fedge.data.scaling import ChannelSums, Scale, scale_of
+from fedge.data.scenario import make_scenario
+from fedge.leaf.strategies.quorum import refuse_missing_quorum
+from fedge.run.preparation.parts import (
+    refuse_last_batch_of_one,
+    refuse_model_that_does_not_fit,
+    refuse_rule_that_fails,
+)
+from fedge.run.preparation.population import misfit, refuse_other_number
+from fedge.run.preparation.prepare import Deal
+from fedge.run.preparation.resume import Resumption, refuse_other_data
+
+_SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """Facts of a run's data for terminal and manifest.
+
+    Attributes:
+        source: origin of the data.
+        windows: number of windows.
+        classes, channels: their names.
+        dtype: dtype of the windows as recorded.
+        about: the data's own description.
+        order: whether windows are in order of time; None where it does not matter or is unknown.
+        partition: windows by client and split.
+        clients_per_leaf: number of clients of each leaf, in order.
+        holdings: rows of partition.csv.
+        misfit: remark where clients are not users; None otherwise.
+        left_out: client → reason for leaving its statistics out of the common scale.
+    """
+
+    source: DataSource
+    windows: int
+    classes: Sequence[str]
+    channels: Sequence[str]
+    dtype: str
+    about: Mapping[str, str]
+    order: TimeOrder | None
+    partition: Partition
+    clients_per_leaf: list[int]
+    holdings: Sequence[Holding]
+    misfit: str | None
+    left_out: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def taught(self) -> np.ndarray:
+        """Training windows of each class, (clients, C); C is 0 where windows have no classes."""
+        return class_counts(self.holdings, self.classes, len(self.partition.clients))
+
+
+def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
+    """Facts of windows dealt by this process."""
+    windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
+    return DataFacts(
+        deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
+        time_order(windows) if dealt.split_kind == "blocks" else None, dealt, sizes,
+        list(holdings(windows, dealt, sizes)), misfit(config, windows, sum(sizes)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OwnersData:
+    """Data of a run whose clients own them.
+
+    Attributes:
+        facts: their facts.
+        shape: sizes and scale of clients' windows.
+        scale: common scale of all clients.
+    """
+
+    facts: DataFacts
+    shape: DataShape
+    scale: Scale
+
+
+def data_of_owners(
+    config: Config, seed: int, told: Mapping[int, WindowsReport], resumption: Resumption | None, clients: int
+) -> OwnersData:
+    """Facts of a run's data from the owners' descriptions.
+
+    Args:
+        config: the run's configuration.
+        seed: the seed in force.
+        told: partition id → the client's description, of all clients that the run begins with.
+        resumption: the run to resume, whose data these must be; None for a new run.
+        clients: number of clients of the run.
+
+    Raises:
+        ConfigError: clients, data and configuration do not fit together.
+    """
+    refuse_other_number(config, clients)
+    if config.hierarchy.associates:
+        raise ConfigError(
+            f"hierarchy.association {config.hierarchy.association} needs windows dealt by the server, but "
+            f'clients own theirs; set hierarchy.association="none"'
+        )
+    sizes = clients_per_leaf(config.hierarchy, clients)
+    refuse_missing_quorum(config, known_per_leaf(sizes, config.partition.unseen_clients))
+    first = _alike(told)
+    source = _source(told)
+    if resumption is not None:
+        refuse_other_data(resumption, source.fingerprint, sizes)
+    unseen = unseen_ids(sizes, config.partition.unseen_clients)
+    _refuse_without_windows(told)
+    _refuse_leaf_without_clients(told, sizes, unseen)
+    known = [client for client in told if client not in unseen]
+    scale, odd = _pooled({client: told[client].sums for client in known}, first.channels, config)
+    shape = _shape(first, scale)
+    refuse_model_that_does_not_fit(config, shape)
+    refuse_last_batch_of_one(config, shape, {client: told[client].windows("train") for client in known})
+    refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
+    planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
+    dealt = Partition(_counted(told, clients), first.split_kind, frozenset(unseen), planted)
+    total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
+    facts = DataFacts(
+        source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
+        list(_holdings(told, dealt, sizes)), None, odd,
+    )  # fmt: skip
+    return OwnersData(facts, shape, scale)
+
+
+def part_of_owners(
+    config: Config, seed: int, clients: int, told: Mapping[int, WindowsReport], scale: Scale
+) -> tuple[Partition, DataShape]:
+    """Partition and sizes at a leaf server, from the descriptions of its own clients.
+
+    Args:
+        config: the run's configuration.
+        seed: the seed in force.
+        clients: number of clients of the run.
+        told: partition id → the client's description, of this leaf's clients.
+        scale: common scale of all clients of the run.
+    """
+    first, sizes = told[min(told)], clients_per_leaf(config.hierarchy, clients)
+    planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
+    unseen = frozenset(unseen_ids(sizes, config.partition.unseen_clients))
+    dealt = Partition(_counted(told, clients), first.split_kind, unseen, planted)
+    return dealt, _shape(first, scale)
+
+
+def _shape(first: WindowsReport, scale: Scale) -> DataShape:
+    """Sizes of the data, from the first client's description."""
+    return DataShape(
+        first.input_shape, len(first.classes), scale.mean, scale.std, first.y_shape, first.y_dtype,
+        first.dtype == "int64",
+    )  # fmt: skip
+
+
+def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
+    """Description of the first client; ConfigError if another client's windows are of another kind."""
+    at = min(told)
+    first = told[at]
+    for client, one in told.items():
+        for name in ("classes", "channels", "input_shape", "dtype", "split_kind", "y_shape", "y_dtype"):
+            if getattr(one, name) != getattr(first, name):
+                raise ConfigError(
+                    f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
+                    f"{client} has {shown(getattr(one, name))} and partition {at} has "
+                    f"{shown(getattr(first, name))}; prepare all of them the same way"
+                )
+    return first
+
+
+def _pooled(
+    sums: Mapping[int, ChannelSums], channels: Sequence[str], config: Config
+) -> tuple[Scale, dict[int, str]]:
+    """Common scale, and the clients left out of it, each with the reason.
+
+    Raises:
+        ConfigError: half of the clients or more would be left out.
+    """
+    if not config.data.normalize or not channels:  # tokens have no scale
+        return Scale(), {}
+    odd = left_out(sums, tuple(channels))
+    if 2 * len(odd) >= len(sums):
+        client, why = next(iter(odd.items()))
+        raise ConfigError(
+            f"data.normalize needs windows in units that most clients share, but those of {len(odd)} of "
+            f"{len(sums)} are out of proportion: partition {client}: {why}; prepare all the same way, or set "
+            f"data.normalize=false"
+        )
+    return scale_of([told for client, told in sums.items() if client not in odd]), odd
+
+
+def _source(told: Mapping[int, WindowsReport]) -> DataSource:
+    """Origin of the data; the fingerprint is a hash of all clients' fingerprints, in order."""
+    names = sorted({one.source for one in told.values()})
+    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    digest = hashlib.sha256("\n".join(one.fingerprint for one in told.values()).encode()).hexdigest()
+    synthetic = any(one.synthetic for one in told.values())
+    return DataSource(f"{len(told)} owners ({some})", digest, synthetic)
+
+
+def _refuse_without_windows(told: Mapping[int, WindowsReport]) -> None:
+    """Raise ConfigError for the first client without windows in some split."""
+    for client, one in told.items():
+        for split in _SPLITS:
+            if one.windows(split) == 0:
+                raise ConfigError(
+                    f"every client must have windows of every split, but partition {client} has no {split} "
+                    f"windows; give it more windows"
+                )
+
+
+def _refuse_leaf_without_clients(
+    told: Mapping[int, WindowsReport], sizes: Sequence[int], unseen: Collection[int]
+) -> None:
+    """Raise ConfigError for the first leaf without any training client present."""
+    for leaf in range(len(sizes)):
+        members = range(sum(sizes[:leaf]), sum(sizes[: leaf + 1]))
+        if not any(client in told and client not in unseen for client in members):
+            raise ConfigError(
+                f"guard.start-clients needs a training client at every leaf, but leaf {leaf} has none "
+                f"(partition {members.start} to {members.stop - 1}); start one of them"
+            )
+
+
+def _counted(
+    told: Mapping[int, WindowsReport], clients: int
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Per client and split, an array with the right number of windows and no memory of its own."""
+    at, found = 0, []
+    for client in range(clients):
+        parts = []
+        for split in _SPLITS:
+            windows = told[client].windows(split) if client in told else 0
+            parts.append(np.broadcast_to(np.int64(at), windows))  # any number, without memory
+            at += windows
+        found.append((parts[0], parts[1], parts[2]))
+    return found
+
+
+def _holdings(told: Mapping[int, WindowsReport], dealt: Partition, sizes: Sequence[int]) -> Iterator[Holding]:
+    """Windows of every client by split and class; users and devices are blank, as only owners know them."""
+    leaf_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    for client, one in told.items():
+        leaf = leaf_of[client]
+        group = dealt.scenario.groups[leaf] if dealt.scenario else None
+        for split in _SPLITS:
+            for label, count in zip(one.labels, one.counts[split], strict=True):
+                if count:
+                    unseen = int(client in dealt.unseen_clients)
+                    yield Holding(client, leaf, split, "", "", label, count, unseen, group)

@@ -1,0 +1,52 @@
+"""Custom code named by a run folder or a cloud, refused unless this user has trusted it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedge.config.config import Config
+from fedge.config.flat import from_run_config
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.register import Register
+from fedge.config.registers.trust import load_trusted
+from fedge.run.preparation.parts import own_parts
+
+
+def refuse_code_of_cloud(config: Config, folder: Path, trust: bool) -> None:
+    """Raise ConfigError for code named in a cloud's options that this leaf server's user has not trusted.
+
+    Args:
+        config: configuration sent by the cloud.
+        folder: the leaf server's folder, from which no code is loaded.
+        trust: trust all of this code, now and later.
+    """
+    for register, name in own_parts(config).values():
+        code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
+        _refuse_no_network(register, name, code, has_run)
+
+
+def _refuse_no_network(register: Register, name: str, code: Any, has_run: bool) -> None:
+    """Raise ConfigError for a model that is no PyTorch network, before it is called."""
+    if register is MODELS and not has_run:
+        from fedge.training.networks.own_models import refuse_no_network  # PyTorch, which few runs need here
+
+        refuse_no_network(name, code)
+
+
+def refuse_code_of_others(named: Mapping[str, Any], run_config: Mapping[str, Any], trust: bool) -> None:
+    """Raise ConfigError for code named in a run to resume that this user has not trusted.
+
+    Untrusted code is not imported. Code named on the command line counts as the user's own.
+
+    Args:
+        named: options in the run folder, with the folder as `resume`.
+        run_config: options with which the run is resumed.
+        trust: trust all of this code, now and later.
+    """
+    folder = Path(str(named["resume"]))
+    before = {option: name for option, (_, name) in own_parts(from_run_config(named)).items()}
+    for option, (register, name) in own_parts(from_run_config(run_config)).items():
+        if before.get(option) != name:
+            continue
+        code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
+        _refuse_no_network(register, name, code, has_run)

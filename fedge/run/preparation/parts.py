@@ -1,0 +1,469 @@
+"""Custom parts of a run: checks of all parts before anything starts, and hashes of their code."""
+
+import importlib.metadata
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedge.callbacks.calls import refuse_other_columns
+from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
+from fedge.config.config import Config
+from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
+from fedge.config.registers.option import ConfigError, arguments_of, nearest, shown
+from fedge.config.registers.parts import (
+    ALGORITHMS,
+    ASSOCIATIONS,
+    AUGMENTATIONS,
+    AVAILABILITY,
+    CALLBACKS,
+    CLIENT_SELECTIONS,
+    CLIENT_UPLINKS,
+    CLOUD,
+    CLOUD_RULES,
+    DATASETS,
+    DEVICES,
+    DURATIONS,
+    LOSSES,
+    METRICS,
+    MOBILITIES,
+    MODELS,
+    OPTIMIZERS,
+    PARTICIPATIONS,
+    PARTITIONS,
+    RULES,
+    SCENARIOS,
+    SCHEDULES,
+    SELECTIONS,
+    SERVER_RULES,
+    SERVER_UPLINKS,
+    SGD,
+    TASKS,
+    TRACKERS,
+    callback_arguments,
+    names_in,
+    refuse_input_shape,
+    refuse_uncalled,
+)
+from fedge.config.registers.register import Register, refuse_misfit, source_sha256
+from fedge.config.registers.traits import BATCH_NORM
+from fedge.data.prepared import DataShape
+from fedge.native.library import UnavailableError, best_kernel
+from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
+from fedge.run.preparation.examples import examples_of
+from fedge.tasks.chosen import is_default, refuse_task_that_fails
+
+if TYPE_CHECKING:
+    from hhar.windows.window_file import Windows
+
+_MOST_TRIED = 2**28  # bytes of generated replies in a trial of a leaf rule
+
+
+def own_parts(config: Config) -> dict[str, tuple[Register, str]]:
+    """Option → register and name of every part in use that does not come with Fedge."""
+    named = {
+        "train.model": (MODELS, config.train.model),
+        "train.task": (TASKS, config.train.task),
+        "train.loss": (LOSSES, config.train.loss),
+        "train.optimizer": (OPTIMIZERS, config.train.optimizer),
+        "train.schedule": (SCHEDULES, config.train.schedule),
+        "train.algorithm": (ALGORITHMS, config.train.algorithm),
+        "uplink.clients": (CLIENT_UPLINKS, config.uplink.clients),
+        "uplink.servers": (SERVER_UPLINKS, config.uplink.servers),
+        "leaf.strategy": (RULES, config.leaf.strategy),
+        "hierarchy.association": (ASSOCIATIONS, config.hierarchy.association),
+        "hierarchy.mobility": (MOBILITIES, config.hierarchy.mobility),
+        "hierarchy.selection": (CLIENT_SELECTIONS, config.hierarchy.selection),
+        "cloud.rule": (CLOUD, config.cloud.rule),
+        "cluster.signal": (SIGNALS, config.cluster.signal),
+        "cluster.method": (GROUPINGS, config.cluster.method),
+        "gate.rule": (GATES, config.gate.rule),
+        "partition.kind": (PARTITIONS, config.partition.kind),
+        "scenario": (SCENARIOS, config.scenario),
+        "tracker": (TRACKERS, config.tracker),
+        "asynchrony.rule": (SERVER_RULES, config.asynchrony.rule),
+        "asynchrony.cloud-rule": (CLOUD_RULES, config.asynchrony.cloud_rule),
+        "devices.preset": (DEVICES, config.devices.preset),
+        "devices.duration": (DURATIONS, config.devices.duration),
+        "devices.availability": (AVAILABILITY, config.devices.availability),
+        "devices.selection": (SELECTIONS, config.devices.selection),
+    }
+    if PARTICIPATIONS.is_code(config.hierarchy.participation):  # rather than numbers
+        named["hierarchy.participation"] = (PARTICIPATIONS, config.hierarchy.participation)
+    if DATASETS.is_code(config.data.path):  # rather than a file
+        named["data.path"] = (DATASETS, config.data.path)
+    for number, name in enumerate(names_in(config.train.metrics)):
+        named[f"train.metrics[{number}]"] = (METRICS, name)
+    for number, name in enumerate(names_in(config.train.augment)):
+        named[f"train.augment[{number}]"] = (AUGMENTATIONS, name)
+    for number, name in enumerate(names_in(config.callbacks)):
+        named[f"callbacks[{number}]"] = (CALLBACKS, name)
+    return {option: (register, name) for option, (register, name) in named.items() if register.is_own(name)}
+
+
+def refuse_parts_that_do_not_fit(config: Config) -> None:
+    """Raise ConfigError for a part that cannot be imported, or does not take its arguments."""
+    cluster, gate = config.cluster, config.gate
+    SIGNALS.refuse_wrong_arguments(cluster.signal, cluster.arguments("signal"), "evidence")
+    if inspect.isclass(GROUPINGS.load(cluster.method)):
+        from fedge.clustering.registry import method_named
+
+        method_named(cluster)
+    else:
+        GROUPINGS.refuse_wrong_arguments(
+            cluster.method, cluster.arguments("method"), "evidence", "config", "before"
+        )
+    if cluster.method_args:
+        from fedge.clustering.registry import refuse_wrong_values  # slow import, needed by few runs
+
+        refuse_wrong_values(cluster)
+    GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
+    PARTITIONS.refuse_wrong_arguments(
+        config.partition.kind, config.partition.arguments("kind"), "windows", "clients_per_leaf", "rng"
+    )
+    SCENARIOS.refuse_wrong_arguments(
+        config.scenario, config.arguments("scenario"), "groups", "channels", "classes", "rng"
+    )
+    TRACKERS.refuse_wrong_arguments(config.tracker, config.arguments("tracker"), "run")
+    _refuse_arguments_of_what_takes_none(config)
+    _refuse_callbacks_that_cannot_be(config)
+    _refuse_kernel_that_is_not_there(config)
+    _refuse_clients_that_cannot_be_chosen(config)
+    _refuse_steps_that_cannot_be(config)
+    if config.uplink.is_on:
+        from fedge.compression.chosen import refuse_compressors
+
+        refuse_compressors(config)
+    refuse_algorithm(config)
+    if config.asynchrony.is_on:
+        refuse_clock_parts_that_do_not_fit(config)
+    elif config.devices.time_rounds:
+        from fedge.devices.trying import try_preset
+
+        preset = config.devices.arguments("preset")
+        DEVICES.refuse_wrong_arguments(config.devices.preset, preset, "owner", "rng")
+        try_preset(config.devices.preset, preset)
+        clock_of_tiers(config)
+    _refuse_cloud_rule_that_cannot_be(config)
+    if RULES.is_own(config.leaf.strategy) or config.leaf.strategy_args:
+        # slow import of Flower, deferred past cheap checks
+        from fedge.leaf.strategies.rules import make_strategy
+
+        make_strategy(config, 1)
+        if RULES.is_own(config.leaf.strategy):
+            refuse_unread(config)
+
+
+def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
+    """Raise ConfigError for a selection, participation or mobility with wrong arguments or results."""
+    hierarchy = config.hierarchy
+    arguments = hierarchy.arguments("selection")
+    CLIENT_SELECTIONS.refuse_wrong_arguments(hierarchy.selection, arguments, "clients", "turn")
+    if CLIENT_SELECTIONS.is_own(hierarchy.selection) or arguments:
+        from fedge.leaf.selection import try_selection
+
+        try_selection(hierarchy)
+    for option, args in (("association", hierarchy.association_args), ("mobility", hierarchy.mobility_args)):
+        name = getattr(hierarchy, option)
+        if args and name == getattr(type(hierarchy), option):
+            raise ConfigError(
+                f"hierarchy.{option}-args must be empty for hierarchy.{option} {name}, which takes none, but "
+                f"is {args}; remove them, or choose another {option}"
+            )
+    if hierarchy.associates:
+        arguments = hierarchy.arguments("association")
+        ASSOCIATIONS.refuse_wrong_arguments(hierarchy.association, arguments, "clients", "places", "rng")
+    if hierarchy.moves:
+        arguments = hierarchy.arguments("mobility")
+        MOBILITIES.refuse_wrong_arguments(hierarchy.mobility, arguments, "places", "turn")
+        if not MOBILITIES.is_own(hierarchy.mobility) and not arguments:
+            refuse_misfit(
+                MOBILITIES.load(hierarchy.mobility), f"hierarchy.mobility {hierarchy.mobility}",
+                "hierarchy.mobility-args", arguments, ("places", "turn"),
+            )  # fmt: skip
+    if PARTICIPATIONS.is_code(hierarchy.participation):
+        PARTICIPATIONS.refuse_wrong_arguments(
+            hierarchy.participation, hierarchy.arguments("participation"), "global_round", "leaf", "clients"
+        )
+    elif hierarchy.participation_args:
+        raise ConfigError(
+            f"hierarchy.participation-args must be empty for hierarchy.participation "
+            f"{shown(hierarchy.participation)}, which takes none, but is {hierarchy.participation_args}; "
+            f"remove them"
+        )
+
+
+def _refuse_steps_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for an optimiser whose step fails, or a schedule without valid step sizes."""
+    train = config.train
+    SCHEDULES.refuse_wrong_arguments(train.schedule, train.arguments("schedule"), "global_round")
+    if train.schedule != SCHEDULES.names[0] or train.schedule_args:
+        from fedge.training.step_sizes import refuse_schedule
+
+        refuse_schedule(train, config.num_server_rounds)
+    if train.optimizer != SGD or train.optimizer_args:
+        from fedge.training.optimizers import refuse_optimizer  # slow import of PyTorch, needed by few runs
+
+        refuse_optimizer(train)
+
+
+def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a cloud rule that cannot be constructed, or has too few models to combine."""
+    if config.cloud.is_mean and not config.cloud.rule_args:
+        return
+    from fedge.leaf.strategies.quorum import needed_leaves
+    from fedge.leaf.strategies.rules import make_cloud_rule
+
+    make_cloud_rule(config.cloud)
+    needed, there = needed_leaves(config.cloud), _models_to_combine(config)
+    if needed > there:
+        raise ConfigError(
+            f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but has {there} "
+            f"under the cloud; raise hierarchy.num-servers, or use another rule"
+        )
+
+
+def _models_to_combine(config: Config) -> int:
+    """Smallest number of children of any server that combines models by the cloud's rule."""
+    hierarchy = config.hierarchy
+    return hierarchy.fewest_children(hierarchy.tiers_said(config.cloud.rule_tiers, "cloud.rule-tiers"))
+
+
+def _refuse_kernel_that_is_not_there(config: Config) -> None:
+    """Raise ConfigError if the native step is requested but unavailable on this machine."""
+    if config.train.kernel != "native":
+        return
+    try:
+        best_kernel()
+    except UnavailableError as error:
+        raise ConfigError(
+            f'train.kernel native needs the native step, but {error}; or set train.kernel="auto"'
+        ) from error
+
+
+def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
+    """Raise ConfigError for a part of the clock with wrong arguments or results.
+
+    Each part is tried on two devices and one parameter, because many arguments are checked only on use.
+    """
+    asynchrony, devices = config.asynchrony, config.devices
+    preset, availability = devices.arguments("preset"), devices.arguments("availability")
+    rule = asynchrony.arguments("rule")
+    SERVER_RULES.refuse_wrong_arguments(asynchrony.rule, rule, "model", "memory", "arrival")
+    DEVICES.refuse_wrong_arguments(devices.preset, preset, "owner", "rng")
+    AVAILABILITY.refuse_wrong_arguments(devices.availability, availability, "devices", "seed")
+    selection = devices.arguments("selection")
+    SELECTIONS.refuse_wrong_arguments(devices.selection, selection, "there", "history", "turn")
+    duration = devices.arguments("duration")
+    if DURATIONS.is_own(devices.duration):
+        DURATIONS.refuse_wrong_arguments(devices.duration, duration, "work")
+    from fedge.devices.timeline.real import refuse_what_reality_decides
+    from fedge.devices.trying import (
+        refuse_partial_work,
+        try_availability,
+        try_duration,
+        try_preset,
+        try_rule,
+        try_selection,
+    )
+
+    refuse_what_reality_decides(config)
+    try_rule(asynchrony.rule, rule)
+    refuse_partial_work(devices, asynchrony.rule)
+    if has_servers_above_leaves(config.hierarchy):
+        for of in clock_of_tiers(config):
+            cloud = of.arguments("cloud_rule")
+            CLOUD_RULES.refuse_wrong_arguments(of.cloud_rule, cloud, "model", "memory", "arrival")
+            try_rule(of.cloud_rule, cloud, CLOUD_RULES)
+        if config.cluster.enabled:
+            from fedge.devices.tiers.groups import refuse_needs_of_rounds
+
+            refuse_needs_of_rounds(config.cluster)
+    try_preset(devices.preset, preset)
+    try_availability(devices.availability, availability)
+    try_selection(devices.selection, selection)
+    try_duration(devices.duration, duration)
+
+
+def _refuse_arguments_of_what_takes_none(config: Config) -> None:
+    """Raise ConfigError for `data.path-args` of a data set that takes none."""
+    data = config.data
+    if data.path_args and data.path in ("auto", "synthetic"):
+        raise ConfigError(
+            f"data.path-args must be empty for data.path {data.path}, which has options of its own, but is "
+            f"{data.path_args}; remove them"
+        )
+
+
+def _refuse_callbacks_that_cannot_be(config: Config) -> None:
+    """Raise ConfigError for a callback with wrong arguments; custom callbacks are not constructed yet."""
+    names = names_in(config.callbacks)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"callbacks must differ, but are {shown(config.callbacks)}; name each only once")
+    for name in names:
+        arguments = callback_arguments(name, config.callbacks_args)
+        code = CALLBACKS.load(name)
+        refuse_misfit(code, f"callbacks {name}", "callbacks-args", arguments, ())
+        if inspect.isclass(code) or hasattr(code, "part"):
+            refuse_uncalled(getattr(code, "part", code), name)
+        if not CALLBACKS.is_own(name):
+            refuse_other_columns(code(**arguments), config)
+    given = arguments_of(config.callbacks_args, "callbacks-args")
+    heads = set(names) | {name.split(".")[0] for name in names}
+    unknown = next((key for key in given if key not in heads), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"callbacks-args must belong to the callbacks named, but {shown(unknown)} is not in callbacks"
+            f"{nearest(unknown, names) or '; add it, or remove its arguments'}"
+        )
+
+
+def refuse_model_that_does_not_fit(
+    config: Config, shape: DataShape, windows: "Windows | None" = None
+) -> None:
+    """Raise ConfigError if the model cannot be trained on the windows; a custom model is tried.
+
+    Args:
+        config: the run's configuration.
+        shape: sizes of the data.
+        windows: the run's windows, a few of which are used for the trial; None where clients own them.
+    """
+    name = config.train.model
+    refuse_input_shape(name, shape.input_shape)
+    is_plain = is_default(config.train)
+    train = config.train
+    if not is_plain and shape.y_dtype == "int64" and not shape.y_shape:
+        refuse_task_that_fails(config.train, shape.classes)
+    elif not is_plain:
+        refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows)[1])
+    if train.augment:
+        from fedge.training.augmentation import refuse_augmentation
+
+        refuse_augmentation(train, examples_of(shape, windows)[0])
+    is_drawn = not train.start and train.exchange == "all"
+    if not MODELS.is_own(name) and not train.model_args and not shape.tokens and is_plain and is_drawn:
+        return
+    from torch import Generator, from_numpy  # slow import of PyTorch, needed by few runs
+
+    from fedge.run.preparation.starts import refuse_start
+    from fedge.training.networks.fitting import fit_of
+    from fedge.training.networks.models import build_model, layer_names
+    from fedge.training.networks.own_models import refuse_a_step_that_fails
+
+    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+    try:
+        model = build_model(
+            name, shape.input_shape, shape.classes, Generator(), config.train.arguments("model"), fit
+        )
+        own_norms = layer_names(model, ("batch-norm",))
+        layer_names(model, config.personal.kept)
+        if MODELS.is_own(name):
+            refuse_a_step_that_fails(name, model, from_numpy(examples_of(shape, windows)[0][:2]))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"train.model {name}: {error}; change train.model-args") from error
+    refuse_start(train, model)
+    if "batch-norm" in config.personal.kept and not own_norms:
+        raise ConfigError(
+            f"personal.layers {config.personal.layers} needs a model with BatchNorm, but {name} has none; "
+            'set personal.layers="head"'
+        )
+    if config.privacy.kind != "off" and own_norms:
+        raise ConfigError(
+            f"privacy.kind {config.privacy.kind} needs a model without BatchNorm, whose variances do not "
+            f"tolerate noise, but {name} has {own_norms[0]}; use LayerNorm or GroupNorm"
+        )
+
+
+def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[int, int]) -> None:
+    """Raise ConfigError if a client's last batch is one window, and the model cannot train on it.
+
+    BatchNorm with a single value per channel cannot, nor can code that drops the axis of windows.
+
+    Args:
+        config: the run's configuration.
+        shape: sizes of the data.
+        trained: client → number of its training windows.
+    """
+    name, size = config.train.model, config.train.batch_size
+    left = [client for client, count in trained.items() if count % size == 1 % size]
+    if not left or not (MODELS.is_own(name) or MODELS.has(name, BATCH_NORM)):
+        return
+    from torch import Generator, int64, no_grad, zeros
+
+    from fedge.training.networks.fitting import fit_of
+    from fedge.training.networks.models import build_model
+
+    arguments = config.train.arguments("model")
+    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+    model = build_model(name, shape.input_shape, shape.classes, Generator(), arguments, fit)
+    try:
+        with no_grad():
+            model.train()(zeros(1, *shape.input_shape, dtype=int64 if shape.tokens else None))
+    except Exception as error:
+        raise ConfigError(
+            f"train.batch-size must leave no last batch of one window, on which train.model {name} "
+            f"cannot be trained, "
+            f"but is {size} and client {left[0]} has {trained[left[0]]} ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:120]}); set another, or use LayerNorm"
+        ) from error
+
+
+def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[int]) -> None:
+    """Raise ConfigError if a custom rule, of leaves or cloud, cannot combine generated models.
+
+    Args:
+        config: the run's configuration.
+        shape: sizes of the data.
+        trained: training clients per leaf.
+    """
+    at_leaves = RULES.is_own(config.leaf.strategy) and config.privacy.kind in ("off", "local")
+    at_cloud = CLOUD.is_own(config.cloud.rule)
+    if not at_leaves and not at_cloud:
+        return
+    from torch import Generator
+
+    from fedge.leaf.strategies.rules import make_cloud_rule, make_strategy, refuse_strategy_that_fails
+    from fedge.training.networks.fitting import fit_of
+    from fedge.training.networks.models import build_model, parameter_names
+    from fedge.training.networks.module_state import get_state
+
+    arguments = config.train.arguments("model")
+    fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+    model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments, fit)
+    state, names, branches = get_state(model), parameter_names(model), _models_to_combine(config)
+    size = sum(array.nbytes for array in state.values())
+    if at_leaves and size * min(trained) <= _MOST_TRIED:
+        rule = make_strategy(config, min(trained))
+        refuse_strategy_that_fails(RULES, config.leaf.strategy, rule, state, names, min(trained))
+    if at_cloud and size * branches <= _MOST_TRIED:
+        made = make_cloud_rule(config.cloud)
+        refuse_strategy_that_fails(CLOUD, config.cloud.rule, made, state, names, branches)
+
+
+def described_parts(config: Config) -> dict[str, Any]:
+    """Option → name, package, version and sha256 of the code of every custom part, for the manifest."""
+    return {option: _described(*part) for option, part in own_parts(config).items()}
+
+
+def _described(register: Register, name: str) -> dict[str, Any]:
+    """Name, package, version and sha256 of a part's current code."""
+    code, origin = register.load(name), register.entry(name).origin
+    code = getattr(code, "part", code)  # the user's object
+    version = importlib.metadata.version(origin) if origin else ""
+    return {"name": name, "package": origin, "version": version, "sha256": source_sha256(code)}
+
+
+def changed_parts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line per part whose code has changed since the run began."""
+    lines = []
+    for option, part in now.items():
+        was = before.get(option)
+        if (
+            was
+            and was["name"] == part["name"]
+            and (was["version"], was["sha256"]) != (part["version"], part["sha256"])
+        ):
+            versions = f" ({was['version']} → {part['version']})" if was["version"] != part["version"] else ""
+            lines.append(f"the code of {option} {part['name']} has changed since the run began{versions}")
+    return lines

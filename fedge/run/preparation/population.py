@@ -1,0 +1,64 @@
+"""Number of clients of a run, and a remark where clients and users do not correspond."""
+
+import numpy as np
+
+from fedge.config.config import Config
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import PARTITIONS
+from fedge.config.registers.traits import WHOLE_USERS
+from hhar.windows.window_file import Windows
+
+AUTO = "auto"
+_ONE_EACH = "fedge run --clients {users}, or flwr run . --federation-config 'options.num-supernodes={users}'"
+
+
+def clients_for(config: Config, windows: Windows, there: int) -> int:
+    """Number of clients of a run whose options leave it open.
+
+    One per user, where `partition.kind` deals users and the data name several; else as many as the federation
+    has. With `partition.split-users`, users may be cut, so at least as many as the federation has. Sizes in
+    `hierarchy.clients-per-server` must add up to the number of users, or the federation's number stays.
+
+    Args:
+        config: the run's configuration.
+        windows: all windows of the run.
+        there: clients of the federation, a number that nobody has chosen.
+    """
+    users = np.unique(windows.user).size
+    sizes = config.hierarchy.clients_per_server
+    is_said = sizes == AUTO or _sum(sizes) == users
+    if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users < 2 or not is_said:
+        return there
+    return max(users, there) if config.partition.split_users else users
+
+
+def _sum(sizes: str) -> int:
+    """Sum of "3,3,4"; 0 for text that is refused later."""
+    parts = sizes.split(",")
+    return sum(map(int, parts)) if all(p.strip().isdecimal() and len(p) < 10 for p in parts) else 0
+
+
+def refuse_other_number(config: Config, there: int) -> None:
+    """Raise ConfigError if the federation's number of clients is not that of `clients`."""
+    if config.clients not in (AUTO, there):
+        raise ConfigError(
+            f"clients must be the number of SuperNodes, {there}, but is {config.clients}; use "
+            f"fedge run, which sets it, or flwr run . --federation-config "
+            f"'options.num-supernodes={config.clients}'"
+        )
+
+
+def misfit(config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH) -> str | None:
+    """Remark where users are dealt but clients are not one user each; None where they are.
+
+    `one_each` is the advice for one client per user; "{users}" in it is replaced by their number.
+    """
+    users = np.unique(windows.user).size
+    if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users == clients:
+        return None
+    if users < clients:
+        return f"{clients} clients for {users} users: users are cut, and several clients share a person"
+    return (
+        f"{users} users for {clients} clients: some clients hold several users; for one each, "
+        f"{one_each.format(users=users)}"
+    )

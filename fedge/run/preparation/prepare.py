@@ -1,0 +1,168 @@
+"""Preparation of a run: configuration, seed, the run to resume, and the deal of the data.
+
+Loads no torch: most user errors are found here and reported at once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fedge.config.config import Config
+from fedge.config.flat import from_run_config
+from fedge.config.topology import clients_per_leaf, known_per_leaf, refuse_more_places_than_devices
+from fedge.data.devices import deal_devices
+from fedge.data.partition import Partition, partition
+from fedge.data.prepared import DataSource, load_source, shape_of
+from fedge.leaf.strategies.quorum import refuse_missing_quorum
+from fedge.run.preparation.algorithms import form_of_algorithm
+from fedge.run.preparation.common_test import refuse_other_common_test
+from fedge.run.preparation.parts import (
+    refuse_last_batch_of_one,
+    refuse_model_that_does_not_fit,
+    refuse_rule_that_fails,
+)
+from fedge.run.preparation.population import clients_for, refuse_other_number
+from fedge.run.preparation.resume import Resumption, refuse_other_data
+from fedge.run.preparation.targets import refuse_other_targets
+from fedge.seeding import resolve_seed
+from hhar.windows.window_file import Windows
+
+if TYPE_CHECKING:
+    from fedge.exchange.algorithm import ReplyForm
+
+_T = TypeVar("_T")
+Load = Callable[[Config, int], tuple[Windows, DataSource]]
+
+
+class Handover(Generic[_T]):
+    """A large value handed over once, so that only its taker keeps it in memory."""
+
+    def __init__(self, value: _T) -> None:
+        self._values = [value]
+
+    def take(self) -> _T:
+        """The value; IndexError if it was taken before."""
+        return self._values.pop()
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Windows of a run, dealt to clients.
+
+    Attributes:
+        windows: all windows.
+        source: their origin.
+        partition: windows of each client.
+        clients_per_leaf: number of clients of each leaf.
+        form: form of the algorithm's messages; None where the options determine it.
+    """
+
+    windows: Windows
+    source: DataSource
+    partition: Partition
+    clients_per_leaf: list[int]
+    form: "ReplyForm | None" = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Prepared inputs of a run.
+
+    Attributes:
+        config: the run's configuration, checked.
+        seed: the seed in force.
+        seed_source: where it was given.
+        resumption: the run to resume, as found; None for a new run, or if not looked for yet.
+        deal: the data; None where the number of clients is not known yet.
+        num_clients: number of clients; 0 where it is not known yet.
+    """
+
+    config: Config
+    seed: int
+    seed_source: str
+    resumption: Handover[Resumption] | None = None
+    deal: Handover[Deal] | None = None
+    num_clients: int = 0
+
+
+def prepare(run_config: Mapping[str, Any]) -> Prepared:
+    """Configuration and seed from Flower's flat mapping and the environment.
+
+    Raises:
+        ConfigError: an option or SEED is invalid.
+    """
+    config = from_run_config(run_config)
+    seed, seed_source = resolve_seed(config.seed)
+    return Prepared(config, seed, seed_source)
+
+
+def deal_data(
+    config: Config,
+    seed: int,
+    num_clients: int,
+    resumption: Resumption | None,
+    load: Load = load_source,
+    follow_users: bool = False,
+) -> Deal:
+    """Load the windows of a run and deal them to its clients.
+
+    Args:
+        config: the run's configuration.
+        seed: the seed in force.
+        num_clients: number of clients of the federation.
+        resumption: the run to resume, whose data these must be; None for a new run.
+        load: loader of windows, which may cache them for several runs.
+        follow_users: whether `num_clients` is only a default that one client per user may replace.
+
+    Raises:
+        ConfigError: clients, data and configuration do not fit together.
+    """
+    cut = in_pieces(config)
+    loaded = load(config, num_clients) if follow_users and not cut else None
+    if loaded is not None:
+        num_clients = _clients_of(config, loaded, num_clients)
+    refuse_other_number(config, num_clients)
+    sizes = clients_per_leaf(config.hierarchy, num_clients)
+    known = known_per_leaf(sizes, config.partition.unseen_clients)
+    refuse_missing_quorum(config, known)
+    if config.hierarchy.moves:
+        from fedge.rounds.mobility import refuse_moves_that_cannot_be  # slow, needed by few runs
+
+        refuse_moves_that_cannot_be(config, sizes, seed)
+    if config.asynchrony.is_on:
+        refuse_more_places_than_devices(config.asynchrony.concurrency, known)
+    windows, source = loaded or load(config, 1 if cut else num_clients)
+    if resumption is not None:
+        refuse_other_data(resumption, source.fingerprint, sizes)
+    shape = shape_of(windows)
+    deal = deal_devices if cut else partition
+    refuse_other_targets(config, windows, lambda: deal(windows, config, sizes, seed))
+    refuse_other_common_test(config, shape)
+    refuse_model_that_does_not_fit(config, shape, windows)
+    dealt = deal(windows, config, sizes, seed)
+    trained = {c: len(part[0]) for c, part in enumerate(dealt.clients) if c not in dealt.unseen_clients}
+    refuse_last_batch_of_one(config, shape, trained)
+    refuse_rule_that_fails(config, shape, known)
+    return Deal(windows, source, dealt, sizes, form_of_algorithm(config, shape, windows))
+
+
+def clients_of_data(config: Config, there: int, load: Load = load_source) -> int:
+    """Number of clients that the data imply where nobody has chosen one; `there` where they imply none.
+
+    Raises:
+        ConfigError: the data cannot be loaded.
+    """
+    return there if in_pieces(config) else _clients_of(config, load(config, there), there)
+
+
+def in_pieces(config: Config) -> bool:
+    """Whether users are cut into devices, so there are fewer users than clients."""
+    return config.asynchrony.is_on and config.devices.pieces > 0
+
+
+def _clients_of(config: Config, loaded: tuple[Windows, DataSource], there: int) -> int:
+    """Number of clients implied by the data; `there` for the synthetic set, whose users adapt to it."""
+    windows, source = loaded
+    if source.synthetic and not config.data.synthetic_users:
+        return there
+    return clients_for(config, windows, there)

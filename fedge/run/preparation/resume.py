@@ -1,0 +1,372 @@
+"""Resuming: the run, its checkpoint, and checks that configuration, data and seed are the same.
+
+Loads no torch.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedge.config.config import Config
+from fedge.config.flat import options, to_run_config
+from fedge.config.registers.option import ConfigError, Scalar, shown
+from fedge.config.sections.guard import BEST, CheckpointConfig
+from fedge.data.own import WindowsReport
+from fedge.privacy.noise import SYSTEM
+from fedge.records.folder import find_run, short
+from fedge.records.foreign import refuse_links, refuse_odd_files
+from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits, is_kept
+from fedge.records.private import places_of
+from fedge.records.tables.catalog import ROUND_TABLES
+from fedge.records.tables.device_tables import GROWING
+from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
+from fedge.run.preparation.starts import described_start
+from fedge.run.preparation.traces import described_traces
+from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good, odd_content
+
+# Options that may differ between a run and its continuation, because no result depends on them:
+_PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
+# compared by seed in force, clients of each leaf, fingerprints of data and initial weights
+_COMPARED_OTHERWISE = frozenset({"seed", "clients", "data.path", "train.start"})
+_TUNING = frozenset(
+    {
+        "num-server-rounds", "guard.start-timeout", "guard.start-clients", "guard.client-timeout",
+        "guard.return-timeout", "guard.stall-timeout", "transfer.share-above-mb", "transfer.spill-above-mb",
+        "tracker", "callbacks", "callbacks-args", "checkpoint.every", "checkpoint.keep",
+        "checkpoint.models",
+    }
+)  # fmt: skip
+# entries of a run's manifest required for resuming
+_NEEDED = ("config", "seed", "versions", "clients_per_leaf", "data")
+CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A run to resume.
+
+    Attributes:
+        folder: the run folder.
+        checkpoint: the checkpoint to resume from.
+        notes: damage found, one line each.
+        manifest: the run's manifest as it was left.
+        lost: tables to start anew, and kept models to remove, because their content has changed.
+    """
+
+    folder: Path
+    checkpoint: Checkpoint
+    notes: list[str]
+    manifest: dict[str, Any] = field(repr=False)
+    lost: frozenset[str] = frozenset()
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Table → bytes to keep."""
+        sizes: Mapping[str, int] = self.checkpoint.facts["offsets"]
+        return {name: size for name, size in sizes.items() if name not in self.lost}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """File of kept models → its sha256, of those unchanged since the checkpoint."""
+        return {name: sha256 for name, sha256 in _kept_at(self.checkpoint).items() if name not in self.lost}
+
+    @property
+    def told(self) -> dict[int, WindowsReport] | None:
+        """Partition id → the owner's description of its windows; None where the server dealt them.
+
+        Raises:
+            ConfigError: the descriptions in the checkpoint are damaged.
+        """
+        texts = self.checkpoint.facts.get("told")
+        if texts is None:
+            return None
+        with odd_content(self.checkpoint.folder):
+            return {int(client): WindowsReport.of_text(text) for client, text in texts.items()}
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """The run's manifest at the checkpoint."""
+        described: Mapping[str, Any] = self.checkpoint.facts["run"]
+        return described
+
+    def is_complete(self, config: Config) -> bool:
+        """Whether nothing is left to do: the run ended as planned, and all results are intact."""
+        return (
+            self.manifest.get("status") in ("completed", "partial")
+            and (self.checkpoint.global_round == config.num_server_rounds or self._has_stopped(config))
+            and not damaged_outputs(self.folder, self.manifest)
+            and (self.folder / MODELS).is_file()
+        )
+
+    def _has_stopped(self, config: Config) -> bool:
+        """Whether a callback stopped the run, and the callbacks are still the same."""
+        before, now = self.manifest.get("config", {}), to_run_config(config)
+        return "stopped" in self.manifest and all(
+            now[key] == before.get(key) for key in ("callbacks", "callbacks-args")
+        )
+
+    def manifest_to_go_on(
+        self, config: Config, engine: str, versions: Mapping[str, str], now: str
+    ) -> dict[str, Any]:
+        """Manifest of the resumed run: that of the checkpoint, with one more entry in `resumed`."""
+        given = {key: value for key, value in to_run_config(config).items() if key in _TUNING}
+        entry = {"when": now, "after_round": self.checkpoint.global_round, "engine": engine}
+        changed = {
+            name: [before, versions.get(name)]
+            for name, before in self.run["versions"].items()
+            if versions.get(name) != before
+        }
+        if changed:
+            entry["versions_changed"] = changed
+        return {
+            **self.run,
+            "status": "running",
+            "config": {**self.run["config"], **given},
+            "resumed": [*self.manifest.get("resumed", []), entry],
+        }
+
+
+def find_resumption(config: Config, seed: int) -> Resumption:
+    """The run that `config.resume` names, with its newest intact checkpoint.
+
+    Raises:
+        ConfigError: there is no such run, it has no intact checkpoint, or configuration or seed differ.
+    """
+    found = open_resumption(find_run(config.resume, config.runs_dir, "resume"))
+    _refuse_other_config(found, config, seed)
+    _refuse_other_start(found, config)
+    _refuse_other_traces(found, config)
+    _refuse_other_noise(found, config)
+    _refuse_noise_of_the_system(found, config)
+    _refuse_models_of_rounds_that_are_done(found, config)
+    done = found.checkpoint.global_round
+    if done > config.num_server_rounds:
+        raise ConfigError(
+            f"num-server-rounds must be at least {done}, the rounds that {short(found.folder)} has done, "
+            f"but is {config.num_server_rounds}; raise it"
+        )
+    return found
+
+
+def open_resumption(folder: Path) -> Resumption:
+    """The run in `folder`, with its newest intact checkpoint.
+
+    Raises:
+        ConfigError: there is none, or the folder holds links that lead elsewhere.
+    """
+    refuse_links(folder)
+    refuse_odd_files(folder)
+    checkpoint, damaged = _newest_that_fits(folder, _confusion_is_due)
+    if checkpoint is None and damaged:
+        checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)
+    if checkpoint is None:
+        reasons = "; ".join(map(str, damaged)) or (
+            "it was stopped before the first, checkpoint.every is 0, or it is not a run"
+        )
+        raise ConfigError(
+            f"resume needs an intact checkpoint, but {short(folder)} has none: {reasons}; start a new run"
+        )
+    manifest = _manifest(folder) or dict(checkpoint.facts["run"])
+    gone = frozenset(_misfits(folder, checkpoint, _kept_at(checkpoint)))
+    lost = frozenset(_misfits(folder, checkpoint, [table.path for table in ROUND_TABLES if table.optional]))
+    notes = [f"{error}; resuming from round {checkpoint.global_round}" for error in damaged]
+    notes += [f"{name} is not what was written; it is started anew" for name in sorted(lost)]
+    notes += [
+        f"{name} is not from round {checkpoint.global_round} or before; it is dropped"
+        for name in sorted(gone)
+    ]
+    if manifest.get("status") in ("completed", "partial"):
+        damage = damaged_outputs(folder, manifest)
+        notes += [f"{problem}; it is written again" for problem in damage if not is_kept(problem.split()[0])]
+    return Resumption(folder, checkpoint, notes, manifest, lost | gone)
+
+
+def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
+    """File of kept models → its sha256 at a checkpoint."""
+    return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}
+
+
+def is_as_found(found: Resumption) -> bool:
+    """Whether a run is unchanged since it was found; a resumed one has another manifest."""
+    return _manifest(found.folder) == found.manifest
+
+
+def _newest_that_fits(
+    folder: Path, confusion_is_due: Callable[[Path, Checkpoint], bool]
+) -> tuple[Checkpoint | None, list[CheckpointError]]:
+    """The newest intact checkpoint that the tables still fit, and the faults of newer ones.
+
+    Args:
+        folder: the run folder.
+        confusion_is_due: (folder, checkpoint) → whether the confusion matrices must be those of the
+            checkpoint, because no further round would write them anew.
+    """
+    checkpoint, damaged = newest_good(folder / FOLDER)
+    while checkpoint is not None:
+        further = (*GROWING, CLIENT_MODELS, MEMBERSHIPS, COMMON_TEST)
+        needed = [table.path for table in (*ROUND_TABLES, *further) if not table.optional] + [CLUSTERS]
+        if not _odd_facts(checkpoint) and confusion_is_due(folder, checkpoint):
+            needed.append(CONFUSION)
+        misfits = _odd_facts(checkpoint) or _misfits(folder, checkpoint, needed)
+        if not misfits:
+            return checkpoint, damaged
+        damaged.append(
+            CheckpointError(f"checkpoint {checkpoint.folder} does not fit: {'; '.join(misfits.values())}")
+        )
+        checkpoint, more = newest_good(folder / FOLDER, before=checkpoint.global_round)
+        damaged += more
+    return None, damaged
+
+
+def _odd_facts(checkpoint: Checkpoint) -> dict[str, str]:
+    """Fact → its fault, for facts of a checkpoint that Fedge cannot have written."""
+    facts, found = checkpoint.facts, {}
+    run = facts.get("run")
+    odd = odd_entries(run, _NEEDED) if isinstance(run, dict) else ["run"]
+    if odd:
+        found["run"] = f"its copy of the manifest is invalid in {', '.join(map(shown, odd[:3]))}"
+    kinds = {"offsets": int, "sha256": str}
+    for name, kind in kinds.items():
+        table = facts.get(name, {})
+        if not isinstance(table, dict) or not all(type(value) is kind for value in table.values()):
+            found[name] = f"{name} are not as they were written"
+    for name in ("strategy", "remarks", "callbacks", "told"):
+        if not isinstance(facts.get(name, {}), dict):
+            found[name] = f"{name} is not what was written"
+    return found
+
+
+def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
+    """Table → its fault, for tables that differ from the checkpoint's."""
+    sizes, sums = checkpoint.facts["offsets"], checkpoint.facts.get("sha256", {})
+    found = {}
+    for name in names:
+        path, size = folder / name, sizes.get(name, 0)
+        there = path.stat().st_size if path.is_file() else 0
+        if there < size:
+            found[name] = f"{name} has {there} bytes, but had {size}"
+        elif name in sums and not fits(path, sums[name], sizes.get(name)):
+            found[name] = f"{name} is not what was written"
+    return found
+
+
+def _confusion_is_due(folder: Path, checkpoint: Checkpoint) -> bool:
+    """Whether the checkpoint is of the run's last round."""
+    manifest = _manifest(folder) or checkpoint.facts["run"]
+    return bool(manifest.get("config", {}).get("num-server-rounds") == checkpoint.global_round)
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """The run's manifest; None if it cannot be read (the checkpoint has a copy)."""
+    try:
+        return read_manifest(folder)
+    except RunFolderError:
+        return None
+
+
+def _refuse_other_config(found: Resumption, config: Config, seed: int) -> None:
+    """Raise ConfigError that names every option, and the seed, that differ."""
+    differing = config_differences(found.run["config"], config)
+    if seed != found.run["seed"]:
+        differing.append(f"seed is {seed}, was {found.run['seed']}")
+    if differing:
+        raise ConfigError(
+            f"resume needs the options of {short(found.folder)}, but {'; '.join(differing)}; "
+            f"give the same values, as fedge resume {short(found.folder)} does"
+        )
+
+
+def _refuse_other_noise(found: Resumption, config: Config) -> None:
+    """Raise ConfigError for a private run whose checkpoint lacks `releases`, of an older noise mechanism."""
+    rounds = found.checkpoint.facts.get("strategy", {"releases": 0})  # the virtual clock counts buffers
+    if config.privacy.kind != "off" and "releases" not in rounds:
+        raise ConfigError(
+            f"resume needs the noise mechanism that the run began with, but {short(found.folder)} is of an "
+            f"earlier Fedge with another one; start a new run"
+        )
+
+
+def _refuse_other_start(found: Resumption, config: Config) -> None:
+    """Raise ConfigError if the file of initial weights has changed since the run began."""
+    if described_start(config.train) != found.run.get("start", ""):
+        raise ConfigError(
+            f"train.start must be the file that {short(found.folder)} began with, but it is "
+            f"{shown(config.train.start)} with other content; restore that file, or start a new run"
+        )
+
+
+def _refuse_other_traces(found: Resumption, config: Config) -> None:
+    """Raise ConfigError if a file of the fleet has changed since the run began."""
+    before, now = found.run.get("traces", {}), described_traces(config)
+    for option in sorted(before):
+        if now.get(option) != before[option]:
+            raise ConfigError(
+                f"{option} must be the file that {short(found.folder)} began with, but "
+                f"{'it is missing' if option not in now else 'it has changed'}; restore that file, or "
+                f"start a new run"
+            )
+
+
+def _refuse_models_of_rounds_that_are_done(found: Resumption, config: Config) -> None:
+    """Raise ConfigError for newly requested models of rounds already done."""
+    before = CheckpointConfig(models=found.run["config"].get("checkpoint.models", ""))
+    asked, done = config.checkpoint, found.checkpoint.global_round
+    late = [str(number) for number in sorted(asked.rounds - before.rounds) if number <= done]
+    late += [BEST] * (asked.keeps_best and not before.keeps_best and done > 0)
+    if late:
+        raise ConfigError(
+            f"checkpoint.models cannot name {late[0]} now, since {short(found.folder)} has done {done} "
+            f"rounds without keeping it; remove it, or start a new run"
+        )
+
+
+def _refuse_noise_of_the_system(found: Resumption, config: Config) -> None:
+    """Raise ConfigError where repeated rounds would spend privacy again, uncounted."""
+    if config.privacy.kind != "off" and config.privacy.noise_source == SYSTEM:
+        raise ConfigError(
+            f"resume needs privacy.noise-source seed, because a round of {short(found.folder)} that is done "
+            f"again draws new noise and spends again, but it is {SYSTEM}; start a new run"
+        )
+
+
+def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
+    """Text "key is X, was Y" of each option that differs from a manifest's and must not (`CHANGEABLE`)."""
+    defaults = {key: default for key, (default, _) in options().items()}
+    now = to_run_config(config)
+    return [
+        f"{key} is {_show(now.get(key))}, was {_show(before.get(key, defaults.get(key)))}"
+        for key in sorted(now.keys() | before.keys())
+        if key not in CHANGEABLE and now.get(key) != before.get(key, defaults.get(key))
+    ]
+
+
+def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: list[int]) -> None:
+    """Raise ConfigError if windows or clients are not those of the run."""
+    if clients_per_leaf != found.run["clients_per_leaf"]:
+        raise ConfigError(
+            f"resume needs the clients of {short(found.folder)}, but clients per leaf are "
+            f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
+            f"{sum(found.run['clients_per_leaf'])} SuperNodes"
+        )
+    before = found.run["data"]
+    if fingerprint != before["fingerprint"]:
+        raise ConfigError(
+            f"resume needs the data of {short(found.folder)}, but their sha256 is "
+            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); "
+            f"set data.path to that file"
+        )
+
+
+def run_config_of(found: Resumption) -> dict[str, Scalar]:
+    """Run config that resumes a run unchanged, seed included."""
+    known = options()
+    config = {key: value for key, value in found.run["config"].items() if key in known}
+    return {**config, **places_of(found.folder), "seed": found.run["seed"], "resume": str(found.folder)}
+
+
+def _show(value: Any) -> str:
+    """A value as in TOML; "nothing" for an option unknown to this version."""
+    return "nothing" if value is None else json.dumps(value)

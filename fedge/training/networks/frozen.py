@@ -1,0 +1,49 @@
+"""Frozen entries of a model: sent once, and put back wherever a whole model is needed.
+
+With ``train.exchange = "trainable"`` a run's models, on every server and in every message, are what is left
+without the frozen entries: parameters without gradient (``requires_grad_(False)``). Buffers travel, since
+BatchNorm's statistics move in training. Clients put both parts together again.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fedge.config.sections.train import TrainConfig
+from fedge.states.averaging import State
+from fedge.training.networks.models import state_entries
+
+
+def frozen_names(network: nn.Module, config: TrainConfig) -> frozenset[str]:
+    """Names of the entries not transmitted; none where all do.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    >>> net[0].weight.requires_grad_(False) is net[0].weight
+    True
+    >>> sorted(frozen_names(net, TrainConfig(exchange="trainable")))
+    ['0.weight']
+    >>> sorted(frozen_names(net, TrainConfig()))
+    []
+    """
+    if config.exchange == "all":
+        return frozenset()
+    return frozenset(name for name, p in network.named_parameters() if not p.requires_grad)
+
+
+def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
+    """The travelling part of a whole state and the frozen one, both in its order.
+
+    >>> import numpy as np
+    >>> parted({"a": np.zeros(1), "b": np.ones(1)}, frozenset({"a"}))
+    ({'b': array([1.])}, {'a': array([0.])})
+    """
+    travels = {name: array for name, array in state.items() if name not in frozen}
+    return travels, {name: state[name] for name in state if name in frozen}
+
+
+def whole(state: State, frozen: State, network: nn.Module) -> State:
+    """A network's state, in its order, split into transmitted and frozen entries; itself where nothing is
+    frozen."""
+    if not frozen:
+        return state
+    return {name: state[name] if name in state else frozen[name] for name in state_entries(network)}

@@ -1,0 +1,61 @@
+"""A network's state dict as arrays, and back."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedge.training.networks.models import state_entries
+
+State = dict[str, np.ndarray]
+"""Name → array, in the order of the module's state dict; integer entries are counters."""
+
+
+def get_state(model: nn.Module) -> State:
+    """A copy of the model's state dict as arrays on the host; a tensor with two names occurs once."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state_entries(model).items()}
+
+
+def load_state(model: nn.Module, state: Mapping[str, np.ndarray]) -> None:
+    """Copy `state` into the model, in the model's precision; they share no memory afterwards.
+
+    Raises:
+        ValueError: an entry is missing, unknown or of another shape.
+    """
+    own = state_entries(model)
+    differing = sorted(own.keys() ^ state.keys())
+    if differing:
+        where = "is missing from the state" if differing[0] in own else "is unknown to the model"
+        raise ValueError(f"load_state: entry {differing[0]!r} {where}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            array = np.asarray(state[name])
+            if array.shape != tuple(tensor.shape):
+                raise ValueError(
+                    f"load_state: entry {name!r} must have shape {tuple(tensor.shape)}, got {array.shape}"
+                )
+            tensor.copy_(tensor_of(array))
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """A CPU tensor on the memory of `array`, of its shape and dtype.
+
+    The array may be read-only or memory-mapped: never write to the tensor.
+    """
+    _silence_read_only_warning()
+    return torch.from_numpy(array)
+
+
+@functools.cache
+def _silence_read_only_warning() -> None:
+    """Let PyTorch give its only warning about read-only arrays now, unseen: once per process."""
+    read_only = np.zeros(1)
+    read_only.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_numpy(read_only)

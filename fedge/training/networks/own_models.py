@@ -1,0 +1,326 @@
+"""Models of the user's own: any `nn.Module`, built by its own code, and refused if unusable.
+
+The constructor call is ``Net(input_shape, classes, **arguments)``, or
+``Net(num_classes=classes, **arguments)`` according to its signature (torchvision's). Its code draws initial
+weights from PyTorch's global stream, which all threads of a process share; this stream is seeded, lent and
+restored under a lock. In training, draws (dropout) come from a stream of the client's own (`OwnDraws`). So
+equal seeds give equal bits on every engine.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import MODELS
+from fedge.config.registers.register import refuse_misfit
+
+Shape = tuple[int, ...]
+"""Of one input: (C, T) or (C, H, W)."""
+
+
+@dataclass(frozen=True)
+class OwnFit:
+    """Inputs of a model, and its required outputs.
+
+    Attributes:
+        tokens: inputs are int64, from 0 on; else float32.
+        answer: shape of an answer to one input; None: (classes,).
+        word: for answers, in errors.
+    """
+
+    tokens: bool = False
+    answer: Shape | None = None
+    word: str = "logits"
+
+
+BATCH_NORMS = (_BatchNorm,)  # of any number of axes
+
+_LARGE = 10_000_000  # numbers; the gradient of a larger model is not made whole to try it
+
+_PLAIN = (bool, int, float, str)
+
+_global_stream = threading.Lock()
+
+
+def build_own(
+    name: str,
+    factory: Callable[..., Any],
+    input_shape: Shape,
+    classes: int,
+    generator: torch.Generator,
+    arguments: Mapping[str, Any],
+    fit: OwnFit | None = None,
+) -> nn.Module:
+    """A model of the user's with initial weights, on the CPU, in training mode.
+
+    Args:
+        name: in errors.
+        factory: class or function.
+        input_shape: (C, T) or (C, H, W).
+        classes: number of logits.
+        generator: seeds the stream of the model's code; it advances.
+        arguments: by keyword.
+        fit: its input and answer; None: numbers, a logit per class.
+
+    Raises:
+        ConfigError: construction or training fails.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with _global_stream, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        try:
+            model = _called(factory, tuple(input_shape), classes, arguments)
+        except Exception as error:
+            raise _refusal(
+                name,
+                f"cannot be made for {input_shape}, {classes}",
+                error,
+                "mend it, or change train.model-args",
+            ) from error
+        try:
+            _refuse_what_cannot_train(name, model)
+        except (AttributeError, TypeError) as error:  # nn.Module's own tables are not there
+            hint = "does its __init__ call super().__init__() first?"
+            raise _refusal(name, "cannot be read as a network", error, hint) from error
+        _try_out(name, model, tuple(input_shape), classes, fit or OwnFit())
+    return model.train()
+
+
+def _called(
+    factory: Callable[..., Any], input_shape: Shape, classes: int, arguments: Mapping[str, Any]
+) -> Any:
+    """The model, called as its signature asks for."""
+    if takes_num_classes(factory):
+        return factory(num_classes=classes, **arguments)
+    return factory(input_shape, classes, **arguments)
+
+
+def refuse_no_network(name: str, factory: Any) -> None:
+    """Raise ConfigError for code named by a file as a network without declaring one.
+
+    Subclasses of `nn.Module` declare one, and functions annotated to return one, as in torchvision; an entry
+    point of the group "fedge.models" is its package's declaration. Nothing is called.
+    """
+    if inspect.isclass(factory) and issubclass(factory, nn.Module):
+        return
+    if MODELS.is_declared(name):
+        return
+    if inspect.isfunction(factory):
+        with suppress(Exception):  # annotations are others' code
+            made = get_type_hints(factory).get("return")
+            if inspect.isclass(made) and issubclass(made, nn.Module):
+                return
+    raise _refusal(
+        name,
+        "must be a subclass of torch.nn.Module, or a function that is annotated to return one, where a file "
+        f"names it, but is {type(factory).__name__} {getattr(factory, '__name__', '')}".rstrip(),
+        None,
+        "annotate it as `-> nn.Module`, or do not use this file",
+    )
+
+
+def refuse_other_types(name: str, factory: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a file's argument of another kind than the network's.
+
+    The kind is the annotation's if bool, int, float or str, else the default's if one of these; a whole
+    number passes as a float. Arguments with neither are left to the network.
+    """
+    if not arguments:
+        return
+    by_keyword = takes_num_classes(factory)
+    given = {**arguments, "num_classes": 1} if by_keyword else arguments
+    positions = () if by_keyword else ("input_shape", "classes")
+    refuse_misfit(factory, f"train.model {name}", "train.model-args", given, positions)
+    hints: Mapping[str, Any] = {}
+    with suppress(Exception):  # annotations are others' code
+        hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    for key, value in arguments.items():
+        parameter = inspect.signature(factory).parameters.get(key)
+        default = None if parameter is None or parameter.default is parameter.empty else parameter.default
+        kind = hints.get(key) if hints.get(key) in _PLAIN else type(default)
+        fits = type(value) is kind or (kind is float and type(value) is int)
+        if kind in _PLAIN and not fits:
+            raise ConfigError(
+                f"train.model-args.{key} must be {kind.__name__} for train.model {name}, but is "
+                f"{shown(value)}; get another file of models"
+            )
+
+
+def takes_num_classes(factory: Callable[..., Any]) -> bool:
+    """Whether a model is to be called with `num_classes` alone, as torchvision's are."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return False
+    parameters = signature.parameters
+    if "input_shape" in parameters:
+        return False
+    positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    return "num_classes" in parameters or (is_open and len(positional) < 2 and not any_number)
+
+
+def _refuse_what_cannot_train(name: str, model: Any) -> None:
+    """Raise ConfigError for an object other than a network, or with parameters unchangeable by a step."""
+    if not isinstance(model, nn.Module):
+        raise _refusal(name, f"must make a torch.nn.Module, but made {type(model).__name__}", None, "mend it")
+    lazy = [key for key, p in model.named_parameters() if isinstance(p, nn.UninitializedParameter)]
+    if lazy:
+        raise _refusal(
+            name,
+            f"must know the sizes of its layers, but {lazy[0]} is lazy",
+            None,
+            "use input_shape for them",
+        )
+    trained = {key: p for key, p in model.named_parameters() if p.requires_grad}
+    if not trained:
+        raise _refusal(name, "must have parameters to train, but has none", None, "add a layer")
+    for key, entry in model.state_dict(keep_vars=True).items():
+        if entry.is_complex() or entry.is_quantized:
+            raise _refusal(
+                name,
+                f"must have real numbers, but {key} is {entry.dtype}",
+                None,
+                "keep real and imaginary part",
+            )
+        if entry.dtype == torch.bfloat16 or (key in trained and entry.dtype != torch.float32):
+            raise _refusal(
+                name, f"must have float32 parameters, but {key} is {entry.dtype}", None, "call .float() on it"
+            )
+    for parameter in trained.values():
+        parameter.data = parameter.data.contiguous()
+
+
+def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit: OwnFit) -> None:
+    """Raise ConfigError when the model fails on two inputs, or answers in a shape foreign to its task."""
+    inputs = torch.zeros(2, *input_shape, dtype=torch.int64 if fit.tokens else torch.float32)
+    wanted = (2, *((classes,) if fit.answer is None else fit.answer))
+    try:
+        with torch.no_grad():
+            logits = model.eval()(inputs)
+    except Exception as error:
+        what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
+        raise _refusal(name, what, error, "mend its forward, or take another model") from error
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != wanted or not logits.is_floating_point():
+        turned = isinstance(logits, Tensor) and sorted(got) == sorted(wanted)
+        raise _refusal(
+            name, f"must return {fit.word} of shape {wanted} for 2 inputs, but returned {got}", None,
+            "turn its axes, for example by .movedim(-1, 1)" if turned else "mend its forward",
+        )  # fmt: skip
+
+
+def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> None:
+    """Raise ConfigError when a model cannot be trained: tried in training mode, on two inputs.
+
+    For a large model, only the gradient of the first parameter is computed, whose backward pass runs through
+    all layers, to save the others' memory. The model is changed: its buffers have seen two inputs.
+
+    Args:
+        name: in errors.
+        model: from `build_own`.
+        inputs: (2, …), windows of the run.
+    """
+    trained = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
+    if sum(parameter.numel() for parameter in trained.values()) > _LARGE:
+        trained = dict(list(trained.items())[:1])
+    gradients: Sequence[Tensor | None] = ()
+    before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
+    with _global_stream, torch.random.fork_rng(devices=[]):
+        try:
+            logits = model.train()(inputs)
+            if isinstance(logits, Tensor) and logits.requires_grad:
+                gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
+        except Exception as error:
+            raise _refusal(name, "cannot be trained", error, "mend its forward") from error
+    if not isinstance(logits, Tensor):
+        what = f"must return logits in training too, but returned {type(logits).__name__}"
+        raise _refusal(name, what, None, "mend its forward, or its arguments (aux_logits=False)")
+    if not logits.requires_grad:
+        what = "must be trainable, but its output depends on no parameter"
+        raise _refusal(name, what, None, "mend its forward: no no_grad() or detach() there")
+    sparse = [key for key, g in zip(trained, gradients, strict=True) if g is not None and g.is_sparse]
+    if sparse:
+        what = f"must have dense gradients, but that of {sparse[0]} is sparse"
+        raise _refusal(name, what, None, "make its layer with sparse=False")
+    after = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
+    moved = next((key for key in before.keys() | after.keys() if before.get(key) != after.get(key)), None)
+    if moved is not None:
+        was, now = (entries.get(moved, ("absent",))[0] for entries in (before, after))
+        what = (
+            f"must keep the shapes of its entries, but training makes {moved} {_words(now)} of {_words(was)}"
+        )
+        raise _refusal(
+            name, what, None, "register it with persistent=False, or make it its full size at once"
+        )
+
+
+def _words(shape: Any) -> str:
+    """A shape in words."""
+    return shape if isinstance(shape, str) else str(tuple(shape))
+
+
+def _refusal(name: str, what: str, error: Exception | None, hint: str) -> ConfigError:
+    """An error in one line."""
+    why = "" if error is None else f": {type(error).__name__}: {' '.join(str(error).split())}"
+    return ConfigError(f"train.model {name} {what}{why}; {hint}")
+
+
+class OwnDraws(TorchDispatchMode):
+    """While entered, all draws of this thread's operations come from one generator.
+
+    Dropout asks PyTorch's global stream, of the CPU or of a GPU, which all clients of a process would draw
+    from in the order in which they happen to run. A GPU's stream is begun anew for every operation.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        """Draw from `generator`, which advances."""
+        super().__init__()
+        self._generator = generator
+        self.drew = False  # whether anything was drawn so far
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, with the generator for random draws."""
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        self.drew = True
+        takes = {argument.name for argument in func._schema.arguments}
+        where = _device_of(args, kwargs)
+        if kwargs.get("generator") is not None or where.type not in ("cpu", "cuda"):
+            return func(*args, **kwargs)
+        if where.type == "cpu" and "generator" in takes:
+            return func(*args, **{**kwargs, "generator": self._generator})
+        seed = int(torch.randint(2**62, (), generator=self._generator))
+        if where.type == "cuda":
+            with _global_stream:  # numbers are settled when the operation is launched, not when it runs
+                torch.cuda.default_generators[_index_of(where)].manual_seed(seed)
+                return func(*args, **kwargs)
+        with _global_stream, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return func(*args, **kwargs)
+
+
+def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
+    """Where an operation draws: on the device of its tensors, or on its named one.
+
+    >>> _device_of((torch.zeros(1),), {}), _device_of((3,), {"device": "meta"}), _device_of((), {})
+    (device(type='cpu'), device(type='meta'), device(type='cpu'))
+    """
+    found = next((a.device for a in args if isinstance(a, Tensor) and a.device.type != "cpu"), None)
+    return found or torch.device(kwargs.get("device") or "cpu")
+
+
+def _index_of(gpu: torch.device) -> int:
+    """The number of a GPU; this thread's by default."""
+    return torch.cuda.current_device() if gpu.index is None else gpu.index

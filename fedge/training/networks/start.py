@@ -1,0 +1,87 @@
+"""First weights of a run: drawn from its seed, or as far as they go taken from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from fedge.config.registers.option import ConfigError, shown
+from fedge.config.sections.train import TrainConfig
+from fedge.seeding import Purpose, torch_stream
+from fedge.states.averaging import State
+from fedge.states.files import StateFileError, map_state
+from fedge.training.networks.fitting import fit_of
+from fedge.training.networks.models import build_model
+from fedge.training.networks.module_state import get_state
+
+
+def drawn_network(
+    config: TrainConfig,
+    seed: int,
+    input_shape: tuple[int, ...],
+    classes: int,
+    y_shape: tuple[int, ...],
+    *,
+    tokens: bool,
+    number: int = 0,
+) -> nn.Module:
+    """A network of the run's kind with weights derived from the seed, the same on every machine.
+
+    Args:
+        config: of the run.
+        seed: of the run.
+        input_shape: of one window.
+        classes: number of outputs.
+        y_shape: of the answer to one window.
+        tokens: inputs are int64.
+        number: 0 for all leaves, others where there are several.
+    """
+    generator = torch_stream(seed, Purpose.MODEL, *([number] if number else []))
+    fit = fit_of(config, classes, y_shape, tokens=tokens)
+    return build_model(config.model, input_shape, classes, generator, config.arguments("model"), fit)
+
+
+def first_state(network: nn.Module, config: TrainConfig) -> State:
+    """The weights with which a run begins: the network's, the entries taken from `train.start`.
+
+    Raises:
+        ConfigError: the file is not a state, or has an entry missing from the model, or of another form.
+    """
+    own = get_state(network)
+    if not config.start:
+        return own
+    try:
+        found = map_state(Path(config.start))
+    except StateFileError as error:
+        raise ConfigError(f"train.start: {error}; name a safetensors file of weights") from error
+    refuse_other_weights(found, own, config)
+    return {name: np.array(found[name]) if name in found else array for name, array in own.items()}
+
+
+def refuse_other_weights(found: State, own: State, config: TrainConfig) -> None:
+    """Raise ConfigError for the first entry missing from a model, not finite or of another form.
+
+    Args:
+        found: of `train.start`.
+        own: the model's state.
+        config: of the run.
+    """
+    what = f"train.start {config.start}"
+    if not found:
+        raise ConfigError(f"{what} has no weights; name a file with some")
+    for name, array in found.items():
+        if name not in own:
+            raise ConfigError(
+                f"{what} must hold entries of train.model {config.model}, but has {shown(name)}; the model's "
+                f"begin with {shown(next(iter(own)))}: rename them, or leave it out of the file"
+            )
+        wanted = own[name]
+        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+            raise ConfigError(
+                f"{what} must hold {name!r} as {wanted.dtype} {wanted.shape}, but holds {array.dtype} "
+                f"{array.shape}; convert it, or leave it out of the file"
+            )
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise ConfigError(f"{what} must hold finite numbers, but {name!r} does not; mend the file")

@@ -1,0 +1,167 @@
+"""Closed tests of partitions: by hand, and how often they part what is one, in simulation."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import combine_pvalues
+
+from fedge.clustering.deal_test.closed import ClosedTest, DealTests, fisher, partitions_of, shares
+from fedge.clustering.deal_test.deals import labels_after
+from fedge.clustering.deal_test.reach import level_in_force, smallest_p_of_any_cut
+from fedge.clustering.likeness.sketch import cosines
+from fedge.metrics.agreement import agreement
+from tests.fedge.clustering.deal_test.test_deals import alike
+
+
+def drawn_tests(groups, clients, seed=0, between=2.0, draws=None, strata=None, noise=0.2):
+    """Deal tests of leaves of which each group of leaves is a kind of people."""
+    rng = np.random.default_rng(seed)
+    leaf_of = np.repeat(np.arange(len(groups)), clients)
+    kinds = np.eye(max(groups) + 1)[np.asarray(groups)[leaf_of]]
+    types = np.concatenate([rng.normal(size=(len(leaf_of), 3)) * noise, between * kinds], axis=1)
+    return DealTests(
+        [alike(types, noise, rng)],
+        leaf_of,
+        lambda leaves: np.random.default_rng([seed, *leaves]),
+        strata,
+        draws,
+    )
+
+
+def found(groups, clients, level=0.01, **drawn):
+    leaves = tuple(range(len(groups)))
+    chain = ClosedTest(drawn_tests(groups, clients, **drawn), leaves, level).chain()
+    return labels_after(chain, np.zeros(len(leaves), dtype=np.int64)).tolist(), chain
+
+
+def test_partitions_are_counted_by_bells_numbers():
+    items = [(k,) for k in range(6)]
+    assert [sum(1 for _ in partitions_of(items[:k])) for k in range(7)] == [1, 1, 2, 5, 15, 52, 203]
+
+
+@given(
+    st.lists(st.tuples(st.floats(1e-4, 1), st.integers(1, 30)), min_size=1, max_size=5), st.floats(0.001, 0.2)
+)
+def test_shares_add_up_to_the_level_at_most(groups, level):
+    floors, clients = zip(*groups, strict=True)
+    found = shares(floors, clients, level)
+    if found is None:
+        assert sum(floor for floor in floors if floor <= level) > level
+        return
+    assert sum(found) <= level * (1 + 1e-9) + 1e-12
+    assert all(s >= f or s == 0 for s, f in zip(found, floors, strict=True))
+
+
+@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=6))
+def test_fishers_combination_is_scipys(ps):
+    assert fisher(ps) == pytest.approx(combine_pvalues(ps, "fisher").pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("groups", "clients"),
+    [
+        ([0, 1, 2], 4),  # three single leaves
+        ([0, 1, 2], 8),
+        ([0, 1, 2, 3], 4),  # four
+        ([0, 0, 0, 0, 1, 2], 4),  # 4 + 1 + 1
+        ([0, 1, 2, 3, 4, 5], 4),  # all apart
+        ([0, 0, 0, 1, 1, 1, 2, 2, 2], 3),  # three sources
+        ([0, 1], 6),
+        ([0, 1, 1, 1, 1, 1], 3),
+        ([0, 0, 1, 1], 3),
+        ([0, 0, 0, 0], 4),
+    ],
+)
+def test_groups_of_any_number_are_found(groups, clients):
+    labels, chain = found(groups, clients, "auto")
+    assert labels == groups
+    assert chain[0].level == level_in_force("auto", [clients] * len(groups))
+
+
+def test_two_leaves_of_five_are_one_of_126_deals():
+    labels, (test,) = found([0, 1], 5)
+    assert (labels, test.p, test.deals, test.exact) == ([0, 1], 1 / 126, 126, True)
+    assert found([0, 1], 4)[0] == [0, 0]  # one of 35 is no evidence at .01
+
+
+def test_three_single_leaves_of_four_by_hand():
+    """Any leaf is set apart in 35 of 5,775 deals: p = .006, at .01. Of the other two one deal of 35: .029.
+
+    That is above .01, so the two are tested at .05 by "auto"; at .01 they stay together.
+    """
+    closed = ClosedTest(drawn_tests([0, 1, 2], 4), (0, 1, 2), "auto")
+    p, level = closed.of([(0, 1, 2)])
+    assert (p, level) == (pytest.approx(35 / 5775), 0.05)
+    assert closed.of([(0, 1), (2,)]) == (pytest.approx(1 / 35), 0.05)
+    assert [test.stands for test in closed.chain()] == [True, True]
+    assert len(set(found([0, 1, 2], 4, 0.01)[0])) == 2
+
+
+def test_partitions_of_pairs_are_tested_together():
+    """Four single leaves of four clients: {0 1}{2 3} has two p of 1/35, whose combination is far smaller."""
+    closed = ClosedTest(drawn_tests([0, 1, 2, 3], 4), (0, 1, 2, 3), "auto")
+    p, level = closed.of([(0, 1), (2, 3)])
+    assert (p, level) == (pytest.approx(fisher([1 / 35, 1 / 35])), 0.05)
+    assert p < 0.01
+    assert closed.of([(0, 1), (2,), (3,)])[0] == pytest.approx(1 / 35)
+    assert closed.of([(0,), (1,), (2,), (3,)])[0] == 1.0  # nothing to be tested
+
+
+def test_a_group_that_cannot_be_rejected_takes_no_share():
+    """Four groups of three leaves of three clients. Three leaves can have p = .036 at best: never at .01."""
+    groups = (np.arange(12) // 3).tolist()
+    labels, chain = found(groups, 3)
+    assert labels == groups
+    assert smallest_p_of_any_cut([3, 3, 3]) > 0.01
+    assert [test.stands for test in chain] == [True, True, True, *[False] * (len(chain) - 3)]
+
+
+def test_the_order_of_leaves_does_not_matter():
+    one, other = found([0, 0, 1, 1, 2, 2], 4)[0], found([2, 1, 0, 2, 1, 0], 4)[0]
+    assert one == [0, 0, 1, 1, 2, 2]
+    assert other == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("groups", "clients", "allowed"),
+    [
+        ([0] * 6, 3, 6),  # nothing is there: at .01
+        ([1, 0, 0, 0], 4, 7),  # three leaves that are one: one of them can be told at .0061, hence at .01
+        ([0, 0, 0, 1, 1, 1], 4, 20),  # two groups of three: .012 together, hence at .05
+    ],
+)
+def test_what_belongs_together_is_parted_no_more_often_than_the_level(groups, clients, allowed):
+    """Of 200 runs, where no more are allowed than come by chance in all but one of 200."""
+    wrong = 0
+    for seed in range(200):
+        drawn = {"seed": seed, "draws": 199, "noise": 0.5, "between": 4.0}
+        labels, _ = found(groups, clients, 0.01 if not any(groups) else "auto", **drawn)
+        finer = all(
+            len({g for g, mine in zip(groups, labels, strict=True) if mine == k}) == 1 for k in labels
+        )
+        wrong += finer and len(set(labels)) > len(set(groups))
+    assert wrong <= allowed
+
+
+@pytest.mark.slow
+@pytest.mark.extended
+def test_sixty_four_leaves_in_bounded_memory():
+    """Four groups of 16 leaves of two clients: found, in less than 200 MB however many deals.
+
+    Deals that are worked out together hold at most 32 MB in one array, a few of which are there at a time.
+    """
+    leaf_of = np.repeat(np.arange(64), 2)
+    groups = np.arange(64) % 4
+    rng = np.random.default_rng(0)
+    traits = rng.normal(size=(128, 8)) + 4 * np.eye(8)[groups[leaf_of]]
+    tracemalloc.start()
+    tests = DealTests([cosines(traits)], leaf_of, lambda leaves: np.random.default_rng(leaves), draws=399)
+    chain = ClosedTest(tests, tuple(range(64)), 0.01).chain()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert agreement(groups, labels_after(chain, np.zeros(64, dtype=np.int64))).ari >= 0.95
+    assert peak < 200e6

@@ -1,0 +1,109 @@
+"""A SuperLink that its SuperNodes reach alone: whose keys get in, what Flower is told."""
+
+import socket
+import stat
+from itertools import pairwise
+
+import pytest
+
+from fedge.config.registers.option import ConfigError
+from fedge.launch.flower_runs import fleet
+from fedge.launch.flower_runs.fleet import SuperLinkPlace, await_free, keys_of, let_in
+from fedge.link.certificates import CertificateRequest, make_certificates
+
+
+@pytest.fixture
+def place(tmp_path):
+    make_certificates(tmp_path / "certs", CertificateRequest(nodes=2))
+    return SuperLinkPlace(
+        "--nodes", "0.0.0.0:9092", 7, tmp_path / "certs", "superlink", tmp_path / "own", "fedge"
+    )
+
+
+def test_which_keys_get_in_can_be_said(tmp_path):
+    """All that are there, or those of clients; one that is missing is no reason to let others in."""
+    make_certificates(tmp_path, CertificateRequest(nodes=4))
+
+    def names(numbers):
+        return [key.name for key in keys_of(tmp_path, numbers)]
+
+    assert names(None) == [f"node-{number}.pub" for number in range(4)]
+    assert names("3,0-1") == ["node-0.pub", "node-1.pub", "node-3.pub"]
+    with pytest.raises(ConfigError, match=r"but there is no node-4\.pub; create keys"):
+        names("0-4")
+    for odd in ("", "a", "1-", "-1", "0,,1", "2-1"):
+        with pytest.raises(ConfigError, match=r"--keys must be numbers|--nodes needs keys"):
+            names(odd)
+
+
+def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsys):
+    """Keys of the SuperLink go, and those that stay are registered anew."""
+    place.prepare()
+    registered = []
+
+    class Link:
+        def __init__(self, *_):
+            (place.folder / "superlink.db").touch()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def let_in(self, keys):
+            registered.append([key.name for key in keys])
+            with (place.folder / "keys-let-in").open("a") as record:
+                record.writelines(f"{key.read_text().strip()}\n" for key in keys)
+
+    monkeypatch.setattr(fleet, "SuperLink", Link)
+    both = keys_of(place.certs, None)
+    let_in(both, place)
+    let_in(both, place)
+    let_in(both[1:], place)
+    assert registered == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
+    assert "a key admitted before is no longer admitted" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_refused(monkeypatch):
+    monkeypatch.setattr(fleet, "_FREE_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="--nodes must be a free address, but"):
+            await_free("--nodes", address)
+
+
+def test_the_superlink_is_reached_by_nodes_alone(place, monkeypatch):
+    monkeypatch.setattr(fleet, "has_one_port", lambda: False)
+    words = fleet._words(place, "0.0.0.0:9092")
+    given = dict(pairwise(words))
+    assert given["--fleet-api-address"] == "0.0.0.0:9092"
+    assert given["--control-api-address"] == "127.0.0.1:7"
+    assert given["--serverappio-api-address"].startswith("127.0.0.1:")
+    assert given["--ssl-certfile"].endswith("superlink.crt")
+    assert "--enable-supernode-auth" in words
+    assert "--insecure" not in words
+
+
+def test_a_superlink_with_one_port_for_all_is_for_this_machine_alone(place, monkeypatch):
+    """Nodes dial the filter before it."""
+    monkeypatch.setattr(fleet, "has_one_port", lambda: True)
+    words = fleet._words(place, "0.0.0.0:9092")
+    given = dict(pairwise(words))
+    assert (given["--host"], given["--port"]) == ("127.0.0.1", "7")
+    assert "0.0.0.0:9092" not in words
+
+
+def test_its_folder_is_this_account_s_alone(place):
+    place.folder.mkdir(mode=0o755)
+    place.prepare()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (place.folder, place.folder / "flower")} == {0o700}
+
+
+def test_what_cannot_be_used_is_refused(place, tmp_path):
+    (tmp_path / "own").write_text("")
+    with pytest.raises(ConfigError, match="--folder must be writable"):
+        place.prepare()
+    (place.certs / "superlink.crt").unlink()
+    with pytest.raises(ConfigError, match=r"superlink\.crt must exist for TLS"):
+        place.prepare()

@@ -1,0 +1,57 @@
+"""``fedge leaf`` and ``fedge run --leaves`` as functions; processes: test_leaf_servers."""
+
+import argparse
+import threading
+
+import pytest
+from leaf_servers import cloud
+from small_runs import small_config
+
+from fedge.config.registers.option import ConfigError
+from fedge.launch.leaf_servers.leaf import serve_leaf
+from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.reach import free_port
+from fedge.records.manifest import read_manifest
+
+
+@pytest.fixture
+def certificates(tmp_path):
+    make_certificates(tmp_path / "certs", CertificateRequest(leaves=1))
+    return tmp_path / "certs"
+
+
+def options(tmp_path, **changes):
+    given = {
+        "leaf": 0, "certs": tmp_path / "certs", "folder": tmp_path / "own", "workers": 1, "once": True,
+        "wait": 30.0, "owns_process": False, "trust_code": False,
+        "data": str(tmp_path / "small.npz"),
+    }  # fmt: skip
+    return argparse.Namespace(**{**given, **changes})
+
+
+def test_one_leaf_server_serves_one_run_and_ends(tmp_path, certificates, capsys):
+    address, codes = f"127.0.0.1:{free_port()}", []
+    serving = threading.Thread(
+        target=lambda: codes.append(serve_leaf(options(tmp_path, cloud=address))), daemon=True
+    )
+    serving.start()
+    config = small_config(tmp_path, **{"hierarchy.num-servers": 1, "num-server-rounds": 1})
+    outcome, shown = cloud(config, address, certificates)
+    serving.join(20)
+    assert (outcome.status, codes) == ("completed", [0])
+    assert f"waiting for 1 leaf servers at {address}" in shown
+    assert read_manifest(outcome.folder)["federation"]["leaves"] == 1
+    assert "the run is over" in capsys.readouterr().out
+    assert (tmp_path / "own" / "leaf.log").is_file()
+
+
+def test_a_leaf_server_whose_cloud_stays_away_ends(tmp_path, certificates, capsys):
+    address = f"127.0.0.1:{free_port()}"
+    assert serve_leaf(options(tmp_path, cloud=address, wait=0.3)) == 4
+    assert f"fedge: no contact to the cloud at {address} for more than 0.3 s" in capsys.readouterr().err
+
+
+def test_an_address_of_another_machine_is_refused(tmp_path, certificates):
+    config = small_config(tmp_path, **{"hierarchy.num-servers": 1})
+    with pytest.raises(ConfigError, match="--leaves must be a free address of this machine"):
+        cloud(config, "192.0.2.1:1", certificates)

@@ -1,0 +1,118 @@
+"""How a SuperNode's ClientApps come from a process that is loaded: whole ones are in tests/deployed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fedge.launch.nodes import node
+from fedge.launch.nodes.node_output import NodeOutput
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no stand-in")
+def test_the_program_that_stands_first_hands_over_its_words(tmp_path):
+    orders = node._stand_in(tmp_path)
+    words = ["--token", "a b", "--flwr-dir", "/x'y", ""]
+    try:
+        subprocess.run([tmp_path / "flwr-clientapp", *words], check=True, timeout=10)
+        line = os.read(orders, 4096).decode()
+    finally:
+        os.close(orders)
+    assert line.endswith("\n")
+    assert line[:-1].split(node._SEPARATOR) == words
+
+
+def test_a_client_app_is_a_process_of_its_own_with_those_words(tmp_path):
+    told = tmp_path / "told"
+
+    def program():
+        told.write_text(f"{os.getpid()} {signal.getsignal(signal.SIGTERM) == signal.SIG_DFL} {sys.argv}")
+        sys.exit(3)
+
+    node._fork(program, ["--token", "t"], NodeOutput())
+    (pid,) = node._children
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    node._reap()  # somebody else has waited for it: no error
+    assert node._children == set()
+    assert told.read_text() == f"{pid} True ['flwr-clientapp', '--token', 't']"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(None, 0), (0, 0), (7, 7), ("words", 1)], ids=["none", "0", "7", "words"]
+)
+def test_the_exit_code_is_the_programs(code, expected):
+    def program():
+        sys.exit(code)
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(node._be_client_app(program, []))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == expected
+
+
+def test_the_program_of_flower_is_there():
+    assert node._load().__name__ == "flwr_clientapp"
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [
+        ("ERROR : Failed to receive message 29: UNKNOWN", node._LOST),
+        ("SuperNode with node ID 7 could not be activated.", node._REFUSED),
+        ("goodbye", 7),
+    ],
+    ids=["lost", "refused", "ended"],
+)
+def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
+    """Flower 1.25; what it says is passed on."""
+    then = "time.sleep(600)" if expected == node._LOST else "sys.exit(7)"
+    code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    orders = node._stand_in(tmp_path)
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        assert node._serve(process, orders) == expected
+    finally:
+        node._end(process)
+        os.close(orders)
+        signal.signal(signal.SIGCHLD, before)
+    assert process.poll() is not None
+    assert says in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("refused", "patience_s", "expected"), [(2, 60.0, 0), (10**6, 0.0, 7)])
+def test_a_supernode_whose_old_self_is_there_is_started_again(
+    tmp_path, monkeypatch, capfd, refused, patience_s, expected
+):
+    """Until it is let in, or for so long; one line says so."""
+    counter = tmp_path / "starts"
+    counter.write_text("")
+    program = tmp_path / "supernode.py"
+    program.write_text(
+        f"""
+import pathlib, sys
+starts = pathlib.Path({str(counter)!r})
+starts.write_text(starts.read_text() + ".")
+if len(starts.read_text()) <= {refused}:
+    print("ValueError: SuperNode with node ID 7 could not be activated.", file=sys.stderr)
+    sys.exit(7)
+"""
+    )
+
+    def start(words, folder):
+        return subprocess.Popen([sys.executable, str(program)], stderr=subprocess.PIPE)
+
+    monkeypatch.setattr(node, "_start", start)
+    monkeypatch.setattr(node, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(node, "_PATIENCE_S", patience_s)
+    orders = node._stand_in(tmp_path)
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        assert node._serve_on([], tmp_path, orders) == expected
+    finally:
+        os.close(orders)
+        signal.signal(signal.SIGCHLD, before)
+    assert len(counter.read_text()) == (3 if expected == 0 else 2)
+    assert capfd.readouterr().out.count("considers this SuperNode's predecessor present") == 1

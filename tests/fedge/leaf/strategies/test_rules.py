@@ -1,0 +1,93 @@
+"""Picks of robust rules when updates are small beside the weights, and replies that cannot be combined."""
+
+import numpy as np
+import pytest
+
+from fedge.config.flat import from_run_config
+from fedge.exchange.round_context import RoundContext
+from fedge.exchange.train import TrainReply
+from fedge.leaf.leaf import Leaf
+from fedge.leaf.strategies.rules import combine, keeps_nothing, make_strategy
+from fedge.training.settings import LocalTraining
+
+CLIENTS = 10
+
+
+def strategy(name, **changes):
+    config = from_run_config({"scaffold.enabled": False, "leaf.strategy": name, **changes})
+    return make_strategy(config, CLIENTS)
+
+
+def replies_of(states, loss=0.5):
+    return [TrainReply(state, 10, 1, loss, 1.0, 0) for state in states]
+
+
+def krum_by_hand(updates, malicious, select):
+    """Scores are sums of squared distances to the n − f − 2 nearest others (Blanchard et al. 2017)."""
+    distances = np.array([[np.sum((a - b) ** 2) for b in updates] for a in updates])
+    nearest = len(updates) - malicious - 2
+    scores = np.sort(distances, axis=1)[:, 1 : nearest + 1].sum(axis=1)
+    return sorted(np.argsort(scores)[:select].tolist())
+
+
+@pytest.mark.parametrize("norm", [1.0, 0.1, 0.01, 0.001])
+@pytest.mark.parametrize("seed", range(10))
+def test_krum_picks_what_the_updates_say_however_small_they_are(norm, seed):
+    """Weights of norm 100, updates of `norm`: in float32 whole models are too coarse to tell them apart."""
+    rng = np.random.default_rng(seed)
+    start = rng.normal(size=10_000).astype(np.float32)
+    steps = rng.normal(size=(CLIENTS, 10_000)) * rng.uniform(0.8, 1.2, (CLIENTS, 1))
+    states = [{"w": (start + norm * s / np.linalg.norm(s)).astype(np.float32)} for s in steps]
+    updates = [state["w"].astype(np.float64) - start for state in states]
+    (best,) = krum_by_hand(updates, 1, 1)
+    chosen = combine(
+        strategy("krum", **{"leaf.num-malicious": 1}), {"w": start}, states[0], replies_of(states), ["w"],
+        LocalTraining(), 1, (1, 0),
+    )  # fmt: skip
+    assert np.array_equal(chosen["w"], states[best]["w"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_multi_krum_averages_those_that_lie_together(seed):
+    rng = np.random.default_rng(seed)
+    start = rng.normal(size=1000).astype(np.float32)
+    states = [{"w": (start + 1e-4 * rng.normal(size=1000)).astype(np.float32)} for _ in range(CLIENTS)]
+    states[3] = {"w": start + np.float32(1e-2)}
+    updates = [state["w"].astype(np.float64) - start for state in states]
+    chosen = krum_by_hand(updates, 1, 7)
+    assert 3 not in chosen
+    made = combine(
+        strategy("multikrum", **{"leaf.num-malicious": 1}), {"w": start}, states[0], replies_of(states),
+        ["w"], LocalTraining(), 1, (1, 0),
+    )  # fmt: skip
+    expected = start + np.mean([updates[client] for client in chosen], axis=0)
+    assert np.allclose(made["w"], expected, rtol=1e-6)
+
+
+def test_only_a_plain_mean_keeps_nothing():
+    assert keeps_nothing(strategy("fedavg"))
+    assert not keeps_nothing(strategy("fedadam"))
+
+
+def test_a_reply_that_cannot_be_combined_is_named_and_leaves_no_trace():
+    """q-FedAvg raises a loss to a power: 1e39 to the 20th is too much for any number."""
+    start = {"w": np.ones(3, np.float32)}
+    q = {"leaf.fairness": 20.0}
+    settings, context = LocalTraining(lr=0.1), RoundContext(42, 1, 1, "/data", "/run.log", 0, 60.0)
+    states = {client: {"w": np.full(3, 1.0 - 0.1 * (client + 1), np.float32)} for client in range(3)}
+    replies = dict(enumerate(replies_of(states.values())))
+    bad = {**replies, 1: replies_of([states[1]], loss=1e39)[0]}
+
+    def leaf():
+        return Leaf(0, dict.fromkeys(range(3), 10), start, ["w"], strategy("qfedavg", **q), 0)
+
+    spoilt, honest = leaf(), leaf()
+    refused = spoilt.aggregate_train(context, bad, states[0], settings, 1)
+    assert list(refused) == [1]
+    assert refused[1].failure.kind == "rejected: cannot be combined"
+    assert np.array_equal(spoilt.model["w"], start["w"])
+    others = {client: reply for client, reply in replies.items() if client != 1}
+    for made in (spoilt, honest):
+        assert made.aggregate_train(context, others, states[0], settings, 1) == {}
+    assert np.array_equal(spoilt.model["w"], honest.model["w"])
+    assert not np.array_equal(spoilt.model["w"], start["w"])

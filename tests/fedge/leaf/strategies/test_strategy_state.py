@@ -1,0 +1,130 @@
+import json
+
+import numpy as np
+import pytest
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedYogi,
+)
+
+from fedge.leaf.strategies.strategy_state import numbers_of, put_back, refuse_other, states_of
+from fedge.states.records import from_record, to_record
+
+STRATEGIES = {
+    "fedavg": lambda: FedAvg(),
+    "fedadam": lambda: FedAdam(eta=0.1),
+    "fedyogi": lambda: FedYogi(eta=0.1),
+    "fedadagrad": lambda: FedAdagrad(eta=0.1),
+    "fedavgm": lambda: FedAvgM(server_momentum=0.9),
+    "adaptive clipping": lambda: DifferentialPrivacyServerSideAdaptiveClipping(
+        FedAvgM(server_momentum=0.9), noise_multiplier=0.0, num_sampled_clients=2, clipped_count_stddev=0.0
+    ),
+}
+
+
+def aggregate(strategy, round_):
+    """Let the strategy see one round of two clients, from a model that changes from round to round."""
+    rng = np.random.default_rng(round_)
+    model = {"z": rng.normal(size=(2, 3)).astype(np.float32), "a": rng.normal(size=2).astype(np.float32)}
+    for holder in (strategy, getattr(strategy, "strategy", strategy)):
+        if isinstance(holder, (FedAdam, FedYogi, FedAdagrad)):
+            holder.current_arrays = dict(model)
+        else:
+            holder.current_arrays = to_record(model)
+    replies = []
+    for client in (1, 2):
+        arrays = {name: array + 0.1 * client * round_ for name, array in model.items()}
+        content = {"arrays": to_record(arrays), "metrics": MetricRecord({"num-examples": client})}
+        replies.append(Message(RecordDict(content), 0, "train"))
+    combined, _ = strategy.aggregate_train(round_, replies)
+    return {name: (array.dtype, array.tobytes()) for name, array in from_record(combined).items()}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_goes_on_where_another_was(name):
+    """Two rounds in one, what it keeps through JSON and arrays to a fresh one, then two rounds in both."""
+    first, second = STRATEGIES[name](), STRATEGIES[name]()
+    for round_ in (1, 2):
+        aggregate(first, round_)
+    states = {n: {e: a.copy() for e, a in state.items()} for n, state in states_of(first).items()}
+    put_back(second, states, json.loads(json.dumps(numbers_of(first))))
+    for round_ in (3, 4):
+        assert aggregate(first, round_) == aggregate(second, round_)
+
+
+def test_what_is_kept_is_found():
+    kept = {}
+    for name, make in STRATEGIES.items():
+        strategy = make()
+        assert states_of(strategy) == {}
+        aggregate(strategy, 1)
+        kept[name] = sorted(states_of(strategy))
+    assert kept["fedavg"] == []
+    assert kept["fedadam"] == kept["fedyogi"] == kept["fedadagrad"] == ["m_t", "v_t"]
+    assert kept["fedavgm"] == ["momentum_vector[]"]
+    assert "strategy.momentum_vector[]" in kept["adaptive clipping"]
+
+
+def test_a_norm_that_follows_the_updates_is_kept():
+    strategy = STRATEGIES["adaptive clipping"]()
+    before = strategy.clipping_norm
+    aggregate(strategy, 1)
+    other = STRATEGIES["adaptive clipping"]()
+    put_back(other, states_of(strategy), numbers_of(strategy))
+    assert other.clipping_norm == strategy.clipping_norm != before
+    assert type(other.clipping_norm) is type(strategy.clipping_norm)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "telling"),
+    [
+        ("__class__.min_train_nodes()", {"": np.array(5)}, "nothing that a strategy keeps"),
+        ("aggregate_train()", {"": np.array(5)}, "nothing that a strategy keeps"),
+        ("no_such.m_t", {"z": np.ones(2)}, "nothing that a strategy keeps"),
+        ("m_t", {"z": np.full(2, np.nan)}, "not finite"),
+        ("m_t", {"z": np.ones(7)}, "another form"),
+        ("eta", {"z": np.ones(2)}, "another form"),
+        ("history[]", {"1": np.ones(2)}, "another form"),
+    ],
+)
+def test_what_a_strategy_cannot_keep_is_refused_and_sets_nothing(name, state, telling):
+    strategy = FedAdam(eta=0.1)
+    before = dict(vars(strategy)), FedAdam.aggregate_train, vars(FedAvg).copy()
+    with pytest.raises(ValueError, match=telling):
+        refuse_other(strategy, {name: state}, numbers_of(strategy), {"z": np.ones(2)})
+    if "nothing" in telling:
+        with pytest.raises(ValueError, match=telling):
+            put_back(strategy, {name: state}, {})
+    assert (dict(vars(strategy)), FedAdam.aggregate_train, vars(FedAvg).copy()) == before
+
+
+@pytest.mark.parametrize("value", [None, "x", float("nan"), float("inf"), True, [1.0], 1e300])
+def test_a_number_that_a_strategy_cannot_keep_is_refused(value):
+    strategy = FedAdam(eta=0.1)
+    numbers = numbers_of(strategy)
+    refuse_other(strategy, {}, numbers, {})
+    with pytest.raises(ValueError, match="'eta'"):
+        refuse_other(strategy, {}, {**numbers, "eta": value}, {})
+    del numbers["eta"]
+    with pytest.raises(ValueError, match="'eta' of FedAdam is missing"):
+        refuse_other(strategy, {}, numbers, {})
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedadam", "adaptive clipping"])
+@pytest.mark.parametrize("number", [2**63, 10**400, 3, -1, float("nan"), float("inf"), True])
+def test_nobody_makes_a_strategy_wait_for_more_nodes(name, number):
+    """One that does never begins its next round: a forged checkpoint, or a leaf server that lies."""
+    strategy = STRATEGIES[name]()
+    told = numbers_of(strategy)
+    settings = [at for at in told if at.rpartition(".")[2] == "min_available_nodes"]
+    assert len(settings) == 1
+    with pytest.raises(ValueError, match="min_available_nodes"):
+        put_back(strategy, {}, {**told, settings[0]: number})
+    with pytest.raises(ValueError, match="min_available_nodes"):
+        refuse_other(strategy, states_of(strategy), {**told, settings[0]: number}, {})
+    put_back(strategy, {}, told)

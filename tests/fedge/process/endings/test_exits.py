@@ -1,0 +1,133 @@
+"""`fedge.process.endings.exits`: signals and ends, each in a process of its own."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fedge.process.endings import exits
+
+HANGING = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()\n"
+
+
+def run(code, timeout=120):
+    """Run Python code; returns exit code and output."""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False
+    )
+    return process.returncode, process.stdout + process.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signals_become_exceptions(name, code):
+    found, output = run(
+        "import os, signal, sys, time\nfrom fedge.process.endings import exits\n"
+        f"signal.signal(signal.{name}, signal.default_int_handler)\n"  # the tests may run under nohup
+        "try:\n"
+        "    with exits.signals_as_exceptions():\n"
+        f"        os.kill(os.getpid(), signal.{name})\n"
+        "        time.sleep(10)\n"
+        "except KeyboardInterrupt as error:\n"
+        "    print(error.reason)\n"
+        "    sys.exit(error.exit_code)\n"
+    )
+    assert found == code
+    assert output.strip() == ("interrupted" if name == "SIGINT" else f"interrupted ({name})")
+
+
+def test_what_is_ignored_from_outside_stays_ignored():
+    """As under nohup."""
+    code = (
+        "import os, signal\nfrom fedge.process.endings import exits\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "with exits.signals_as_exceptions():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "print('on')"
+    )
+    assert run(code) == (0, "on\n")
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with exits.signals_as_exceptions():
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_other_threads_leave_signals_alone():
+    seen = []
+
+    def look():
+        with exits.signals_as_exceptions():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_hanging_thread_does_not_hold_up_the_end():
+    """Output that was written is not lost, and the exit code is the first one that was set."""
+    code = HANGING + (
+        "import sys\nfrom fedge.process.endings import exits\nprint('last words', end='')\n"
+        "exits.leave_within(0.2, 5)\nexits.leave_within(0.1, 6)\n"
+    )
+    assert run(code) == (5, "last words")
+
+
+@pytest.mark.parametrize(("patient", "written"), [(True, "report"), (False, "no report\n")])
+def test_a_report_is_waited_for_where_nobody_asked_to_leave(patient, written):
+    code = HANGING + (
+        "import sys\nfrom fedge.process.endings import exits\n"
+        f"exits.leave_within(0.1, 3, patient={patient})\n"
+        "with exits.finishing('no report'):\n    time.sleep(0.6)\n    print('report', end='')\n"
+    )
+    assert run(code) == (3, written)
+
+
+def test_a_hanging_thread_does_not_hold_up_an_interrupted_process():
+    code = HANGING + (
+        "import os, signal\nfrom fedge.process.endings import exits\n"
+        "with exits.signals_as_exceptions(leave_s=0.2):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(10)\n"
+    )
+    found, output = run(code)
+    assert found == 143
+    assert "Interrupted" in output
+
+
+@pytest.mark.parametrize(("waits", "code"), [(0.1, 0), (30.0, 1)])
+def test_a_call_that_holds_pythons_lock_ends_the_process(waits, code):
+    """A library's own wait, during which no thread of Python's runs; one over in time does nothing."""
+    found, output = run(
+        "import ctypes, time\nfrom fedge.process.endings import exits\n"
+        "with exits.leaving_if_stuck(2.0):\n"
+        f"    ctypes.PyDLL(None).usleep({round(waits * 1e6)})\n"
+        "time.sleep(2.5)\nprint('done')\n"
+    )
+    assert found == code
+    assert ("done" in output, "Timeout" in output) == (code == 0, code == 1)
+
+
+def test_a_process_that_ends_by_itself_is_not_waited_for():
+    began = time.monotonic()
+    assert run("from fedge.process.endings import exits; exits.leave_within(30, 5)")[0] == 0
+    assert time.monotonic() - began < 30
+
+
+def test_interruptions():
+    assert exits.interrupted_by(KeyboardInterrupt()).exit_code == 130
+    assert exits.interrupted_by(exits.Interrupted(signal.SIGTERM)).exit_code == 143
+    assert exits.interrupted_by(ValueError()) is None
+    seen = []
+    exits.end_on_signal(2)  # nobody is there
+    with exits.ending_on_signal(seen.append):
+        exits.end_on_signal(2)
+    exits.end_on_signal(15)
+    assert seen == [2]

@@ -1,0 +1,73 @@
+"""Limits of cgroups of either version, from files as the kernel has them."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from fedge.process.resources import machine
+from fedge.process.resources.machine import limits, this_machine
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".", 1)).write_text(text + "\n")
+
+
+def test_this_machine_is_what_the_system_says():
+    found = this_machine()
+    assert 0 < found.usable_cores <= found.cores == os.cpu_count()
+    assert 0 < found.available_mib <= found.memory_mib
+    assert found.open_files is None or found.open_files > 0
+
+
+def test_a_container_of_version_2(tmp_path):
+    """Half a core and 1 GiB, of which a quarter is used; the cgroup above allows more."""
+    own = tmp_path / "own"
+    own.write_text("0::/docker/abc\n")
+    top = tmp_path / "cgroup"
+    write(top / "docker", cpu_max="400000 100000", memory_max=str(8 << 30), memory_current="0")
+    inner = top / "docker" / "abc"
+    write(inner, cpu_max="50000 100000", memory_max=str(1 << 30), memory_current=str(256 << 20))
+    assert limits(top, own) == (0.5, 1024.0, 256.0)
+    found = this_machine(top, own)
+    assert found.usable_cores == 0.5
+    assert found.memory_mib == 1024.0
+    assert found.available_mib <= 768.0
+    assert found.cgroup == "0.5 cores, 1,024 MiB"
+
+
+def test_a_container_of_version_1(tmp_path):
+    top = tmp_path / "cgroup"
+    for folder, name, value in (
+        ("cpu", "cpu.cfs_quota_us", "150000"), ("cpu", "cpu.cfs_period_us", "100000"),
+        ("memory", "memory.limit_in_bytes", str(2 << 30)), ("memory", "memory.usage_in_bytes", str(1 << 30)),
+    ):  # fmt: skip
+        (top / folder).mkdir(parents=True, exist_ok=True)
+        (top / folder / name).write_text(value)
+    assert limits(top, tmp_path / "nothing") == (1.5, 2048.0, 1024.0)
+
+
+@pytest.mark.parametrize("words", [("max 100000", "max"), ("words", "no number"), ("100000 0", "")])
+def test_no_limit_and_odd_files_limit_nothing(words, tmp_path):
+    write(tmp_path / "cgroup", cpu_max=words[0], memory_max=words[1])
+    (tmp_path / "cgroup" / "cpu").mkdir()
+    (tmp_path / "cgroup" / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+    assert limits(tmp_path / "cgroup", tmp_path / "nothing") == (None, None, None)
+
+
+def test_what_fits_into_free_memory(monkeypatch):
+    """100 MiB are free: 40 MiB fit two and a half times, for one of two runs 20 MiB.
+
+    So they do under a limit of 50 MiB of addresses.
+    """
+    found = replace(machine.this_machine(), available_mib=100.0)
+    monkeypatch.setattr(machine, "this_machine", lambda: found)
+    monkeypatch.setattr(machine._Beside, "runs", 1)
+    assert [machine.fits_in_memory(mib * 2**20) for mib in (40, 40.1)] == [True, False]
+    monkeypatch.setattr(machine, "limit_mib", lambda: 50.0)
+    assert [machine.fits_in_memory(mib * 2**20) for mib in (20, 20.1)] == [True, False]
+    monkeypatch.setattr(machine, "limit_mib", lambda: float("inf"))
+    machine.share_memory(2)
+    assert [machine.fits_in_memory(mib * 2**20) for mib in (20, 20.1)] == [True, False]

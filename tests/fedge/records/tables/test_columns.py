@@ -1,0 +1,59 @@
+"""A column and a table by hand: values, cells, and a table that another version began."""
+
+import csv
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from fedge.records.tables.columns import FLOAT, INT, TEXT, Column, Table, at, described
+
+TABLE = Table(
+    "some.csv",
+    "A row per thing.",
+    (
+        Column("n", INT, "", "number", at("n")),
+        Column("size", FLOAT, "m", "how long", at("inner.size")),
+        Column("name", TEXT, "", "a | b", lambda row: row.name.upper(), always=False),
+    ),
+)
+
+
+def thing(n, size, name="x"):
+    return SimpleNamespace(n=n, inner=None if size is None else SimpleNamespace(size=size), name=name)
+
+
+def test_values_are_looked_up_step_by_step():
+    assert at("inner.size")(thing(1, 2.5)) == 2.5
+    assert at("inner.size")(thing(1, None)) is None
+    with pytest.raises(AttributeError):
+        at("inner.weight")(thing(1, 2.5))
+
+
+def test_cells_by_hand():
+    """Shortest digits of a float; nothing for None and NaN; a text with a comma in quotes."""
+    rows = [thing(1, 0.1), thing(2, None), thing(3, float("nan"), "a,b"), thing(4, 1e300)]
+    assert TABLE.text(rows) == 'n,size,name\n1,0.1,X\n2,,X\n3,,"A,B"\n4,1e+300,X\n'
+    assert TABLE.names == ("n", "size", "name")
+
+
+def test_a_table_of_another_version_gets_these_columns():
+    file = io.StringIO("n,mood\n1,good\n")
+    TABLE.fit(file)
+    assert file.getvalue() == "n,size,name\n1,,\n"
+    TABLE.fit(file)
+    assert file.getvalue() == "n,size,name\n1,,\n"
+
+
+def test_description_by_hand():
+    assert described([TABLE]) == (
+        "## `some.csv`\n\nA row per thing.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n"
+        "| `n` | int |  | number |\n| `size` | float | m | how long |\n| `name` | text |  | a \\| b |\n"
+    )
+
+
+def test_no_text_in_a_table_is_a_formula_or_moves_a_terminal():
+    """Names of users and devices in partition.csv are shown by a spreadsheet or a terminal, no more."""
+    table = Table("t.csv", "", (Column("name", TEXT, "", "", lambda row: row),))
+    rows = list(csv.reader(io.StringIO(table.text(["=cmd|' /C calc'!A0", "a\x1b[2Jb", "Ana", "-1"]))))
+    assert rows == [["name"], ["'=cmd|' /C calc'!A0"], ["a\\x1b[2Jb"], ["Ana"], ["'-1"]]

@@ -1,0 +1,40 @@
+"""A few examples of the data: of the run, scaled, or made up of the right kind."""
+
+import numpy as np
+
+from fedge.data.prepared import DataShape, shape_of
+from fedge.run.preparation.examples import examples_of
+from hhar.windows.window_file import Windows
+
+
+def windows(x, y, outputs, channels=()):
+    """Windows of one user."""
+    return Windows(x, y, np.full(len(x), "a"), None, None, tuple(map(str, range(outputs))), channels)
+
+
+def test_they_are_windows_of_the_run_scaled():
+    some = windows(np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20) % 2, 2, ("a", "b"))
+    x, y = examples_of(shape_of(some), some)
+    assert (x.shape, x.dtype, y.tolist()) == (
+        (10, 2),
+        np.float32,
+        (np.linspace(0, 19, 10).astype(int) % 2).tolist(),
+    )
+    assert abs(float(x.mean())) < 1e-6
+
+
+def test_tokens_stay_as_they_are():
+    some = windows(np.arange(60).reshape(20, 3), np.zeros((20, 3), np.int64), 60)
+    shape = shape_of(some)
+    x, y = examples_of(shape, some)
+    assert shape == DataShape((3,), 60, y_shape=(3,), tokens=True)
+    assert x.dtype == np.int64
+    assert x.max() == 59
+    assert y.shape == (10, 3)
+
+
+def test_where_others_own_them_they_are_made_up():
+    x, y = examples_of(DataShape((4,), 2, y_shape=(2,), y_dtype="float32"), None)
+    assert (x.shape, y.shape, y.dtype) == ((10, 4), (10, 2), np.float32)
+    x, y = examples_of(DataShape((4,), 7, y_shape=(4,), tokens=True), None)
+    assert (x.dtype, x.max(), y.min(), y.max()) == (np.int64, 0, 0, 6)

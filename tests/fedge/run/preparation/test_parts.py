@@ -1,0 +1,228 @@
+"""Parts of the user's own: refused before a start where they do not fit; known again by their code."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from fedge.config.flat import from_run_config
+from fedge.config.registers.option import ConfigError
+from fedge.data.prepared import DataShape
+from fedge.run.preparation.parts import (
+    changed_parts,
+    described_parts,
+    own_parts,
+    refuse_model_that_does_not_fit,
+    refuse_parts_that_do_not_fit,
+    refuse_rule_that_fails,
+)
+from hhar.windows.window_file import Windows
+
+CODE = """
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import FedAvg
+from torch import nn
+
+from fedge.callbacks import Callback
+
+class Rule(FedAvg):
+    def __init__(self, share=0.5, how="", **kwargs):
+        super().__init__(**kwargs)
+        self.how = how
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        if self.how == "raises":
+            raise KeyError("train_metrics")
+        if self.how == "nan":
+            return ArrayRecord({n: Array(a.numpy() * float("nan")) for n, a in arrays.items()}), metrics
+        if self.how == "other":
+            return ArrayRecord({"other": Array(np.zeros(1))}), metrics
+        return {"table": {}, "nothing": (None, None)}.get(self.how, (arrays, metrics))
+
+class Watch:
+    def end_round(self):
+        return None
+
+class Earlier(FedAvg):
+    def aggregate_fit(self, server_round, results, failures):
+        return None
+
+class Silent(Callback):
+    def on_round_end(self, round_): ...
+
+class Misspelt(Callback):
+    def begin_run(self, run): ...
+    def end_rounds(self, round_): ...
+
+class Told:
+    @staticmethod
+    def end_round(told): ...
+    @classmethod
+    def begin_round(cls, told): ...
+    def end_run(self, *told): ...
+
+class Net(nn.Module):
+    def __init__(self, input_shape, classes, width=4):
+        super().__init__()
+        size = input_shape[0] * input_shape[1]
+        first = nn.Linear(size, width) if width else nn.LazyLinear(3)
+        self.layers = nn.Sequential(nn.Flatten(), first, nn.BatchNorm1d(width), nn.Linear(width, classes))
+    def forward(self, x):
+        return self.layers(x)
+
+def gate(pair, config, slack=0.0):
+    return True
+
+def function(evidence, config, before, size=2):
+    return None
+"""
+NAMES = {"train.model": "my_parts:Net", "leaf.strategy": "my_parts:Rule", "scaffold.enabled": False}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Work in a folder with a module `my_parts`, as a user does."""
+    (tmp_path / "my_parts.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("my_parts", None)
+
+
+def windows(*shape):
+    count = 8
+    return Windows(
+        np.zeros((count, *shape), np.float32), np.arange(count) % 2, np.array(["a", "b"] * 4), None, None,
+        ("x", "y"), tuple(f"c{n}" for n in range(shape[0])),
+    )  # fmt: skip
+
+
+def test_own_parts_are_those_that_do_not_come_with_fedge():
+    assert own_parts(from_run_config({})) == {}
+    assert set(own_parts(from_run_config(NAMES))) == {"train.model", "leaf.strategy"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"leaf.strategy-args.share": 0.1}, ""),
+        (
+            {"leaf.strategy-args.shares": 0.1},
+            "my_parts:Rule cannot be made: TypeError.*'shares'",
+        ),
+        ({"leaf.strategy": "my_parts:Net"}, "leaf.strategy my_parts:Net cannot be made: TypeError"),
+        ({"leaf.strategy": "my_parts:print"}, "my_parts has no print"),
+        (
+            {"leaf.strategy": "collections:Counter"},
+            "must be a subclass of flwr.*Counter makes",
+        ),
+        ({"gate.rule": "my_parts:gate", "gate.rule-args.slack": 0.1}, ""),
+        (
+            {"gate.rule": "my_parts:gate", "gate.rule-args.slak": 0.1},
+            "gate.rule my_parts:gate.*mean slack",
+        ),
+        ({"gate.rule-args.slak": 0.1}, "gate.rule published.*unexpected keyword argument 'slak'"),
+        ({"cluster.method": "my_parts:function"}, ""),
+        ({"cluster.signal": "my_parts:function"}, r"must take \(evidence\), but: missing"),
+        ({"scenario": "my_parts:gate"}, r"must take \(groups, channels, classes, rng\)"),
+        ({"tracker": "nowhere:open_run"}, "tracker nowhere:open_run cannot be imported"),
+        ({"callbacks": "my_parts:Watch"}, r"must take in end_round one thing.*end_round\(self\) does not"),
+        ({"callbacks": "my_parts:Told"}, ""),
+        ({"callbacks": "my_parts:Silent"}, "must have one of .*, but .*Silent.* has none; derive it from"),
+        (
+            {"callbacks": "my_parts:Misspelt"},
+            "method end_rounds, which nobody calls; did you mean end_round?",
+        ),
+        ({"leaf.strategy": "my_parts:Earlier"}, "a method aggregate_fit, .* write it as aggregate_train"),
+        ({"data.path-args.users": 3}, "data.path-args must be empty for data.path auto"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_starts(changes, message):
+    config = from_run_config({**NAMES, **changes})
+    if not message:
+        refuse_parts_that_do_not_fit(config)
+        return
+    with pytest.raises(ConfigError, match=message) as caught:
+        refuse_parts_that_do_not_fit(config)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape", "message"),
+    [
+        ({}, (2, 8), ""),
+        ({"train.model-args.width": 0}, (2, 8), "is lazy"),
+        ({"train.model-args.depth": 3}, (2, 8), "cannot be made for .*unexpected keyword argument 'depth'"),
+        ({}, (2, 8, 8), "cannot take inputs of shape"),
+        ({"privacy.kind": "local"}, (2, 8), "needs a model without BatchNorm.* has layers.2.weight"),
+        ({"personal.layers": "both"}, (2, 8), ""),
+        ({"train.model": "linear", "personal.layers": "head"}, (2, 8, 8), ""),
+        (
+            {"train.model": "cnn"},
+            (2, 8, 8),
+            r"of shape \(2, 8, 8\), but cnn does not; use linear or cnn2d",
+        ),
+        ({"train.model": "cnn2d"}, (2, 8), "but cnn2d does not"),
+        ({"train.model": "cnn2d", "train.model-args.width": 4}, (2, 8, 8), ""),
+        (
+            {"train.model": "cnn2d", "train.model-args.wdth": 4},
+            (2, 8, 8),
+            "unexpected keyword .*'wdth'",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_the_data_is_refused(changes, shape, message):
+    config = from_run_config({**NAMES, "leaf.strategy": "fedavg", **changes})
+    if not message:
+        refuse_model_that_does_not_fit(config, DataShape(shape, 2))
+        return
+    with pytest.raises(ConfigError, match=message) as caught:
+        refuse_model_that_does_not_fit(config, DataShape(shape, 2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("", ""),
+        ("nothing", ""),
+        ("raises", "KeyError: 'train_metrics' .*my_parts.py, line"),
+        ("nan", "FloatingPointError: entry 'layers.1.weight' of what it makes of 2 replies is not finite"),
+        ("other", "ValueError: Rule returned 'other', which is no entry of the model"),
+        ("table", "ValueError: aggregate_train of Rule must return a pair"),
+    ],
+)
+def test_a_leaf_rule_that_cannot_combine_replies_is_refused(how, message):
+    config = from_run_config({**NAMES, "leaf.strategy-args.how": how})
+    if not message:
+        refuse_rule_that_fails(config, DataShape((2, 8), 2), [3, 2])
+        return
+    with pytest.raises(ConfigError, match=f"^leaf.strategy my_parts:Rule failed: {message}") as caught:
+        refuse_rule_that_fails(config, DataShape((2, 8), 2), [3, 2])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["FedAvg", "FedMedian", "Krum", "FedAdam", "FedProx"])
+def test_flowers_strategies_pass_the_trial_with_a_single_client(rule):
+    config = from_run_config(
+        {
+            "leaf.strategy": f"flwr.serverapp.strategy:{rule}",
+            "scaffold.enabled": False,
+            "train.model": "linear",
+        }
+    )
+    refuse_rule_that_fails(config, DataShape((2, 8), 2), [1])
+
+
+def test_code_that_changed_is_said(here):
+    config = from_run_config(NAMES)
+    before = described_parts(config)
+    assert set(before) == {"train.model", "leaf.strategy"}
+    assert changed_parts(before, described_parts(config)) == []
+    (here / "my_parts.py").write_text(CODE + "\n# better\n")
+    assert changed_parts(before, described_parts(config)) == [
+        f"the code of {option} {NAMES[option]} has changed since the run began"
+        for option in ("train.model", "leaf.strategy")
+    ]

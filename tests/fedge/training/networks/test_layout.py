@@ -1,0 +1,54 @@
+"""The fast layout computes what the plain layers do, forwards and backwards."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedge.training.networks.layout import (
+    BatchNorm,
+    Conv,
+    flatten,
+    mean_over_time,
+    relu,
+    relu_max_pool2,
+    to_layout,
+)
+
+N, C, T = 3, 4, 11
+
+
+@pytest.fixture
+def x():
+    return torch.randn(N, C, T, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_convolution_is_the_plain_one(x):
+    fast, plain = Conv(C, 5, 3), nn.Conv1d(C, 5, 3, padding=1)
+    plain.load_state_dict(fast.state_dict())
+    torch.testing.assert_close(fast(to_layout(x)).squeeze(2), plain(x))
+
+
+def test_batch_norm_is_the_plain_one(x):
+    fast, plain = BatchNorm(C), nn.BatchNorm1d(C)
+    torch.testing.assert_close(fast(to_layout(x)).squeeze(2), plain(x))
+    torch.testing.assert_close(fast.running_var, plain.running_var)
+    with pytest.raises(ValueError, match=r"shape \(N, C, 1, T\)"):
+        fast(x)
+
+
+def test_pooling_and_its_gradient_are_the_plain_ones(x):
+    """An odd last time step is left out."""
+    one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+    found = relu_max_pool2(to_layout(one)).squeeze(2)
+    plain = nn.functional.max_pool1d(torch.relu(two), 2)
+    torch.testing.assert_close(found, plain)
+    weights = torch.arange(plain.numel(), dtype=torch.float32).reshape(plain.shape)
+    (found * weights).sum().backward()
+    (plain * weights).sum().backward()
+    torch.testing.assert_close(one.grad, two.grad)
+
+
+def test_means_and_order(x):
+    torch.testing.assert_close(mean_over_time(to_layout(x)), x.mean(dim=2))
+    torch.testing.assert_close(flatten(to_layout(x)), x.flatten(1))
+    torch.testing.assert_close(relu(to_layout(x)).squeeze(2), torch.relu(x))

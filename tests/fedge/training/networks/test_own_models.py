@@ -1,0 +1,284 @@
+"""Models of the user's own: any layers, same bits from equal seeds, and one line where they cannot work."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from fedge.config.registers.option import ConfigError
+from fedge.training.local import train
+from fedge.training.networks.models import head_names, layer_names
+from fedge.training.networks.module_state import get_state, load_state
+from fedge.training.networks.own_models import (
+    OwnDraws,
+    build_own,
+    refuse_a_step_that_fails,
+    takes_num_classes,
+)
+from fedge.training.settings import LocalTraining
+
+SHAPE, CLASSES = (3, 16), 4
+
+
+class Recurrent(nn.Module):
+    """Takes the last state of an LSTM or GRU, with LayerNorm and dropout."""
+
+    def __init__(self, input_shape, classes, cell=nn.LSTM, dropout=0.5):
+        super().__init__()
+        self.cell = cell(input_shape[0], 8, num_layers=2, batch_first=True, dropout=dropout)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.head(self.norm(self.cell(x.transpose(1, 2))[0][:, -1]))
+
+
+class Attention(nn.Module):
+    """One encoder layer over time, and a token of its own: a parameter beside those of layers."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 8))
+        self.embed = nn.Linear(input_shape[0], 8)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x):
+        embedded = self.embed(x.transpose(1, 2))
+        with_token = torch.cat([self.token.expand(len(x), -1, -1), embedded], dim=1)
+        return self.head(self.encoder(with_token)[:, 0])
+
+
+class Residual(nn.Module):
+    """As torchvision's: `num_classes` by name, images, BatchNorm2d, no head's bias."""
+
+    def __init__(self, *, weights=None, num_classes=1000, **_):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.BatchNorm2d(6)
+        self.block = nn.Conv2d(6, 6, 3, padding=1)
+        self.fc = nn.Linear(6, num_classes, bias=False)
+
+    def forward(self, x):
+        x = self.norm(self.stem(x)).relu()
+        return self.fc((x + self.block(x)).mean(dim=(2, 3)))
+
+
+def open_ended(*, weights=None, progress=True, **kwargs):
+    """As torchvision's functions: the signature does not even say `num_classes`."""
+    return Residual(weights=weights, **kwargs)
+
+
+NETWORKS = {
+    "lstm": (Recurrent, SHAPE, {}),
+    "gru": (Recurrent, SHAPE, {"cell": nn.GRU}),
+    "attention": (Attention, SHAPE, {}),
+    "residual": (Residual, (3, 8, 8), {}),
+    "function": (open_ended, (3, 8, 8), {"progress": False}),
+}
+
+
+def built(name, seed=0):
+    factory, shape, arguments = NETWORKS[name]
+    return build_own(f"mine:{name}", factory, shape, CLASSES, torch.Generator().manual_seed(seed), arguments)
+
+
+def trained(name, seed=0, draws=1):
+    shape = NETWORKS[name][1]
+    stream = torch.Generator().manual_seed(5)
+    x, y = torch.randn(20, *shape, generator=stream), torch.randint(0, CLASSES, (20,), generator=stream)
+    settings = LocalTraining(lr=0.05, epochs=2, batch_size=8, clip_norm=1.0)
+    generators = [torch.Generator().manual_seed(number) for number in (9, draws)]
+    return train(built(name, seed), x, y, settings, generators[0], draws=generators[1])
+
+
+def equal(one, other):
+    return all((one[name] == other[name]).all() for name in one)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_initial_weights_follow_from_the_seed_alone(name):
+    before = torch.get_rng_state()
+    one, same, other = (get_state(built(name, seed)) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert equal(one, same)
+    assert not equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_in_threads_gives_the_bits_of_training_alone(name):
+    """Dropout of eight clients at a time, each from its own stream."""
+    alone = [trained(name, draws=number).state for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda number: trained(name, draws=number).state, range(8)))
+    assert all(equal(a, b) for a, b in zip(alone, together, strict=True))
+    has_dropout = name in ("lstm", "gru", "attention")
+    assert equal(alone[0], alone[1]) != has_dropout
+
+
+def test_what_cannot_be_drawn_from_a_generator_follows_from_it():
+    """`rand_like` takes none on some versions; `multinomial` takes one."""
+    before = torch.get_rng_state()
+    drawn = []
+    for _ in range(2):
+        with OwnDraws(torch.Generator().manual_seed(3)) as draws:
+            drawn.append(
+                (torch.rand_like(torch.zeros(3)), torch.multinomial(torch.ones(5), 2), torch.randn(2))
+            )
+        assert draws.drew
+    assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_own_layers_follow_from_the_parameters():
+    assert head_names(built("lstm")) == ("head.weight", "head.bias")
+    assert head_names(built("residual")) == ("fc.weight",)
+    norm = layer_names(built("residual"), ("batch-norm",))
+    assert norm == [
+        f"norm.{e}" for e in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    ]
+    assert layer_names(built("lstm"), ("batch-norm",)) == []
+
+
+def test_a_parameter_of_two_names_is_one_entry():
+    class Tied(nn.Module):
+        def __init__(self, input_shape, classes):
+            super().__init__()
+            self.first = nn.Linear(input_shape[0], input_shape[0], bias=False)
+            self.second = nn.Linear(input_shape[0], input_shape[0], bias=False)
+            self.second.weight = self.first.weight
+            self.head = nn.Linear(input_shape[0], classes)
+            self.unused = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.head(self.second(self.first(x.mean(dim=2))))
+
+    model = build_own("mine:Tied", Tied, SHAPE, CLASSES, torch.Generator(), {})
+    state = get_state(model)
+    assert sorted(state) == ["first.weight", "head.bias", "head.weight", "unused.bias", "unused.weight"]
+    load_state(model, {name: array + 1 for name, array in state.items()})
+    assert torch.equal(model.second.weight, model.first.weight)
+    x, y = torch.randn(4, *SHAPE), torch.tensor([0, 1, 2, 3])
+    after = train(model, x, y, LocalTraining(weight_decay=0.0), torch.Generator()).state
+    assert (after["unused.weight"] == state["unused.weight"] + 1).all()  # no part in the loss: it stays
+    assert (after["first.weight"] != state["first.weight"] + 1).any()
+
+
+class Wrong(nn.Module):
+    """Goes wrong in the way that it is asked to."""
+
+    def __init__(self, input_shape, classes, how):
+        super().__init__()
+        if how == "raises":
+            raise RuntimeError("no such size")
+        self.how = how
+        self.head = nn.LazyLinear(classes) if how == "lazy" else nn.Linear(input_shape[0], classes)
+        if how == "frozen":
+            self.requires_grad_(False)
+        if how == "double":
+            self.double()
+        if how == "complex":
+            self.register_buffer("phase", torch.zeros(2, dtype=torch.complex64))
+
+    def forward(self, x):
+        if self.how == "crashes":
+            return x @ x
+        logits = self.head(x.mean(dim=2))
+        return {"wide": torch.cat([logits, logits], 1), "tuple": (logits,)}.get(self.how, logits)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raises", r"cannot be made for \(3, 16\), 4: RuntimeError: no such size"),
+        ("lazy", "head.weight is lazy; use input_shape"),
+        ("frozen", "must have parameters to train, but has none"),
+        ("double", "must have float32 parameters, but head.weight is torch.float64"),
+        ("complex", "must have real numbers, but phase is torch.complex64"),
+        ("crashes", r"cannot take inputs of shape \(2, 3, 16\): RuntimeError"),
+        ("wide", r"must return logits of shape \(2, 4\) for 2 inputs, but returned \(2, 8\)"),
+        ("tuple", r"must return logits of shape \(2, 4\) for 2 inputs, but returned tuple"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(how, message):
+    with pytest.raises(ConfigError, match=f"^train.model mine:Wrong .*{message}") as caught:
+        build_own("mine:Wrong", Wrong, SHAPE, CLASSES, torch.Generator(), {"how": how})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_module_is_refused():
+    with pytest.raises(ConfigError, match=r"must make a torch\.nn\.Module, but made int"):
+        build_own("mine:three", lambda input_shape, classes: 3, SHAPE, CLASSES, torch.Generator(), {})
+
+
+def test_a_module_that_was_never_set_up_is_refused():
+    class Bare(nn.Module):
+        def __init__(self, input_shape, classes):
+            self.classes = classes
+
+    with pytest.raises(
+        ConfigError, match=r"mine:Bare cannot be read .* call super\(\)\.__init__\(\) first\?$"
+    ):
+        build_own("mine:Bare", Bare, SHAPE, CLASSES, torch.Generator(), {})
+
+
+def test_how_a_model_is_called_follows_from_its_signature():
+    assert takes_num_classes(Residual)
+    assert takes_num_classes(open_ended)
+    assert not takes_num_classes(Recurrent)
+    assert not takes_num_classes(lambda shape, count: None)
+    assert not takes_num_classes(lambda input_shape, num_classes: None)
+    assert not takes_num_classes(lambda *args, **kwargs: None)
+
+
+class Untrainable(Wrong):
+    """Answers, and goes wrong in training."""
+
+    def __init__(self, input_shape, classes, how):
+        super().__init__(input_shape, classes, how)
+        self.register_buffer("queue", torch.zeros(0, classes))
+        self.rows = nn.Parameter(torch.zeros(2, input_shape[0]))
+
+    def forward(self, x):
+        if not self.training:
+            return super().forward(x)
+        if self.how == "sparse":
+            return self.head(nn.functional.embedding(torch.arange(len(x)), self.rows, sparse=True))
+        if self.how == "fails":
+            raise RuntimeError("two\nlines")
+        logits = self.head(x.mean(dim=2))
+        if self.how == "in place":
+            return logits.exp().mul_(2)
+        if self.how == "grows":
+            self.queue = torch.cat([self.queue, logits.detach()])
+        if self.how == "vanishes":
+            del self.queue
+        return {"detached": logits.detach(), "pair": (logits, logits)}.get(self.how, logits)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("works", ""),
+        ("fails", "cannot be trained: RuntimeError: two lines; mend its forward"),
+        ("in place", "cannot be trained: RuntimeError: .*modified by an inplace operation"),
+        ("sparse", "must have dense gradients, but that of rows is sparse; make its layer with sparse=False"),
+        ("detached", "must be trainable, but its output depends on no parameter; "),
+        ("pair", "must return logits in training too, but returned tuple; "),
+        ("grows", r"must keep the shapes of its entries, but training makes queue \(2, 4\) of \(0, 4\); "),
+        ("vanishes", r"must keep the shapes of its entries, but training makes queue absent of \(0, 4\); "),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line(how, message):
+    before = torch.get_rng_state()
+    model = build_own("mine:Wrong", Untrainable, SHAPE, CLASSES, torch.Generator(), {"how": how})
+    if message:
+        with pytest.raises(ConfigError, match=f"^train.model mine:Wrong {message}") as caught:
+            refuse_a_step_that_fails("mine:Wrong", model, torch.ones(2, *SHAPE))
+        assert "\n" not in str(caught.value)
+    else:
+        refuse_a_step_that_fails("mine:Wrong", model, torch.ones(2, *SHAPE))
+        assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), before)

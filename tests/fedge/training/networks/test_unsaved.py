@@ -1,0 +1,48 @@
+"""Attributes that a network keeps beside its state dict do not go from one client to the next."""
+
+import threading
+
+import torch
+from torch import nn
+
+from fedge.training.networks.unsaved import Unsaved
+
+
+class Remembering(nn.Module):
+    """Keeps a counter, a list, a hidden state, a buffer that is not saved, what cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 2)
+        self.layers = [self.head]  # not a copy of the layer
+        self.cell = nn.LSTM(2, 2)
+        self.steps, self.seen = 0, []
+        self.lock = threading.Lock()
+        self.register_buffer("kept", torch.zeros(2))
+        self.register_buffer("ring", torch.zeros(2), persistent=False)
+
+    def forward(self, x):
+        self.steps += 1
+        self.seen.append(len(x))
+        self.hidden = x
+        self.kept += 1
+        self.ring = torch.cat([self.ring, x[0]])
+        return self.layers[0](x)
+
+
+def test_what_a_client_leaves_is_forgotten_and_what_is_saved_is_not():
+    model = Remembering().eval()
+    weight, lock, flat = model.head.weight, model.lock, model.cell._flat_weights[0]
+    unsaved = Unsaved(model)
+    for _ in range(2):
+        model(torch.ones(3, 2))
+        assert (model.steps, model.seen, len(model.ring)) == (1, [3], 4)
+        unsaved.put_back()
+        assert (model.steps, model.seen, model.ring.tolist()) == (0, [], [0, 0])
+        assert not hasattr(model, "hidden")
+    assert model.kept.tolist() == [2, 2]
+    assert model.head.weight is weight
+    assert model.layers[0] is model.head
+    assert model.lock is lock
+    assert model.cell._flat_weights[0] is flat is model.cell.weight_ih_l0
+    assert not model.training
