@@ -30,9 +30,9 @@ __getattr__, __dir__, __all__ = lazy.attach(
 )
 
 if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's allocations from here on
-    from fedge.process.capture import begin
+    from fedge.process.capture import begin_capture
 
-    begin()
+    begin_capture()
 
 # `flwr run` imports this package to see whether the app is there: the only moment at which a run that cannot
 # work can be refused before Flower starts Ray and its workers.

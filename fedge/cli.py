@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from fedge.commands.compare import compare
+from fedge.commands.compare import compare_command
 from fedge.commands.demo import add_demo
 from fedge.commands.docs import add_docs
 from fedge.commands.measure import add_doctor, add_profile, add_status, add_sweep
@@ -19,7 +19,7 @@ from fedge.commands.run import add_run
 from fedge.config.registers.option import ConfigError
 from fedge.datasets.command import add_datasets
 from fedge.launch.clock_command import add_clock
-from fedge.launch.command_line import Commands, Parser, read
+from fedge.launch.command_line import Commands, Parser, parse_command_line
 from fedge.launch.completion import complete
 from fedge.launch.deal import add_deal
 from fedge.launch.devices_command import add_devices
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not words:
             parser.print_help()
             return exits.COMPLETED
-        options = read(parser, words)
+        options = parse_command_line(parser, words)
         options.owns_process = owns_process
         if getattr(options, "needs_room", False):
             refuse_little_room()  # before torch and SciPy are loaded
@@ -91,7 +91,7 @@ def _parser() -> Parser:
     add_sweep(runs)
     add_clock(runs)
     results = commands.group("look at results, and use them")
-    add_report_commands(results, compare)
+    add_report_commands(results, compare_command)
     add_model_commands(results)
     data = commands.group("data")
     add_datasets(data)

@@ -14,7 +14,7 @@ from flwr.app import Context, Message
 from fedge.algorithm.client import Client as AlgorithmClient
 from fedge.algorithm.client import Place
 from fedge.algorithm.making import algorithm_of
-from fedge.algorithm.taking_part import own_models, plain_training, take_part
+from fedge.algorithm.taking_part import further_models, plain_training, take_part
 from fedge.client.aside import states_aside
 from fedge.client.frozen import whole_model
 from fedge.client.guarded_app import GuardedApp
@@ -30,7 +30,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import look_in
 from fedge.config.sections.train import TrainConfig
-from fedge.data.own import OwnData, client_data, names_own_data, own_data, place_of
+from fedge.data.own import OwnData, client_data, names_own_data, own_data, partition_of_node
 from fedge.data.prepared import ClientData, client_in, open_client
 from fedge.data.scaling import Scale
 from fedge.engine.capture import end_capture_here
@@ -53,8 +53,8 @@ from fedge.exchange.evaluate import (
     EvaluateReply,
     Evaluation,
     SplitName,
-    differences,
     evaluate_reply,
+    gain_sums,
     models_to_evaluate,
     splits_to_evaluate,
 )
@@ -66,7 +66,7 @@ from fedge.exchange.hello import (
     end_capture_reply,
     hello_reply,
     refuse_other_windows,
-    seed_of,
+    seed_of_hello,
 )
 from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
@@ -83,7 +83,7 @@ from fedge.states.due import DueState, kinds_of
 from fedge.states.named import unpacked
 from fedge.tasks.chosen import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
-from fedge.training.describe import describe
+from fedge.training.describe import window_description
 from fedge.training.evaluation import EvalResult, evaluate_parts
 from fedge.training.gpu import settle_gpus
 from fedge.training.kernels import TORCH
@@ -122,13 +122,13 @@ def hello(message: Message, context: Context) -> Message:
     Describe windows of the node's own, if it names some.
     """
     node = context.node_config
-    partition, partitions = place_of(node)
+    partition, partitions = partition_of_node(node)
     refuse_code_that_is_not_here(_options(message, context), code_of(message), partition)
     told = None
     if names_own_data(node):
         config = _config_of(message, context)
-        own = own_data(node, config, seed_of(message))
-        refuse_other_targets(config, own, partition)
+        own = own_data(node, config, seed_of_hello(message))
+        _refuse_other_targets(config, own, partition)
         told = own.told
     if _options(message, context).get("privacy.noise-source") == SYSTEM:
         secret_of(context)  # before any reply is lost: a worker's state comes back with its reply
@@ -160,7 +160,7 @@ def train_round(message: Message, context: Context) -> Message:
     return reply
 
 
-def refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
+def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
     """Raise ConfigError where a client's own y does not fit the task of the run."""
     try:
         task_of(config.train).refuse(own.laid.y, len(own.told.classes))
@@ -268,7 +268,7 @@ def _evaluated(message: Message, context: Context, clock: WorkClock) -> Evaluate
         )
         found.update({(role, split): part for split, part in zip(splits, parts, strict=True)})
         if role == DESCRIBED:
-            described = describe(model, x, y, data.classes)
+            described = window_description(model, x, y, data.classes)
         clock.lap(EVALUATE)
     evaluations = _evaluations(found)
     if described is not None:
@@ -298,7 +298,7 @@ def _models(
         )  # fmt: skip
         place = memory_place(message)
         remembered, _ = memory_in(place, client, context.node_config)
-        made = own_models(algorithm_of(config.train), stands, remembered, place.unseen)
+        made = further_models(algorithm_of(config.train), stands, remembered, place.unseen)
         clock.lap(TRAIN)
         yield from ((f"{OWN_MODELS}/{name}", own) for name, own in made.items())
 
@@ -311,7 +311,7 @@ def _evaluations(found: Mapping[tuple[str, SplitName], EvalResult]) -> EvaluateR
             part.sums,
             part.loss,
             part.samples,
-            differences(own.values, part.values) if own and split == "val" and part is not own else None,
+            gain_sums(own.values, part.values) if own and split == "val" and part is not own else None,
             task=part.task,
         )
         for (role, split), part in found.items()
@@ -338,7 +338,7 @@ def _open(message: Message, context: Context) -> Opened:
     round_context = RoundContext.of(message)
     if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
-    client, _ = place_of(context.node_config)
+    client, _ = partition_of_node(context.node_config)
     config = _config_of(message, context)
     if round_context.windows:
         data = client_in(take(round_context.windows), client, round_context.global_round)

@@ -15,7 +15,7 @@ from hhar.raw.unpack import unpack
 from hhar.synthetic.generate import recordings_by_device, synthetic_windows
 from hhar.synthetic.raw_csv import write_raw
 from hhar.windows.cut import WindowSpec, build_windows
-from hhar.windows.info import describe
+from hhar.windows.info import describe_file
 from hhar.windows.thin import thin
 from hhar.windows.window_file import load_windows, save_windows
 
@@ -185,7 +185,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 
 def _info(arguments: argparse.Namespace) -> None:
-    print(describe(arguments.file))
+    print(describe_file(arguments.file))
 
 
 def _thin(arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 
 from fedge.records.reading.reader import RunData
 from fedge.report.comparison.groups import Group
-from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.targets import SHARE
 from studies.draws_part import complete, put_between
@@ -87,7 +87,9 @@ def row(group: Group, reference: Group, goal: float) -> list[str]:
     soon = values(group, seconds_to(goal))
     differs = None
     if group is not reference:
-        differs = paired(values(group, last("seen_accuracy")), values(reference, last("seen_accuracy")))
+        differs = paired_difference(
+            values(group, last("seen_accuracy")), values(reference, last("seen_accuracy"))
+        )
     at_work, lost = (over_seeds(group, final(column)) for column in ("utilisation", "wasted"))
     moved, until = (over_seeds(group, megabytes_to(share)) for share in (None, goal))
     sooner: list[Estimate | None] = [None, None]
@@ -166,7 +168,7 @@ def times_as_soon(soon: Mapping[int, float], reference: Mapping[int, float]) -> 
     >>> round(times_as_soon({1: 10.0, 2: 20.0}, {1: 20.0, 2: 40.0, 3: 9.0}).mean, 6)
     2.0
     """
-    found = paired(
+    found = paired_difference(
         {seed: -math.log(seconds) for seed, seconds in soon.items()},
         {seed: -math.log(seconds) for seed, seconds in reference.items()},
     )

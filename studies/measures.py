@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import Group
-from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import total
@@ -173,7 +173,7 @@ def difference(
         read: the number.
         of_reference: the reference's number, where it is another one.
     """
-    return paired(values(group, read), values(reference, of_reference or read))
+    return paired_difference(values(group, read), values(reference, of_reference or read))
 
 
 def worse_off(comparison: Comparison, group: Group, unseen_clients: bool) -> Estimate | None:

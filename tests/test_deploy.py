@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fedge.cli import _parser
-from fedge.launch.command_line import read
+from fedge.launch.command_line import parse_command_line
 from tools.image_root import steps_of
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,7 @@ DEPLOY = ROOT / "deploy"
 def understood(words):
     """The options of a command line of Fedge."""
     assert words[0] == "fedge"
-    return read(_parser(), [str(word) for word in words[1:]])
+    return parse_command_line(_parser(), [str(word) for word in words[1:]])
 
 
 def test_the_image_copies_what_is_there_and_all_that_is_needed():

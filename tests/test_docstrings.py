@@ -43,7 +43,7 @@ WITH_EXAMPLE = {
     "fedge.config.topology": ["clients_per_leaf", "unseen_ids"],
     "fedge.data.split": ["split_by_blocks"],
     "fedge.metrics.agreement": ["agreement", "churn"],
-    "fedge.metrics.scores": ["accuracy", "macro_f1", "spread"],
+    "fedge.metrics.scores": ["accuracy", "macro_f1", "score_spread"],
     "fedge.serving.gate": ["published"],
     "fedge.states.averaging": ["weighted_mean"],
     "fedge.training.scaffold": ["control_delta", "correction", "updated_server_control"],

@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -122,6 +123,58 @@ def test_no_folder_has_more_than_eighteen_files() -> None:
     tops = ("benchmarks", "examples", "fedge", "hhar", "studies", "tests", "tools")
     counts = Counter(file.parent for top in tops for file in (ROOT / top).rglob("*.py"))
     assert {str(folder): count for folder, count in counts.items() if count > 18} == {}
+
+
+# the names of a protocol: each file gives its own under the same name, found by it
+_SHARED_NAMES = {
+    "main": "entry points of commands and processes",
+    "add_commands": "commands of a room, added to the parser",
+    "read": "the files of a data set, loaded by the set's name",
+    "download": "of all data sets, and of HHAR alone, whose package imports nothing of Fedge",
+    "unpack": "of all data sets, and of HHAR alone",
+    "prepare": "of all data sets, and of HHAR alone",
+}
+
+
+def _owners_of_names(tops: Iterable[Path]) -> dict[str, set[str]]:
+    """Public name of a module-level class or function -> modules that define it."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for top, file in ((top, file) for top in tops for file in top.rglob("*.py")):
+        module = ".".join(file.relative_to(top.parent).with_suffix("").parts)
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, kinds) and not node.name.startswith("_"):
+                owners[node.name].add(module)
+    return owners
+
+
+def _repeated_names(tops: Iterable[Path]) -> dict[str, set[str]]:
+    """Names that several modules define, apart from protocols and parts known by their word in a register."""
+    registered = {entry.code for register in REGISTERS for entry in register}
+    return {
+        name: modules
+        for name, modules in _owners_of_names(tops).items()
+        if len(modules) > 1
+        and name not in _SHARED_NAMES
+        and not all(f"{module}:{name}" in registered for module in modules)
+    }
+
+
+def test_public_names_are_unique() -> None:
+    """A name says what it is without its module; a part's own word in its register may be another's, too."""
+    assert _repeated_names([ROOT / "fedge", ROOT / "hhar"]) == {}
+
+
+def test_shared_names_are_shared() -> None:
+    owners = _owners_of_names([ROOT / "fedge", ROOT / "hhar"])
+    assert [name for name in _SHARED_NAMES if len(owners[name]) < 2] == []
+
+
+def test_a_repeated_name_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("def found(): ...\ndef main(): ...\ndef _own(): ...\nclass Only: ...\n")
+    (tmp_path / "other.py").write_text("class found: ...\ndef main(): ...\ndef _own(): ...\n")
+    top = tmp_path.name
+    assert _repeated_names([tmp_path]) == {"found": {f"{top}.one", f"{top}.other"}}
 
 
 def _imports_between_children(package: Path) -> dict[str, set[str]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.data.outliers import left_out, proportions
+from fedge.data.outliers import outlying_clients, proportions
 from fedge.data.scaling import channel_sums
 from hhar.facts import DEVICES
 from hhar.synthetic.generate import synthetic_windows
@@ -210,7 +210,7 @@ def count(owned: Owned, repeats: int, draw: np.random.Generator, most: Sequence[
                 far, factors = proportions(told)
                 share = float((far / factors).max())
                 found.deals, found.clients = found.deals + 1, found.clients + len(told)
-                found.out += len(left_out(dict(enumerate(told)), names))
+                found.out += len(outlying_clients(dict(enumerate(told)), names))
                 if share > found.furthest:
                     found.furthest, found.where = share, f"{way}, {len(told)} clients"
     return found

@@ -32,7 +32,7 @@ from fedge.clustering.likeness.sketch import cosines, sketch
 from fedge.clustering.likeness.updates import Likeness, even_windows
 from fedge.config.flat import from_run_config
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.data.owners import spread
+from fedge.data.owners import clients_of_owners
 from fedge.data.scenario import Change, make_scenario
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.training.local import train
@@ -129,7 +129,7 @@ def deal(people: People, planted: str, shape: tuple[int, int], rng: np.random.Ge
     groups = np.array(groups_of(where, leaves))
     count = clients * 5 // 4 if where == "surplus" else clients
     who = rng.permutation(len(people.users))[:count]
-    client = spread(np.arange(count), count, clients)
+    client = clients_of_owners(np.arange(count), count, clients)
     owners = [tuple(int(u) for u in who[client == k]) for k in range(clients)]
     most = [0] * clients
     if where == "large":

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "algorithm": ["Algorithm", "Sent"],
         "client": ["Client"],
-        "leaf_part": ["Brought", "LeafPart", "LeafRound"],
+        "leaf_part": ["Brought", "LeafContributions", "LeafPart"],
         "descent": ["Fit"],
     },
 )

@@ -31,8 +31,8 @@ class Brought:
 
 
 @dataclass
-class LeafRound:
-    """A leaf round to be combined.
+class LeafContributions:
+    """Contributions of a leaf round's clients, to be combined.
 
     Attributes:
         model: at the start of the leaf round.
@@ -77,7 +77,7 @@ class LeafPart:
         """Arrays, states or numbers sent to clients beside the model, by name; none by default."""
         return {}
 
-    def combine(self, leaf: LeafRound) -> State:
+    def combine(self, leaf: LeafContributions) -> State:
         """The leaf's new model; by default the mean. If overridden, `leaf.strategy` must be fedavg."""
         return leaf.mean
 

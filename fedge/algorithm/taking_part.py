@@ -90,7 +90,7 @@ def take_part(algorithm: Algorithm, client: Client, kept: Memory | None) -> Take
     )
 
 
-def own_models(
+def further_models(
     algorithm: Algorithm, client: Client, kept: Memory | None, unseen: bool = False
 ) -> dict[str, State]:
     """The further models of a client's evaluation beside the served one, by name, in order.

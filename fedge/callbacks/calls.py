@@ -54,7 +54,7 @@ class Callbacks(Hooks):
         """
         self._given = [config.callbacks, config.callbacks_args]
         self._num_rounds = config.num_server_rounds
-        self._all = [(name, made(name, config)) for name in names_in(config.callbacks)]
+        self._all = [(name, _callback_of(name, config)) for name in names_in(config.callbacks)]
         self._before = [_kept(callback) for _, callback in self._all]
         self._global_round = 0
         self.stop: Stop | None = None
@@ -178,7 +178,7 @@ class Callbacks(Hooks):
             self.stop = stop
 
 
-def made(name: str, config: Config) -> Any:
+def _callback_of(name: str, config: Config) -> Any:
     """The callback behind a name.
 
     Raises:

@@ -10,7 +10,7 @@ from torch import nn
 from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import ClientData
 from fedge.states.averaging import State
-from fedge.training.networks.frozen import frozen_names, parted, whole
+from fedge.training.networks.frozen import frozen_names, full_state, parted
 from fedge.training.networks.module_state import get_state
 from fedge.training.networks.start import drawn_network
 
@@ -27,7 +27,7 @@ def whole_model(state: State, network: nn.Module, config: TrainConfig, data: Cli
     """
     if config.exchange == "all":
         return state
-    return whole(state, data.frozen or _drawn(config, seed, *_shape_of(data)), network)
+    return full_state(state, data.frozen or _drawn(config, seed, *_shape_of(data)), network)
 
 
 def _shape_of(data: ClientData) -> tuple[tuple[int, ...], int, tuple[int, ...], bool]:

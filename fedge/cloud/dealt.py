@@ -29,7 +29,14 @@ from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships import strangers
 from fedge.clustering.memberships.proposals import ClusterChange, Proposals, applied, changes_between, towards
 from fedge.clustering.memberships.strangers import Asking, Folds, StrangerLosses, is_simple_move
-from fedge.clustering.memberships.trials import TrialResult, is_doubted, merged, misplaced, moved, result_of
+from fedge.clustering.memberships.trials import (
+    TrialResult,
+    change_gain,
+    groups_after_moves,
+    is_doubted,
+    merged,
+    misplaced,
+)
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
@@ -173,7 +180,7 @@ class DealtGroups:
         trial_results = {
             change: None
             if said is None
-            else result_of(change, said, config.min_gain * proposals.hurdle(change))
+            else change_gain(change, said, config.min_gain * proposals.hurdle(change))
             for change in proposals.on_trial
         }
         facts = self._told(trial_results)
@@ -368,7 +375,7 @@ def _by_losses(
         fixed: leaves fixed for now, because the models are young.
     """
     after = found.copy()
-    target = moved(said, present, _touched(present, after), min_gain)
+    target = groups_after_moves(said, present, _touched(present, after), min_gain)
     for leaf in np.flatnonzero(target != present):
         if leaf in fixed:
             continue

@@ -20,7 +20,7 @@ from fedge.config.config import Config
 from fedge.config.tree import Path
 from fedge.exchange.evaluate import CLUSTER, OWN
 from fedge.exchange.round_context import LEAF, OWN_LINE, Line
-from fedge.leaf.drift import EVERYBODY, Drift, added
+from fedge.leaf.drift import EVERYBODY, Drift, corrected_control
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.models import LeafModels
 from fedge.leaf.server import Server, take_in_given
@@ -267,7 +267,7 @@ class Region:
     def correct_below(self) -> None:
         """Tell the servers below the sum of its own correction and of those of all servers above."""
         own, above = None if self.drift is None else self.drift.correction, self._above
-        told = above if own is None else own if above is None else added(own, above)
+        told = above if own is None else own if above is None else corrected_control(own, above)
         for server in self.below:
             server.be_corrected(told)
 

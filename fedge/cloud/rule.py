@@ -19,7 +19,7 @@ import numpy as np
 from flwr.serverapp.strategy import Strategy
 
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
-from fedge.leaf.strategies.strategy_state import numbers_of, put_back, states_of
+from fedge.leaf.strategies.strategy_state import numbers_of, restore_strategy, states_of
 from fedge.states.averaging import State, weighted_mean
 
 _MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # before their numbers, among the states
@@ -191,5 +191,5 @@ class CloudRule:
         for number, known in enumerate(facts["groups"]):
             strategy, head = self._maker.make(), f"{_STRATEGY}{number}."
             own = {name.removeprefix(head): s for name, s in states.items() if name.startswith(head)}
-            put_back(strategy, own, known["numbers"])
+            restore_strategy(strategy, own, known["numbers"])
             self._groups[tuple(known["key"])] = _Group(strategy, models[str(known["model"])])

@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "likeness.affinity": ["affinity_of", "effects"],
         "cloud_part": ["CloudPart", "Family"],
         "likeness.evidence": ["Answers", "CrossLosses", "Evidence", "NotComparable", "collect_answers"],
-        "methods.hierarchical": ["joined"],
+        "methods.hierarchical": ["linkage_labels"],
         "methods.ifca": ["Pool"],
         "memberships.membership": ["Membership", "events_between"],
         "registry": ["Grouping", "method", "method_named"],

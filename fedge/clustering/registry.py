@@ -137,7 +137,7 @@ def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
     return found
 
 
-def own_models(config: ClusterConfig) -> int:
+def cloud_model_count(config: ClusterConfig) -> int:
     """How many models of its own the cloud keeps for the method in force."""
     if not config.enabled or "pool" not in method_named(config).needs(config):
         return 0

@@ -5,7 +5,7 @@ import argparse
 from fedge.records.folder import find_run
 
 
-def compare(options: argparse.Namespace) -> int:
+def compare_command(options: argparse.Namespace) -> int:
     """Carry out ``fedge compare``."""
     from fedge.sweep.study import kept_study
 

@@ -10,7 +10,7 @@ from fedge.commands.methods import add_methods
 from fedge.config.describe import json_schema, option_table
 from fedge.launch.completion import SHELLS, shell_code
 from fedge.launch.projects.new_project import new_project
-from fedge.launch.projects.packaged import described
+from fedge.launch.projects.packaged import packaged_configurations
 
 
 def add_new(commands: Any) -> None:
@@ -53,7 +53,7 @@ def _new(options: argparse.Namespace) -> int:
 
 def _print_configs(_: argparse.Namespace) -> int:
     """Carry out ``fedge configs``."""
-    found = list(described())
+    found = list(packaged_configurations())
     width = max(len(name) for name, _ in found)
     for name, meaning in found:
         print(f"{name:{width}}  {meaning}")

@@ -38,7 +38,7 @@ class Participation:
     def at(self, global_round: int, leaf: int) -> Number:
         """The number of a leaf in a global round.
 
-        >>> parsed("1: all; 10: 2, 0.5", 2).at(10, 1)
+        >>> parse_participation("1: all; 10: 2, 0.5", 2).at(10, 1)
         0.5
         """
         numbers = next(numbers for first, numbers in reversed(self.steps) if first <= global_round)
@@ -50,7 +50,7 @@ class Participation:
         return tuple(first for first, _ in self.steps)
 
 
-def parsed(text: str, leaves: int) -> Participation:
+def parse_participation(text: str, leaves: int) -> Participation:
     """Numbers of clients that a text says.
 
     Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MOST_DIGITS = 9  # of a number in a list
 
 
-def numbers(text: str, key: str, example: str) -> list[int]:
+def planted_numbers(text: str, key: str, example: str) -> list[int]:
     """Numbers of a list: "1,5" as [1, 5]; "" as none.
 
     Raises:
@@ -68,7 +68,7 @@ def group_count(config: "Config") -> int:
     """How many groups are planted: as many as files, as sizes, or `scenario-groups`."""
     if parts.SCENARIOS.has(config.scenario, traits.FILES):
         return len(files_of(config.data.path))
-    sizes = numbers(config.scenario_sizes, "scenario-sizes", "1,5")
+    sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     return len(sizes) or config.scenario_groups
 
 
@@ -76,7 +76,8 @@ def refuse_impossible_groups(config: "Config") -> None:
     """Raise ConfigError where leaves cannot form the groups, or groups not begin, end and move as said."""
     if config.scenario == "none":
         return
-    leaves, sizes = config.hierarchy.num_servers, numbers(config.scenario_sizes, "scenario-sizes", "1,5")
+    leaves = config.hierarchy.num_servers
+    sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     _refuse_wrong_files(config)
     if sizes and sum(sizes) != leaves:
         raise ConfigError(
@@ -107,7 +108,7 @@ def _refuse_wrong_files(config: "Config") -> None:
             f"scenario {config.scenario} needs a window file for each group of leaves, but data.path is "
             f'{shown(config.data.path)}; set for example data.path="data/one.npz, data/other.npz"'
         )
-    if sizes and len(numbers(sizes, "scenario-sizes", "1,5")) != len(files):
+    if sizes and len(planted_numbers(sizes, "scenario-sizes", "1,5")) != len(files):
         raise ConfigError(
             f"scenario-sizes must name as many groups as data.path names files, but is {sizes!r} for "
             f"{len(files)}; change one of them"

@@ -57,10 +57,10 @@ def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
     return [leaf for leaf, size in enumerate(sizes) for _ in range(size)]
 
 
-def leaves_below(config: HierarchyConfig) -> dict[str, list[int]]:
+def leaf_numbers_below(config: HierarchyConfig) -> dict[str, list[int]]:
     """Path of each server between cloud and leaves, as "1.0" → numbers of the leaves below it.
 
-    >>> leaves_below(HierarchyConfig(tree="2x2x4"))
+    >>> leaf_numbers_below(HierarchyConfig(tree="2x2x4"))
     {'0': [0, 1], '1': [2, 3]}
     """
     leaves = config.shape.paths(config.tiers - 1) if config.tiers > 2 else []
@@ -79,7 +79,7 @@ def sizes_of_branches(config: HierarchyConfig, sizes: Sequence[int]) -> list[int
     >>> sizes_of_branches(HierarchyConfig(num_servers=2), [2, 3])
     [2, 3]
     """
-    branches = [below for path, below in leaves_below(config).items() if "." not in path]
+    branches = [below for path, below in leaf_numbers_below(config).items() if "." not in path]
     return [sum(sizes[leaf] for leaf in below) for below in branches] or list(sizes)
 
 

@@ -69,7 +69,7 @@ class Tree:
     def paths(self, tier: int, at: Path = ()) -> list[Path]:
         """Paths of all servers of a tier, from left to right.
 
-        >>> parsed("2x2x4").paths(2)
+        >>> parse_tree("2x2x4").paths(2)
         [(0, 0), (0, 1), (1, 0), (1, 1)]
         """
         if tier == 0:
@@ -83,7 +83,7 @@ class Tree:
         return ",".join(map(str, counts)) if all(counts) else "auto"
 
 
-def parsed(text: str) -> Tree:
+def parse_tree(text: str) -> Tree:
     """Tree that "2x3x4" or "((3,3),(2,2,2))" says.
 
     In the first form numbers of children stand from the root down, the clients of each leaf last, or "*" for
@@ -92,10 +92,12 @@ def parsed(text: str) -> Tree:
     Raises:
         ConfigError: it says no tree.
 
-    >>> parsed("2x3x4") == parsed("((4,4,4),(4,4,4))")
+    >>> parse_tree("2x3x4") == parse_tree("((4,4,4),(4,4,4))")
     True
-    >>> parsed("((3,3),(2,2,2))").clients_per_server, parsed("3x*").clients_per_server, parsed("9").tiers
-    ('3,3,2,2,2', 'auto', 1)
+    >>> parse_tree("((3,3),(2,2,2))").clients_per_server, parse_tree("3x*").clients_per_server
+    ('3,3,2,2,2', 'auto')
+    >>> parse_tree("9").tiers
+    1
     """
     compact = re.sub(r"\s", "", text)
     if re.fullmatch(r"([1-9][0-9]{0,4}x)*([1-9][0-9]{0,5}|\*)", compact):

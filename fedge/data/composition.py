@@ -99,16 +99,16 @@ def class_gap(held: Iterable[Holding]) -> float:
             own[each.label] = own.get(each.label, 0) + each.windows
     labels = sorted({label for own in counts.values() for label in own})
     table = np.array([[own.get(label, 0) for label in labels] for own in counts.values()], dtype=np.float64)
-    return widest_gap(table) if table.size else 0.0
+    return widest_class_gap(table) if table.size else 0.0
 
 
-def widest_gap(counts: np.ndarray) -> float:
+def widest_class_gap(counts: np.ndarray) -> float:
     """Total variation, 0..1, between the classes of some leaf and those of the mean leaf; the largest.
 
     Args:
         counts: (S, C) windows of each class at each leaf; a leaf without any is left out.
 
-    >>> widest_gap(np.array([[30, 10], [1, 3], [0, 0]]))
+    >>> widest_class_gap(np.array([[30, 10], [1, 3], [0, 0]]))
     0.25
     """
     there = counts[counts.sum(axis=1) > 0].astype(np.float64)

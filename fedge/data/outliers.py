@@ -44,7 +44,7 @@ _LARGEST = 1e18  # largest possible mean or deviation of a channel
 _FEWEST = 3  # clients with a varying channel for a comparison
 
 
-def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
+def outlying_clients(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dict[int, str]:
     """Clients to leave out of pooled statistics, each with the reason in words.
 
     Args:
@@ -52,7 +52,7 @@ def left_out(parts: Mapping[int, ChannelSums], channels: tuple[str, ...]) -> dic
         channels: names of the C channels.
 
     >>> told = {client: ChannelSums(100, (0.1 * client,), (100.0,)) for client in range(8)}
-    >>> left_out(told | {8: ChannelSums(100, (1e3,), (100.0,))}, ("x",))
+    >>> outlying_clients(told | {8: ChannelSums(100, (1e3,), (100.0,))}, ("x",))
     {8: "channel 'x' has mean 1000 and deviation 1, others have at most 1.08 about their middle"}
     """
     found = _impossible(parts, channels)

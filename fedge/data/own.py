@@ -182,7 +182,7 @@ class OwnData:
         return self.laid.bounds[block]
 
 
-def place_of(node_config: Mapping[str, Any]) -> tuple[int, int]:
+def partition_of_node(node_config: Mapping[str, Any]) -> tuple[int, int]:
     """Partition of a node, and the number of partitions.
 
     Raises:
@@ -211,7 +211,7 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnDa
         ConfigError: several sources, none readable, or windows unsuitable for the run.
     """
     named = [(key, str(node_config[key])) for key in (FOLDER, OWN, SHARE) if key in node_config]
-    client, clients = place_of(node_config)
+    client, clients = partition_of_node(node_config)
     if len(named) != 1:
         raise ConfigError(
             f"a SuperNode's configuration must name its windows by one of {FOLDER}, {OWN}, {SHARE}, but that "

@@ -65,7 +65,7 @@ def deal_by_source(windows: Windows, planted: Scenario, order: DealOrder) -> np.
                 f"{windows.user[rows[0]].split(SEPARATOR)[0]} has {count} users for {len(mine)} clients at "
                 f"{planted.groups.count(group)} leaves; use a smaller federation, or scenario-sizes"
             )
-        client[rows] = mine[spread(order.of(count, group)[owner], count, len(mine))]
+        client[rows] = mine[clients_of_owners(order.of(count, group)[owner], count, len(mine))]
     return client
 
 
@@ -78,7 +78,7 @@ def deal_owners(
     num_owners = int(owner.max()) + 1
     owner = order.of(num_owners)[owner]
     if num_owners >= num_clients:
-        client = spread(owner, num_owners, num_clients)
+        client = clients_of_owners(owner, num_owners, num_clients)
     elif not config.partition.split_users:
         raise ConfigError(
             f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
@@ -91,7 +91,7 @@ def deal_owners(
     return client, client if what == "user" else codes(windows.user)
 
 
-def spread(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
+def clients_of_owners(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
     """Client of each owner, an integer array of the shape of `owner`: all clients get as many, to one.
 
     Remaining owners, after an equal number for every client, go to clients at equal distances. Given to the
@@ -103,7 +103,7 @@ def spread(owner: np.ndarray, num_owners: int, num_clients: int) -> np.ndarray:
         num_owners: at least `num_clients`.
         num_clients: at least 1.
 
-    >>> spread(np.arange(10), 10, 4).tolist()
+    >>> clients_of_owners(np.arange(10), 10, 4).tolist()
     [0, 1, 2, 3, 0, 1, 2, 3, 0, 2]
     """
     even = num_owners // num_clients * num_clients

@@ -96,7 +96,7 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
         windows = _synthetic(users)
         return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
     if DATASETS.is_code(path):
-        windows = made(path, config.data.arguments("path"))
+        windows = _windows_of(path, config.data.arguments("path"))
         return windows, DataSource(_said(path), fingerprint_windows(windows), False)
     if _NAME.fullmatch(path) and not os.path.isfile(path):
         path = str(PREPARED.parent / f"{path}.npz")  # the output of `fedge datasets prepare`
@@ -106,7 +106,7 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
         raise ConfigError(f"data.path: {error}") from error
 
 
-def made(name: str, arguments: Mapping[str, Any]) -> Windows:
+def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
     """The windows returned by the function behind a name.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.config import Config
-from fedge.config.planted import group_count, moves, numbers
+from fedge.config.planted import group_count, moves, planted_numbers
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCENARIOS
 from fedge.seeding import Purpose, numpy_stream
@@ -123,7 +123,7 @@ def make_scenario(
     if config.scenario == "none":
         return None
     count = group_count(config)
-    sizes = numbers(config.scenario_sizes, "scenario-sizes", "1,5")
+    sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     planted = _assign(len(clients_per_leaf), count, sizes, seed)
     rng = numpy_stream(seed, Purpose.SCENARIO, 1)
     maker: Maker = SCENARIOS.load(config.scenario)

@@ -18,7 +18,7 @@ from hhar.errors import HharError
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
-def refuse_unknown(frame: Any, others: Sequence[Any], channels: Sequence[Any]) -> None:
+def refuse_unknown_columns(frame: Any, others: Sequence[Any], channels: Sequence[Any]) -> None:
     """Raise HharError unless `frame` is a frame with rows and with every named column, once.
 
     Args:
@@ -77,7 +77,7 @@ def refuse_missing(frame: Any, name: str) -> None:
         )
 
 
-def numbers(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
+def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     """A column as float32 (rows), and its original type.
 
     Raises:

@@ -204,10 +204,10 @@ def _has_lone_sessions(windows: Windows) -> bool:
 def _info(options: argparse.Namespace) -> int:
     """Carry out ``fedge datasets info``."""
     from fedge.datasets.catalog import NAMES, card
-    from hhar.windows.info import describe
+    from hhar.windows.info import describe_file
 
     if options.what not in NAMES and (options.what.endswith(".npz") or os.path.isfile(options.what)):
-        print(describe(options.what))
+        print(describe_file(options.what))
         return 0
     known = card(options.what)
     print("\n".join(f"{key:<10} {text}" for key, text in known.about(known.spec).items()))

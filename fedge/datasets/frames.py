@@ -76,7 +76,7 @@ def from_pandas(
     """
     wanted = [channels] if isinstance(channels, str) else list(channels)
     others = [name for name in (user, label, time, session, device) if name is not None]
-    columns.refuse_unknown(frame, others, wanted)
+    columns.refuse_unknown_columns(frame, others, wanted)
     stride_s = window_s / 2 if stride_s is None else stride_s
     spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(wanted))
     rows, kinds = _read(frame, user, label, time, time_unit, session, device, wanted)
@@ -98,7 +98,7 @@ def _read(
     channels: Sequence[str],
 ) -> tuple[_Rows, list[str]]:  # fmt: skip
     """All columns, and the channels' original types."""
-    found = [columns.numbers(frame, name) for name in channels]
+    found = [columns.float_column(frame, name) for name in channels]
     values = np.stack([column for column, _ in found], axis=1)
     empty = Names(np.zeros(len(values), dtype=np.int64), [""])
     rows = _Rows(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedge.cloud.step import CloudStep
-from fedge.devices.clients.results import Period, mean_score, round_result, server_rows
+from fedge.devices.clients.results import Period, clock_server_rows, mean_score, round_result
 from fedge.devices.servers.private import releases_of
 from fedge.devices.servers.vectors import Version
 from fedge.devices.timeline.clock import SECOND_US
@@ -111,7 +111,7 @@ def _server_rows(procedure: "Procedure", evaluated: Mapping[int, Evaluation]) ->
     if above is None or len(above.parents) < 2:
         return []
     moved = (procedure.ledger.between - procedure.between_before).tolist()
-    return server_rows(procedure.world.who, evaluated, above.paths, above.labels(), moved)
+    return clock_server_rows(procedure.world.who, evaluated, above.paths, above.labels(), moved)
 
 
 def moment(procedure: "Procedure") -> VersionRow:

@@ -135,7 +135,7 @@ class Procedure:
         self._last_us = 0
         self._handlers: Mapping[int, Callable[[Event], None]] = {
             Kind.SENT: partial(transit.end_transfers, self),
-            Kind.SEND: partial(transit.send, self),
+            Kind.SEND: partial(transit.begin_transfer, self),
             Kind.SEND_BETWEEN: self._between_tiers,
             Kind.SERVED_ABOVE: self._between_tiers,
             Kind.SERVED: self._served,
@@ -254,7 +254,7 @@ class Procedure:
         self.at_work[job.server] += 1
         self.ledger.moved["down"] += self._down_bytes
         if self.network.at_leaves:
-            transit.begin(self, job, self.routes[job.number])
+            transit.begin_job(self, job, self.routes[job.number])
             return
         if not self.world.config.asynchrony.is_real:
             self.clock.at(job.end_us, Kind.ARRIVE, job.device, job.number)
@@ -272,7 +272,7 @@ class Procedure:
         if job is None:
             return
         if self._in_rounds and self.network.at_leaves:
-            job = transit.counted(self, job)
+            job = transit.count_ended_job(self, job)
         self.choosing.put(job.server, job.device, now_us)
         self.at_work[job.server] -= 1
         if job.fate == "failed":

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.devices.clients.algorithms import ClockAlgorithms, Waiting
+from fedge.devices.clients.algorithms import ClockAlgorithms, WaitingReply
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.rules import Arrival
 from fedge.devices.servers.server import DeviceServer
@@ -203,7 +203,7 @@ def _restore_algorithms(
     algorithms.restore({name: _own(state) for name, state in groups[_PARTS].items()}, facts["algorithms"])
     algorithms.waiting = [
         [
-            Waiting(
+            WaitingReply(
                 Arrival(
                     child, staleness, found.vector(start), found.vector(end), weight,
                     found.counters(counters), share,

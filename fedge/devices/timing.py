@@ -27,7 +27,7 @@ from fedge.devices.procedure import Procedure
 from fedge.devices.servers.private import private_sum
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version, version_of
-from fedge.devices.tiers.above import Place, servers_above
+from fedge.devices.tiers.above import ServerPlace, servers_above
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import cloud_arguments
 from fedge.devices.trying import refuse_partial_work
@@ -173,7 +173,7 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     return Procedure(world, servers, above, groups)
 
 
-def _server_at(place: Place, start: Version) -> DeviceServer:
+def _server_at(place: ServerPlace, start: Version) -> DeviceServer:
     """A server over servers."""
     rule = CLOUD_RULES.load(place.options.cloud_rule)
     arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))

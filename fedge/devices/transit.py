@@ -73,7 +73,7 @@ class OpenRound:
         return list(astuple(self))
 
 
-def begin(procedure: "Procedure", job: Job, route: Route) -> None:
+def begin_job(procedure: "Procedure", job: Job, route: Route) -> None:
     """Let a device's job begin to come."""
     procedure.routes[job.number] = route
     procedure.clock.at(job.began_us + route.down_us, Kind.SEND, job.device, job.number)
@@ -81,7 +81,7 @@ def begin(procedure: "Procedure", job: Job, route: Route) -> None:
         procedure.clock.at(route.cut_us, Kind.ARRIVE, job.device, job.number)
 
 
-def send(procedure: "Procedure", event: Event) -> None:
+def begin_transfer(procedure: "Procedure", event: Event) -> None:
     """Let a device begin to receive or to send, unless its job has been lost."""
     job = procedure.jobs.get(event.number)
     if job is None:
@@ -145,7 +145,7 @@ def begin_round(procedure: "Procedure", leaf: int, jobs: Sequence[Job], goal: in
         procedure.clock.at(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
 
 
-def counted(procedure: "Procedure", job: Job) -> Job:
+def count_ended_job(procedure: "Procedure", job: Job) -> Job:
     """An ended job of a round; late if the round is complete."""
     found, has_deadline = procedure.rounds[job.server], procedure.world.config.asynchrony.deadline_s > 0
     assert found is not None, "a job belongs to a round"

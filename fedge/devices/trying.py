@@ -83,7 +83,7 @@ def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
         )
 
 
-def try_selection(name: str, arguments: Mapping[str, Any]) -> None:
+def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for a selection of an absent device, or an uncallable one."""
     there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
     turn = DeviceTurn(0, PickDraws(0, 0), _DEVICES)

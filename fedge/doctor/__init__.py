@@ -11,5 +11,5 @@ import lazy_loader as lazy
 
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
-    submod_attrs={"client_memory": ["ClientMemory", "measured"], "shares": ["Shares", "shares_of"]},
+    submod_attrs={"client_memory": ["ClientMemory", "measure_client"], "shares": ["Shares", "shares_of"]},
 )

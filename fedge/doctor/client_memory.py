@@ -43,7 +43,7 @@ class ClientMemory:
     clients: int
 
 
-def measured(run_config: Mapping[str, Any], federation: Federation) -> ClientMemory:
+def measure_client(run_config: Mapping[str, Any], federation: Federation) -> ClientMemory:
     """Measure a client of a run; takes some seconds.
 
     Args:

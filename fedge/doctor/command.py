@@ -12,7 +12,7 @@ from typing import Any
 
 from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError
-from fedge.doctor.client_memory import ClientMemory, measured
+from fedge.doctor.client_memory import ClientMemory, measure_client
 from fedge.doctor.deployment import NAME, of_deployment
 from fedge.doctor.findings import (
     BROKEN,
@@ -41,7 +41,7 @@ def resolved(federation: Federation, run_config: dict[str, Any]) -> tuple[Federa
     Raises:
         ConfigError: the run cannot work.
     """
-    memory = measured(run_config, federation)
+    memory = measure_client(run_config, federation)
     shares = _shares(run_config, memory)
     threads = int(run_config.get("train.threads", 1))
     cores = max(1, int(this_machine().usable_cores))
@@ -76,7 +76,7 @@ def doctor(options: argparse.Namespace) -> int:
     try:
         federation = project.federation(options.federation)
         if federation.num_supernodes:
-            memory = measured(run_config, federation)
+            memory = measure_client(run_config, federation)
             shares = _shares(run_config, memory)
             found += _of_run(memory, shares)
     except ConfigError as error:

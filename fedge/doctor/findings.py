@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
-from fedge.doctor.gpus import Gpu, others
+from fedge.doctor.gpus import Gpu, unused_gpus
 from fedge.flower import uses_superlink
 from fedge.launch.flower_runs.background import standing_superlink
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
@@ -58,7 +58,7 @@ def of_machine(machine: Machine, gpus: list[Gpu], on_ray: bool) -> Iterator[Find
         words = f"{gpu.name}, {gpu.free_mib:,.0f} of {gpu.memory_mib:,.0f} MiB free"
         taken = "; in use by others" if gpu.free_mib < 0.9 * gpu.memory_mib else ""
         yield Finding(f"GPU {number}", TRAP if taken else WELL, words + taken)
-    for words in others():
+    for words in unused_gpus():
         yield Finding("other GPU", TRAP, words)
     if not gpus:
         yield Finding("GPU", WELL, "no NVIDIA GPU found: clients train on the CPU")

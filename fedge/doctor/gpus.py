@@ -38,7 +38,7 @@ def gpus(environment: Mapping[str, str] | None = None) -> list[Gpu]:
         return []
     listing = _said([tool, _QUERY, "--format=csv,noheader,nounits"])
     visible = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
-    return listed(listing, visible, _said([tool, "-L"]))
+    return visible_gpus(listing, visible, _said([tool, "-L"]))
 
 
 def _said(words: Sequence[str]) -> str:
@@ -50,7 +50,7 @@ def _said(words: Sequence[str]) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-def listed(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
+def visible_gpus(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
     """GPUs of a listing (index, uuid, name, MiB, MiB free) that `visible` selects.
 
     A GPU in MIG mode is represented by its slices: CUDA shows one of them at a time, and none beside whole
@@ -61,7 +61,7 @@ def listed(text: str, visible: str | None, slices: str = "") -> list[Gpu]:
         visible: CUDA_VISIBLE_DEVICES; None for all GPUs.
         slices: listing of GPUs with their slices (``nvidia-smi -L``).
 
-    >>> listed("0, GPU-a, H100, 81559, 80000\\n1, GPU-b, H100, 81559, 81000\\n", "1")
+    >>> visible_gpus("0, GPU-a, H100, 81559, 80000\\n1, GPU-b, H100, 81559, 81000\\n", "1")
     [Gpu(name='H100', memory_mib=81559.0, free_mib=81000.0)]
     """
     cut = _slices_of(slices)
@@ -125,7 +125,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def others(kfd: Path = Path("/dev/kfd")) -> list[str]:
+def unused_gpus(kfd: Path = Path("/dev/kfd")) -> list[str]:
     """GPUs that Fedge does not use, each with the reason."""
     found = []
     if kfd.exists():

@@ -20,7 +20,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import shown
 from fedge.edge import orders
 from fedge.edge.memories import check_memories
-from fedge.edge.told import ToldError, mapping, number, rows, text, whole
+from fedge.edge.told import ToldError, finite_number, mapping, rows, text, whole_number
 from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
@@ -109,10 +109,10 @@ class Schema:
             if asked.dispersion and (facts["dispersion"] is None) != (counted == 0):
                 raise ToldError("dispersion", f"{facts['dispersion']} of {counted} clients")
             if asked.dispersion and counted:
-                number(facts["dispersion"], 0.0, 1.7e308, "dispersion")
+                finite_number(facts["dispersion"], 0.0, 1.7e308, "dispersion")
             has_controls = moved and asked.line == LEAF and leaf.control is not None
             version = asked.leaf_round if has_controls else asked.version
-            whole(facts["version"], version, version, "version")
+            whole_number(facts["version"], version, version, "version")
             self.check_kept(facts["leaf"], leaf, counted, moved, global_round)
             if leaf.turns is not None:
                 now = (asked.leaf_round, {row[0] for row in book["asked"]}, dict(book["train_loss"]))
@@ -139,7 +139,7 @@ class Schema:
         """
         form = None if leaf.algorithm is None else leaf.algorithm.form
         book = self._book(told_book, leaf.clients, schema.least_told(self.task.least_loss, form))
-        counted = whole(told_counted, 0, len(leaf.clients), "counted")
+        counted = whole_number(told_counted, 0, len(leaf.clients), "counted")
         moved = _flag(told_moved, "moved")
         trained = {row[0] for row in book["train_seconds"]}
         losses = {row[0] for row in book["train_loss"]}
@@ -205,14 +205,14 @@ class Schema:
         further = {"drift": leaf.drift, "turns": leaf.turns, ALGORITHM: leaf.algorithm}
         only(facts, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
         for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
-            number(norm, 0.0, math.inf, "norms")
+            finite_number(norm, 0.0, math.inf, "norms")
         if leaf.drift is not None:
             self._check_drift(facts["drift"], leaf, counted, moved, global_round)
 
     def _check_drift(self, told: Any, leaf: Leaf, counted: int, moved: bool, global_round: int) -> None:
         """Raise where Γ has grown by more than replies of one leaf round can give, or grown without any."""
         assert leaf.drift is not None
-        length, before = number(told, 0.0, math.inf, "drift"), leaf.drift.length
+        length, before = finite_number(told, 0.0, math.inf, "drift"), leaf.drift.length
         settings = local_training(self.config.train, global_round, self.local_steps)
         least, largest = (
             before + drift_length([sum(settings.passes(windows))], [1.0], settings.lr, settings.momentum)
@@ -290,20 +290,20 @@ class Schema:
         for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
             _one_each([row[0] for row in rows(book[name], width, len(clients), name)], clients, name)
         for _, loss in book["train_loss"]:
-            schema.check_loss(number(loss, -math.inf, math.inf, "train_loss"), least_loss)
+            schema.check_loss(finite_number(loss, -math.inf, math.inf, "train_loss"), least_loss)
         for _, seconds in book["train_seconds"]:
-            number(seconds, 0.0, guard.client_timeout + schema.LATE_S, "train_seconds")
+            finite_number(seconds, 0.0, guard.client_timeout + schema.LATE_S, "train_seconds")
         for _, times in book["asked"]:
-            whole(times, 1, 1, "asked")
+            whole_number(times, 1, 1, "asked")
         for _, kind, detail in book["failures"]:
             text(kind, _LONGEST_KIND, "failures")
             text(detail, _LONGEST_DETAIL, "failures")
-        whole(book["kept_model"], 0, 1, "kept_model")
+        whole_number(book["kept_model"], 0, 1, "kept_model")
         for bytes_ in rows([_list(book["bytes"])], 2, 1, "bytes")[0]:
-            whole(bytes_, 0, 2**53, "bytes")
+            whole_number(bytes_, 0, 2**53, "bytes")
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
-                number(value, -LARGEST, LARGEST, "calls")
+                finite_number(value, -LARGEST, LARGEST, "calls")
         _refuse_others([row[0] for row in book["calls"]], clients, "calls")
         return book
 
@@ -352,7 +352,7 @@ def check_note(
         for who in ("asked", "back", "failed"):
             _one_each(_list(packet.facts[who]), clients, who)
             found.append(frozenset(packet.facts[who]))
-        found.append(0 if rounds is None else whole(packet.facts["leaf_round"], *rounds, "leaf_round"))
+        found.append(0 if rounds is None else whole_number(packet.facts["leaf_round"], *rounds, "leaf_round"))
 
     admitted(check)
     _, back, failed, leaf_round = found

@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 from fedge.config.registers.option import shown
 from fedge.config.sections.hierarchy import HierarchyConfig
-from fedge.config.topology import leaves_below
+from fedge.config.topology import leaf_numbers_below
 from fedge.config.tree import dotted
 from fedge.edge import orders
 from fedge.edge.memories import check_memories, check_needed
-from fedge.edge.told import ToldError, mapping, number, rows, text, whole
+from fedge.edge.told import ToldError, finite_number, mapping, rows, text, whole_number
 from fedge.edge.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
@@ -53,21 +53,21 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
     try:
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
         _only(facts, wanted, {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S})
-        clients = whole(facts["clients"], 1, _MOST_CLIENTS, "clients")
-        whole(facts["seed"], 0, _MOST_SEED, "seed")
-        whole(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
+        clients = whole_number(facts["clients"], 1, _MOST_CLIENTS, "clients")
+        whole_number(facts["seed"], 0, _MOST_SEED, "seed")
+        whole_number(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
         _check_options(mapping(facts["config"], "config"))
-        number(facts.get(orders.WAIT_S, 0.0), 0.0, _LONGEST_S, orders.WAIT_S)
+        finite_number(facts.get(orders.WAIT_S, 0.0), 0.0, _LONGEST_S, orders.WAIT_S)
         if not begins:
             return
         text(facts["run"], _LONGEST_NAME, "run")
         text(facts["fingerprint"], _LONGEST_NAME, "fingerprint")
-        whole(facts.get("local_steps", 0), 0, _MOST_ROUNDS, "local_steps")
+        whole_number(facts.get("local_steps", 0), 0, _MOST_ROUNDS, "local_steps")
         text(facts.get("kernel", ""), _LONGEST_NAME, "kernel")
         if facts.get("scale") is not None:
             for numbers in rows([facts["scale"]], 2, 1, "scale")[0]:
                 for (value,) in rows([[each] for each in numbers], 1, _MOST_CHANNELS, "scale"):
-                    number(value, -1e300, 1e300, "scale")
+                    finite_number(value, -1e300, 1e300, "scale")
         for client, told in mapping(facts.get("told", {}), "told").items():
             if not client.isdecimal() or len(client) > 9 or int(client) >= clients:
                 raise ToldError("told", f"by client {shown(client)}")
@@ -112,20 +112,20 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
     try:
         facts = packet.facts
         _only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
-        path = tuple(whole(step, 0, _MOST_CLIENTS, "path") for step in _list(facts["path"], "path"))
+        path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in _list(facts["path"], "path"))
         named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
-        if named != leaves_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
+        if named != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
             raise ToldError("leaves", "others than stand below the region here")
         every = hierarchy.leaf_rounds_of(len(path) - 1)
-        first = whole(facts["first"], 1, _MOST_ROUNDS, "first")
-        whole(facts["last"], first + every - 1, first + every - 1, "last")
+        first = whole_number(facts["first"], 1, _MOST_ROUNDS, "first")
+        whole_number(facts["last"], first + every - 1, first + every - 1, "last")
         if (first - 1) % every:
             raise ToldError("first", f"{first} begins no round")
         for _, kept, version, needed in facts["leaves"]:
             mapping(kept, "leaf")
-            whole(version, 0, _MOST_ROUNDS, "version")
+            whole_number(version, 0, _MOST_ROUNDS, "version")
             for (each,) in rows([[each] for each in _list(needed, "needed")], 1, _MOST_KEPT - 1, "needed"):
-                whole(each, 0, _MOST_ROUNDS, "needed")
+                whole_number(each, 0, _MOST_ROUNDS, "needed")
         begin = tuple(f"{leaf}/" for leaf in named)
         others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
         if others or orders.MODEL not in packet.states:
@@ -143,7 +143,7 @@ def check_order(packet: Packet, leaf: Leaf) -> None:
     """
     try:
         _check_fact(packet.facts, "run", "global_round")
-        whole(packet.facts["global_round"], 0, _MOST_ROUNDS, "global_round")
+        whole_number(packet.facts["global_round"], 0, _MOST_ROUNDS, "global_round")
         _KINDS[packet.kind](packet, leaf)
     except Exception as error:  # as above
         raise _refused(error) from None
@@ -161,9 +161,9 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     without = _list(facts["without"], "without")
     if any(type(each) is not int or each not in leaf.clients for each in without):
         raise ToldError("without", f"{shown(without)} are no clients of this leaf")
-    whole(facts["version"], 0, _MOST_ROUNDS, "version")
+    whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
     for (version,) in rows([[each] for each in _list(facts["needed"], "needed")], 1, _MOST_KEPT, "needed"):
-        whole(version, 0, _MOST_ROUNDS, "needed")
+        whole_number(version, 0, _MOST_ROUNDS, "needed")
     kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
     further = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}
@@ -174,9 +174,9 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
         check_memories(kept[ALGORITHM], leaf, any_round=True)
         check_needed(facts["memories"], leaf)
     for (norm,) in rows([[n] for n in _list(kept["norms"], "norms")], 1, leaf.norms.norms.maxlen, "norms"):
-        number(norm, 0.0, 1.7e308, "norms")
+        finite_number(norm, 0.0, 1.7e308, "norms")
     if has_drift:
-        number(kept["drift"], 0.0, 1.7e308, "drift")
+        finite_number(kept["drift"], 0.0, 1.7e308, "drift")
     others = {name for name in states if not name.startswith(orders.STRATEGY)} - controls
     others -= _check_leaf_part(states, leaf)
     wanted = [set(_CONTROLS)] if leaf.control is not None else [set()]
@@ -208,7 +208,7 @@ def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
 def _check_probe(packet: Packet, leaf: Leaf) -> None:
     known = _check_algorithm(packet, leaf)
     _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
-    whole(packet.facts.get("most_windows", 0), 0, 2**53, "most_windows")
+    whole_number(packet.facts.get("most_windows", 0), 0, 2**53, "most_windows")
     _check_round(packet.facts)
     _flag(packet.facts["updates"], "updates")
     if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):
@@ -260,7 +260,7 @@ def _check_model(state: State, like: State) -> None:
 
 
 def _check_round(facts: Mapping[str, Any]) -> None:
-    whole(facts["leaf_round"], 0, _MOST_ROUNDS, "leaf_round")
+    whole_number(facts["leaf_round"], 0, _MOST_ROUNDS, "leaf_round")
     if facts["line"] not in get_args(Line):
         raise ToldError("line", shown(facts["line"]))
 

@@ -30,7 +30,7 @@ from fedge.states.averaging import State
 
 
 @dataclass
-class Span:
+class RegionSpan:
     """Leaf rounds that a region carries out by itself.
 
     Attributes:
@@ -137,9 +137,9 @@ class RegionsAway:
         fit = [] if own_layers else [region for region in regions if _is_plain(region, config)]
         self._candidates = sorted(fit, key=lambda region: (len(region.path), region.path))  # upper ones first
         self._is_one_process = is_one_process
-        self._spans: list[Span] = []
+        self._spans: list[RegionSpan] = []
 
-    def begin(self, leaf_round: int, wanted: Requests) -> list[Span]:
+    def begin(self, leaf_round: int, wanted: Requests) -> list[RegionSpan]:
         """Spans that begin with a leaf round; those that are over are forgotten.
 
         Args:
@@ -153,7 +153,7 @@ class RegionsAway:
             is_taken = any(self.span_of(leaf) is not None for leaf in region.leaves)
             if is_taken or (leaf_round - 1) % every or not self._can_work_alone(region, wanted):
                 continue
-            begun.append(Span(region, leaf_round, leaf_round + every - 1))
+            begun.append(RegionSpan(region, leaf_round, leaf_round + every - 1))
             self._spans.append(begun[-1])
         return begun
 
@@ -171,11 +171,11 @@ class RegionsAway:
         )
 
     @property
-    def spans(self) -> Sequence[Span]:
+    def spans(self) -> Sequence[RegionSpan]:
         """Under way in the present leaf round."""
         return self._spans
 
-    def span_of(self, leaf: Leaf) -> Span | None:
+    def span_of(self, leaf: Leaf) -> RegionSpan | None:
         """The span in which a leaf trains; None where its leaf rounds are ordered one by one."""
         return next((span for span in self._spans if leaf in span.leaves), None)
 

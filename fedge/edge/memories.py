@@ -6,7 +6,7 @@ Reported are a client, the leaf round of its version, a checksum and a number of
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.edge.told import ToldError, mapping, rows, text, whole
+from fedge.edge.told import ToldError, mapping, rows, text, whole_number
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, Kept
 
@@ -30,8 +30,8 @@ def check_memories(told: Any, leaf: Leaf, new: int | None = None, any_round: boo
         raise ToldError("memories", "of clients that keep none here")
     for client, version in found.items():
         leaf_round, checksum, size = rows([version], 3, 1, "memories")[0]
-        whole(leaf_round, 1, _MOST_ROUNDS, "memories")
-        whole(size, 0, MOST_BYTES, "memories")
+        whole_number(leaf_round, 1, _MOST_ROUNDS, "memories")
+        whole_number(size, 0, MOST_BYTES, "memories")
         text(checksum, _CHECKSUM, "memories")
         if len(checksum) != _CHECKSUM or not set(checksum) <= _DIGITS:
             raise ToldError("memories", f"{shown(checksum)} is no checksum")
@@ -51,4 +51,4 @@ def check_needed(told: Any, leaf: Leaf) -> None:
         if not isinstance(needed, list) or len(needed) > _MOST_NEEDED:
             raise ToldError("memories", shown(needed))
         for leaf_round in needed:
-            whole(leaf_round, 0, _MOST_ROUNDS, "memories")
+            whole_number(leaf_round, 0, _MOST_ROUNDS, "memories")

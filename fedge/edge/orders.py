@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import shown
-from fedge.edge.told import ToldError, text, whole
+from fedge.edge.told import ToldError, text, whole_number
 from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
@@ -104,7 +104,7 @@ def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
     return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
 
 
-def later(calls: Sequence[Sequence[float]], by_s: float) -> list[list[float]]:
+def delayed_calls(calls: Sequence[Sequence[float]], by_s: float) -> list[list[float]]:
     """Times of calls (`packed_book`) that were told some seconds before they count."""
     return _moved(np.array(calls, np.float64), -by_s).tolist() if calls else []
 
@@ -192,12 +192,14 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
         evaluation = Evaluation(
             {name: _array(sums[name], zeros).reshape(zeros.shape) for name, zeros in form.items()},
             float(loss),
-            whole(windows, 0, 2**53, "windows"),
+            whole_number(windows, 0, 2**53, "windows"),
             None if pair is None else tuple(_array(pair, np.zeros(2)).tolist()),
             None if moments is None else _array(moments, np.zeros(len(moments))),
             task,
         )
-        found.setdefault(whole(client, 0, 2**53, "client"), {})[text(role, 200, "role"), split] = evaluation
+        found.setdefault(whole_number(client, 0, 2**53, "client"), {})[text(role, 200, "role"), split] = (
+            evaluation
+        )
     return found
 
 

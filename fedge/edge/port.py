@@ -19,7 +19,7 @@ from fedge.cloud.step import Probe
 from fedge.config.registers.option import shown
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, Trained, words_told
-from fedge.edge.away import RegionsAway, Span
+from fedge.edge.away import RegionsAway, RegionSpan
 from fedge.edge.progress import Progress
 from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.algorithm import OWN_MODELS
@@ -270,7 +270,7 @@ class EdgeLeaves:
         clients: Mapping[int, Sequence[int]],
         read: Callable[[int, Packet], _Read],
         phase: str = "",
-        spans: Mapping[int, Span] | None = None,
+        spans: Mapping[int, RegionSpan] | None = None,
     ) -> dict[int, _Read]:
         """Give orders to leaf servers, all at once; return the accepted answers, in order.
 

@@ -140,7 +140,10 @@ def _answer(
     """The answer to an order; moments of calls count from now backwards."""
     now = time.monotonic()
     rounds = [
-        [[*row[:-1], {**row[-1], "calls": orders.later(row[-1]["calls"], now - at)}] for row, at in of_round]
+        [
+            [*row[:-1], {**row[-1], "calls": orders.delayed_calls(row[-1]["calls"], now - at)}]
+            for row, at in of_round
+        ]
         for of_round in told
     ]
     states, kept = {orders.MODEL: region.model}, []

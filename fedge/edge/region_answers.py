@@ -9,8 +9,8 @@ from typing import Any
 
 from fedge.edge import orders
 from fedge.edge.answers import Schema, admitted, only
-from fedge.edge.away import Span
-from fedge.edge.told import ToldError, rows, whole
+from fedge.edge.away import RegionSpan
+from fedge.edge.told import ToldError, rows, whole_number
 from fedge.exchange import schema
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
@@ -21,7 +21,7 @@ _TOLD, _KEPT = 4, 3  # values of a row of a leaf round, and of what is kept
 
 
 def check_region_answer(
-    checks: Schema, answer: Packet, span: Span, versions: Mapping[int, int], global_round: int
+    checks: Schema, answer: Packet, span: RegionSpan, versions: Mapping[int, int], global_round: int
 ) -> Packet:
     """An answer to an order of a region; AnswerRejected unless consistent with the order.
 
@@ -50,7 +50,7 @@ def check_region_answer(
         for leaf, row in zip(
             span.leaves, _of_each(answer.facts["leaves"], span, _KEPT, "leaves"), strict=True
         ):
-            whole(row[1], now[leaf.index], now[leaf.index], "version")
+            whole_number(row[1], now[leaf.index], now[leaf.index], "version")
             has_moved = leaf.index in moved
             checks.check_kept(row[2], leaf, counted, has_moved, global_round)
             leaf.refuse_other_strategy(orders.of_leaf(answer.states, leaf.index), row[2])
@@ -60,7 +60,7 @@ def check_region_answer(
     return answer
 
 
-def _of_each(told: Any, span: Span, width: int, what: str) -> list[list[Any]]:
+def _of_each(told: Any, span: RegionSpan, width: int, what: str) -> list[list[Any]]:
     """A row for each leaf of a region, in order."""
     found = rows(told, width, len(span.leaves), what)
     if [row[0] for row in found] != [leaf.index for leaf in span.leaves]:
@@ -68,7 +68,7 @@ def _of_each(told: Any, span: Span, width: int, what: str) -> list[list[Any]]:
     return found
 
 
-def _check_states(checks: Schema, states: Mapping[str, State], span: Span) -> None:
+def _check_states(checks: Schema, states: Mapping[str, State], span: RegionSpan) -> None:
     """Raise unless there are the region's model and its leaves' states, and all can be."""
     left = states.keys() - {orders.MODEL}
     for leaf in span.leaves:

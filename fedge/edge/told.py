@@ -13,10 +13,10 @@ class ToldError(ValueError):
         super().__init__(f"{what}: {how}")
 
 
-def whole(value: Any, least: int, most: int, what: str) -> int:
+def whole_number(value: Any, least: int, most: int, what: str) -> int:
     """A whole number from `least` to `most`.
 
-    >>> whole(3, 0, 3, "version")
+    >>> whole_number(3, 0, 3, "version")
     3
     """
     if type(value) is not int or not least <= value <= most:
@@ -25,7 +25,7 @@ def whole(value: Any, least: int, most: int, what: str) -> int:
     return value
 
 
-def number(value: Any, least: float, most: float, what: str) -> float:
+def finite_number(value: Any, least: float, most: float, what: str) -> float:
     """A finite number from `least` to `most`; whole ones are numbers, NaN and truths are not."""
     if type(value) not in (int, float) or not least <= value <= most or not abs(value) <= 1.7e308:
         raise ToldError(what, f"{shown(value)}, but it can be {least:g} to {most:g}")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge.told import ToldError, number, rows, whole
+from fedge.edge.told import ToldError, finite_number, rows, whole_number
 from fedge.leaf.turns import Turns
 
 _MOST_ROUNDS = 10**9
@@ -28,13 +28,13 @@ def check_turns(
     for client, begun, given_in, updates, loss in named:
         if type(client) is not int or client not in clients:
             raise ToldError("turns", "of others than the leaf's clients")
-        whole(begun, 0, _MOST_ROUNDS, "turns")
-        whole(given_in, 0, _MOST_ROUNDS, "turns")
-        whole(updates, 0, begun, "turns")
+        whole_number(begun, 0, _MOST_ROUNDS, "turns")
+        whole_number(given_in, 0, _MOST_ROUNDS, "turns")
+        whole_number(updates, 0, begun, "turns")
         if (loss is None) != (updates == 0):
             raise ToldError("turns", f"{updates} updates and loss {loss}")
         if loss is not None:
-            number(loss, -1.7e308, 1.7e308, "turns")
+            finite_number(loss, -1.7e308, 1.7e308, "turns")
     if len({row[0] for row in named}) < len(named):
         raise ToldError("turns", "one client twice")
     if before is not None:

@@ -139,7 +139,7 @@ class PatientPool:
                 return
             self._grew = time.monotonic()
         try:
-            more = room_for(self.client_resources) - self.num_actors
+            more = workers_with_room(self.client_resources) - self.num_actors
         except Exception as error:  # the cluster does not answer at present
             logger.info("the cluster's size is unknown: %s", error)
             return
@@ -205,7 +205,7 @@ class _Threads:
 _threads = _Threads()
 
 
-def room_for(client_resources: dict[str, float]) -> int:
+def workers_with_room(client_resources: dict[str, float]) -> int:
     """Number of workers for which the cluster has room now, by Flower's count; 0 if unknown."""
     size = getattr(sys.modules.get(_ACTORS), _SIZE, None)
     return 0 if size is None else int(size(client_resources))

@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedge.config.registers.option import shown
-from fedge.privacy.marks import MACHINES, marked
+from fedge.privacy.marks import MACHINES, marked_values
 from fedge.process.client_app import as_numbers, measure_node, of_numbers
 from fedge.process.resources.memory import ProcessMemory
 from fedge.states.averaging import State
@@ -189,7 +189,7 @@ def work_of(reply: Message) -> list[float] | None:
 def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
     """A client's own account of its time, which `work` says last of all, and of its node."""
     held = as_numbers(measure_node())
-    return marked({**({HELD: held} if held else {}), WORK: work()}, LEAVING)
+    return marked_values({**({HELD: held} if held else {}), WORK: work()}, LEAVING)
 
 
 def held_of(reply: Message) -> list[ProcessMemory]:
@@ -233,7 +233,7 @@ def metrics_of(message: Message) -> MetricRecord:
     return record
 
 
-def number(metrics: MetricRecord, name: str) -> float:
+def single_metric(metrics: MetricRecord, name: str) -> float:
     """A single number of a metric record.
 
     Raises:
@@ -246,7 +246,7 @@ def number(metrics: MetricRecord, name: str) -> float:
     return float(value)
 
 
-def whole(metrics: MetricRecord, name: str) -> int:
+def whole_metric(metrics: MetricRecord, name: str) -> int:
     """A whole number of a metric record."""
     value = metrics[name]
     if type(value) is not int:
@@ -254,7 +254,7 @@ def whole(metrics: MetricRecord, name: str) -> int:
     return value
 
 
-def numbers_of(metrics: MetricRecord, name: str) -> np.ndarray | None:
+def metric_list(metrics: MetricRecord, name: str) -> np.ndarray | None:
     """A list of numbers of a metric record, float64 (numbers,), or None if there is none."""
     if name not in metrics:
         return None

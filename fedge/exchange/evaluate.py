@@ -13,18 +13,18 @@ from fedge.exchange.content import (
     METRICS,
     about_itself,
     arrays_of,
+    metric_list,
     metrics_of,
-    number,
-    numbers_of,
-    whole,
+    single_metric,
+    whole_metric,
 )
 from fedge.exchange.round_context import VERSION, RoundContext
-from fedge.privacy.marks import ACCURACIES, DESCRIPTIONS, LOSSES, PLACES, WINDOWS, Leaving, marked
+from fedge.privacy.marks import ACCURACIES, DESCRIPTIONS, LOSSES, PLACES, WINDOWS, Leaving, marked_values
 from fedge.states.averaging import State
 from fedge.states.records import fill
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.classification import CONFUSION
-from fedge.tasks.task import Sums, Task, added
+from fedge.tasks.task import Sums, Task, total_sums
 
 EVALUATE = "evaluate"
 SPLITS = "splits"
@@ -82,7 +82,7 @@ class Evaluation:
         return {score.name: score(self.sums) for score in self.task.scores[1:]}
 
 
-def differences(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+def gain_sums(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """The sum and the sum of squares of windows' gains by another model.
 
     For right and wrong, with b windows right in the own model only and c in the other only, these are c − b
@@ -92,7 +92,7 @@ def differences(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
         own: (N,) the first score's terms, window by window, of the own model.
         other: (N,) the same windows, of the other model.
 
-    >>> differences(np.array([True, True, False]), np.array([True, False, False]))
+    >>> gain_sums(np.array([True, True, False]), np.array([True, False, False]))
     (-1.0, 1.0)
     """
     gains = other.astype(np.float64) - own.astype(np.float64)
@@ -124,7 +124,7 @@ def pooled(evaluations: Sequence[Evaluation]) -> Pooled | None:
     if not evaluations:
         return None
     task = evaluations[0].task
-    sums = added([j.sums for j in evaluations])
+    sums = total_sums([j.sums for j in evaluations])
     loss = sum(j.loss * j.windows for j in evaluations) / sum(j.windows for j in evaluations)
     score, *further = [score(sums) for score in task.scores]
     names = [score.name for score in task.scores[1:]]
@@ -189,7 +189,7 @@ def evaluate_reply(
             values[f"{role}/{split}/differences"] = list(evaluation.differences)
         if evaluation.moments is not None:
             values[f"{role}/{split}/moments"] = evaluation.moments.tolist()
-    values = marked(values, LEAVING)
+    values = marked_values(values, LEAVING)
     if work is not None:
         values.update(about_itself(work))
     metrics = fill(MetricRecord(), values)
@@ -216,10 +216,10 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
             at = f"{role}/{split}"
             evaluations[role, cast(SplitName, split)] = Evaluation(
                 {name: _sum(metrics, f"{at}/sums/{name}", zeros) for name, zeros in form.items()},
-                number(metrics, name),
-                whole(metrics, f"{at}/windows"),
+                single_metric(metrics, name),
+                whole_metric(metrics, f"{at}/windows"),
                 _differences(metrics, f"{at}/differences"),
-                numbers_of(metrics, f"{at}/moments"),
+                metric_list(metrics, f"{at}/moments"),
                 task,
             )
     return evaluations
@@ -236,7 +236,7 @@ def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
 
 def _differences(metrics: MetricRecord, name: str) -> tuple[float, float] | None:
     """The two numbers of a metric record, or None without this name."""
-    found = numbers_of(metrics, name)
+    found = metric_list(metrics, name)
     if found is None:
         return None
     if len(found) != 2:

@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedge.config.registers.option import ConfigError, shown
 from fedge.data.own import WindowsReport
 from fedge.exchange.content import CONFIG, OPTIONS, config_of
-from fedge.privacy.marks import MACHINES, PLACES, SCALES, Leaving, marked
+from fedge.privacy.marks import MACHINES, PLACES, SCALES, Leaving, marked_values
 from fedge.process.escape import printable
 from fedge.states.records import entries
 
@@ -70,7 +70,7 @@ def code_of(message: Message) -> list[str]:
     return [str(folder) for folder in folders] if isinstance(folders, list) else []
 
 
-def seed_of(message: Message) -> int:
+def seed_of_hello(message: Message) -> int:
     """The seed of the run of which a hello tells."""
     return int(config_of(message)["seed"])  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def hello_reply(hello: Hello, message: Message) -> Message:
         told["device"] = hello.device
     if hello.kernels is not None:
         told["kernels"] = " ".join(hello.kernels)
-    return Message(RecordDict({CONFIG: ConfigRecord(marked(told, LEAVING))}), reply_to=message)
+    return Message(RecordDict({CONFIG: ConfigRecord(marked_values(told, LEAVING))}), reply_to=message)
 
 
 def read_hello(reply: Message) -> Hello:
@@ -130,7 +130,7 @@ def end_capture_message(node_id: int) -> Message:
 
 def end_capture_reply(pid: int, message: Message) -> Message:
     """Answer with the worker's process id."""
-    return Message(RecordDict({CONFIG: ConfigRecord(marked({"pid": pid}, LEAVING))}), reply_to=message)
+    return Message(RecordDict({CONFIG: ConfigRecord(marked_values({"pid": pid}, LEAVING))}), reply_to=message)
 
 
 def read_end_capture(reply: Message) -> int:

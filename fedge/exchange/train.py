@@ -26,11 +26,11 @@ from fedge.exchange.content import (
     about_itself,
     config_of,
     metrics_of,
-    number,
     replied_state,
     reply_path,
+    single_metric,
     ticket_of,
-    whole,
+    whole_metric,
 )
 from fedge.exchange.round_context import VERSION, RoundContext
 from fedge.privacy.marks import (
@@ -45,7 +45,7 @@ from fedge.privacy.marks import (
     WEIGHTS,
     WINDOWS,
     Leaving,
-    marked,
+    marked_values,
 )
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError, state_bytes, write_state
@@ -159,7 +159,7 @@ def train_reply(
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
             logger.warning("%s; the model goes in the message", error)
-    metrics = fill(MetricRecord(), {**marked(values, LEAVING), **about_itself(work)})
+    metrics = fill(MetricRecord(), {**marked_values(values, LEAVING), **about_itself(work)})
     content: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {ARRAYS: arrays}
     if extra:
         content[EXTRA] = to_record(extra)
@@ -167,24 +167,26 @@ def train_reply(
         content[KEPT] = kept_record(kept, lost)
     if memory is not None:
         content[MEMORY] = to_record(memory)
-    return Message(fill(RecordDict(), {**marked(content, LEAVING), METRICS: metrics}), reply_to=message)
+    return Message(
+        fill(RecordDict(), {**marked_values(content, LEAVING), METRICS: metrics}), reply_to=message
+    )
 
 
 def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
     """Read a client's answer to a train message; its model may lie in `folder`, where there is one."""
     metrics = metrics_of(reply)
     state, extra = replied_state(reply, folder), read_extra(reply)
-    version = whole(metrics, VERSION)
+    version = whole_metric(metrics, VERSION)
     return TrainReply(
         state=state,
-        samples=whole(metrics, NUM_EXAMPLES),
-        steps=whole(metrics, STEPS),
-        loss=number(metrics, LOSS),
-        seconds=number(metrics, SECONDS),
+        samples=whole_metric(metrics, NUM_EXAMPLES),
+        steps=whole_metric(metrics, STEPS),
+        loss=single_metric(metrics, LOSS),
+        seconds=single_metric(metrics, SECONDS),
         uplink_bytes=state_bytes(state) + state_bytes(extra),
         clipped=_flag(metrics, KEY_NORM_BIT),
         version=version,
-        weight=number(metrics, WEIGHT) if WEIGHT in metrics else None,
+        weight=single_metric(metrics, WEIGHT) if WEIGHT in metrics else None,
         extra=extra,
         kept=read_kept(reply, version),
         lost=read_lost(reply),
@@ -196,7 +198,7 @@ def _flag(metrics: MetricRecord, name: str) -> bool | None:
     """A 0 or 1 of a metric record as a truth value, or None without this name."""
     if name not in metrics:
         return None
-    value = whole(metrics, name)
+    value = whole_metric(metrics, name)
     if value not in (0, 1):
         raise ValueError(f"{name} must be 0 or 1, but is {shown(value)}")
     return bool(value)

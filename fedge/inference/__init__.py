@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "export": ["write_onnx", "write_torchscript"],
         "models": ["Choice", "Models", "Prediction"],
         "network": ["Classifier", "probabilities"],
-        "placement": ["best_fit", "misfit"],
-        "windows": ["RawWindows", "read_raw"],
+        "placement": ["best_fit", "input_misfit"],
+        "windows": ["RawWindows", "read_raw_windows"],
     },
 )

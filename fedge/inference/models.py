@@ -15,7 +15,7 @@ from fedge.config.registers.register import source_sha256
 from fedge.config.registers.trust import load_trusted
 from fedge.inference.card import CLASS, Card, Served, read_card
 from fedge.inference.network import Classifier, probabilities
-from fedge.inference.placement import best_fit, misfit
+from fedge.inference.placement import best_fit, input_misfit
 from fedge.inference.windows import checked
 from fedge.states.files import map_state
 from fedge.training.networks.models import build_model, state_entries
@@ -134,7 +134,7 @@ class Models:
             x: raw windows (N, C, T) or images (N, C, H, W) of one person; no labels are needed.
         """
         groups, windows = self._for_others(), checked(x, self.card)
-        misfits = [misfit(self.classifier(Choice(group[0], "")), windows) for group in groups]
+        misfits = [input_misfit(self.classifier(Choice(group[0], "")), windows) for group in groups]
         best = best_fit(misfits)
         leaves = ", ".join(str(self.card.served[name].leaf) for name in groups[best])
         why = f"of leaf {leaves}" if len(groups[best]) == 1 else f"of leaves {leaves}"

@@ -30,7 +30,7 @@ _LEAST = 1e-12  # of a variance or probability of which a logarithm is taken
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def misfit(classifier: Classifier, x: np.ndarray) -> float:
+def input_misfit(classifier: Classifier, x: np.ndarray) -> float:
     """How badly raw windows fit a model, in nats; 0 is perfect.
 
     Args:

@@ -24,7 +24,7 @@ class RawWindows:
     user: np.ndarray | None
 
 
-def read_raw(path: Path, card: Card) -> RawWindows:
+def read_raw_windows(path: Path, card: Card) -> RawWindows:
     """Read a window file, of which `x` alone must be there.
 
     Raises:

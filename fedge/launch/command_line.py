@@ -103,7 +103,7 @@ def show_options(parser: Parser) -> None:
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show this with all options of a run")
 
 
-def read(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+def parse_command_line(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     """Parsed command line; an invalid one ends the process with one line."""
     commands = _commands(parser)
     if words and not words[0].startswith("-") and words[0] not in commands:

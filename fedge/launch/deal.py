@@ -53,9 +53,9 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
         share_of,
         write_share,
     )  # imported late: shells run completion at every keystroke
-    from fedge.run.preparation.prepare import deal_data, prepare
+    from fedge.run.preparation.prepare import deal_data, prepare_config
 
-    prepared = prepare(run_config)
+    prepared = prepare_config(run_config)
     config, clients = prepared.config, prepared.config.clients
     if not isinstance(clients, int):
         raise ConfigError(

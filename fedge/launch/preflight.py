@@ -18,14 +18,14 @@ from fedge.engine.loopback import attaches, refuse_listening_elsewhere
 from fedge.flower import moves_federations, uses_superlink
 from fedge.launch.flower_runs.background import keep_this_environment, refuse_what_does_not_reach
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
-from fedge.launch.projects.moved import connections, flower_config, put_back
+from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, read_toml
 from fedge.process.resources.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
 from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
-from fedge.run.preparation.prepare import Handover, Load, Prepared, deal_data, prepare
+from fedge.run.preparation.prepare import Handover, Load, Prepared, deal_data, prepare_config
 from fedge.run.preparation.resume import Resumption, find_resumption
 from fedge.seeding import resolve_seed
 from fedge.trackers.tracker import refuse_missing_extra
@@ -51,7 +51,7 @@ def check(
         ConfigError: the run cannot work.
     """
     refuse_little_room()
-    prepared = prepare(run_config)
+    prepared = prepare_config(run_config)
     config, seed = prepared.config, prepared.seed
     refuse_missing_extra(config.tracker)
     refuse_parts_that_do_not_fit(config)
@@ -173,7 +173,7 @@ def check_flwr_run(words: Sequence[str]) -> None:
     try:
         if moves_federations():
             with suppress(OSError, ValueError):  # Project reports errors of the file
-                put_back(Path(options.app) / "pyproject.toml")
+                restore_commented_lines(Path(options.app) / "pyproject.toml")
         _refuse_mixed(options.run_config)
         project = Project(Path(options.app))
         project.refuse_unknown_to_flower(options.federation)

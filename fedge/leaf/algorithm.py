@@ -9,7 +9,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from fedge.algorithm.leaf_part import Brought, LeafPart, LeafRound
+from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart
 from fedge.exchange.algorithm import ReplyForm, tell_algorithm
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
@@ -138,7 +138,7 @@ class LeafAlgorithm:
         weights = [one.weight for one in brought]
         means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
         memory = unpacked(self.memory)
-        leaf = LeafRound(model, made, means, brought, memory, self._parameters, clients, lr)
+        leaf = LeafContributions(model, made, means, brought, memory, self._parameters, clients, lr)
         found = self._part.combine(leaf)
         changed = other_form(made, found)
         if changed:

@@ -47,6 +47,6 @@ class Drift:
         return cls(states.get("start", model), float(length), int(group), states.get("correction"))
 
 
-def added(control: State, correction: State) -> State:
+def corrected_control(control: State, correction: State) -> State:
     """c_j + u_j, entry by entry."""
     return {name: c + correction[name] for name, c in control.items()}

@@ -24,10 +24,10 @@ def lines_of(clients: int) -> int:
     return min(clients, MOST_LINES) if clients >= _FEWEST_CLIENTS else 0
 
 
-def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
+def held_out_clients(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
     """The clients excluded from one of `lines` forks.
 
-    >>> [left_out([2, 5, 7, 8, 9], line, 4) for line in range(4)]
+    >>> [held_out_clients([2, 5, 7, 8, 9], line, 4) for line in range(4)]
     [(2, 9), (5,), (7,), (8,)]
     """
     return tuple(clients[line::lines])
@@ -35,7 +35,11 @@ def left_out(clients: Sequence[int], line: int, lines: int) -> tuple[int, ...]:
 
 def by_client(clients: Sequence[int], made: Sequence[State]) -> dict[int, State]:
     """Client → the fork made without the client."""
-    return {client: state for line, state in enumerate(made) for client in left_out(clients, line, len(made))}
+    return {
+        client: state
+        for line, state in enumerate(made)
+        for client in held_out_clients(clients, line, len(made))
+    }
 
 
 def means_without(states: Mapping[int, State], weights: Mapping[int, float]) -> dict[int, State]:

@@ -25,17 +25,17 @@ from fedge.exchange.schema import ReplyRejected
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import ALGORITHM, LeafAlgorithm, brought_by
 from fedge.leaf.controls import CONTROL_PART, Controls, moved_control
-from fedge.leaf.drift import Drift, added
+from fedge.leaf.drift import Drift, corrected_control
 from fedge.leaf.models import LeafModels
 from fedge.leaf.server import Server
 from fedge.leaf.strategies.aggregation import Contribution
 from fedge.leaf.strategies.checks import NormHistory, first_not_finite
 from fedge.leaf.strategies.grid import LeafGrid
 from fedge.leaf.strategies.rules import combine, keeps_nothing
-from fedge.leaf.strategies.strategy_state import numbers_of, put_back, refuse_other, states_of
+from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.leaf.turns import Turns
 from fedge.states.averaging import State, in_parts, part_of
-from fedge.states.due import made
+from fedge.states.due import computed_state
 from fedge.states.records import to_record
 from fedge.training.scaffold import (
     control_delta,
@@ -273,7 +273,7 @@ class Leaf:
         for client, reply in replies.items():
             own = self.client_controls.get(client)
             moved = moved_control(own, self._told, self.model, reply, settings)
-            self.client_controls[client] = made(keep(moved))
+            self.client_controls[client] = computed_state(keep(moved))
 
     def _step(
         self,
@@ -327,9 +327,9 @@ class Leaf:
         self._told = self.control
         if self.control is not None and self.drift is not None and self.drift.correction is not None:
             self.drift.correction = keep(self.drift.correction)
-            self._told = added(self.control, self.drift.correction)
+            self._told = corrected_control(self.control, self.drift.correction)
         if self._told is not None and self._above is not None:
-            self._told = added(self._told, self._above)
+            self._told = corrected_control(self._told, self._above)
         if self._told is not None and self._told is not self.control:
             self._told = keep(self._told)
 
@@ -371,7 +371,7 @@ class Leaf:
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
-        put_back(self._strategy, own, facts["strategy"])
+        restore_strategy(self._strategy, own, facts["strategy"])
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
         """State of a leaf round beside the model: starting states, moved in place, and facts as JSON."""
@@ -394,7 +394,7 @@ class Leaf:
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
-        put_back(self._strategy, own, facts["strategy"])
+        restore_strategy(self._strategy, own, facts["strategy"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
         if self.algorithm is not None:

@@ -88,7 +88,7 @@ def mean_control(leaf: Leaf, like: State) -> State:
     return mean
 
 
-def settle(leaves: Sequence[Leaf], places: Sequence[Sequence[int]]) -> None:
+def restore_places(leaves: Sequence[Leaf], places: Sequence[Sequence[int]]) -> None:
     """Put clients where they were at a checkpoint; leaves' knowledge about them is restored afterwards.
 
     Args:

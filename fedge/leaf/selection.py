@@ -159,7 +159,7 @@ def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
         raise ConfigError(f"{said} in leaf round {turn.leaf_round} it returned {shown(found)}; mend it")
 
 
-def try_selection(config: HierarchyConfig) -> None:
+def try_client_selection(config: HierarchyConfig) -> None:
     """Raise ConfigError when a selection does not work on four made-up clients, new or known."""
     windows = np.array([40, 10, 20, 30])
     for asked in (0, 3):

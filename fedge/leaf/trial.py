@@ -14,7 +14,7 @@ from torch import nn
 
 from fedge.algorithm.client import Client, Place
 from fedge.algorithm.making import algorithm_of, leaf_part_of
-from fedge.algorithm.taking_part import TakenPart, own_models, plain_training, take_part
+from fedge.algorithm.taking_part import TakenPart, further_models, plain_training, take_part
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError
 from fedge.exchange.algorithm import ReplyForm
@@ -23,7 +23,7 @@ from fedge.leaf.algorithm import LeafAlgorithm, brought_by
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, form_of, packed, unpacked
-from fedge.training.networks.frozen import frozen_names, parted, whole
+from fedge.training.networks.frozen import frozen_names, full_state, parted
 from fedge.training.networks.module_state import get_state, tensor_of
 from fedge.training.schedule import local_training
 
@@ -156,7 +156,7 @@ class _Trial:
 
     def _whole(self) -> State:
         """The model as trained by clients."""
-        return dict(whole(self._model, self._frozen, self._network))
+        return dict(full_state(self._model, self._frozen, self._network))
 
     def _travelling(self, part: TakenPart) -> TakenPart:
         """A client's part without frozen entries, none of which may have changed."""
@@ -204,7 +204,7 @@ class _Trial:
         return replace(form, models=tuple(known), unseen=bool(unseen))
 
     def _models(self, client: int, memory: Memory | None, unseen: bool = False) -> Mapping[str, Any]:
-        return own_models(self._algorithm, self._client(client, 3, {}, evaluates=True), memory, unseen)
+        return further_models(self._algorithm, self._client(client, 3, {}, evaluates=True), memory, unseen)
 
 
 def _refuse_other_forms(wanted: ReplyForm, forms: list[ReplyForm]) -> None:

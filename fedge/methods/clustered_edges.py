@@ -45,11 +45,11 @@ class ClusteredEdges(CloudPart):
         if cloud.global_round < self._warmup:
             return np.zeros(len(cloud.models), np.int64)
         points = cloud.vectors - (cloud.weight_shares[:, None] * cloud.vectors).sum(axis=0)
-        cloud.memory["labels"] = kmeans(points, self._clusters, np.random.default_rng(cloud.seed))
+        cloud.memory["labels"] = kmeans_labels(points, self._clusters, np.random.default_rng(cloud.seed))
         return np.asarray(cloud.memory["labels"])
 
 
-def kmeans(points: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
+def kmeans_labels(points: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Labels (N,) of points (N, D) by k-means++ with D² starts."""
     count = len(points)
     if clusters >= count:

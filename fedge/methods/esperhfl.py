@@ -23,7 +23,7 @@ from torch import Tensor
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit, Trainer
-from fedge.algorithm.leaf_part import LeafPart, LeafRound
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence
 from fedge.states.averaging import State
@@ -44,7 +44,7 @@ class EsperHflLeaf(LeafPart):
         """Both."""
         return memory
 
-    def combine(self, leaf: LeafRound) -> State:
+    def combine(self, leaf: LeafContributions) -> State:
         """Means of all three."""
         means = {n: leaf.means[f"v/{n}"].astype(a.dtype) for n, a in leaf.memory["v"].items()}
         leaf.memory.update(v=means, m=float(np.mean([one.arrays["m"] for one in leaf.brought])))

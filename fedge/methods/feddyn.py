@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit
-from fedge.algorithm.leaf_part import LeafPart, LeafRound, plain_mean
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart, plain_mean
 from fedge.states.averaging import State
 from fedge.states.named import Memory
 
@@ -34,7 +34,7 @@ class FedDynLeaf(LeafPart):
         """h is 0."""
         return {"h": {name: np.zeros(a.shape) for name, a in model.items() if a.dtype.kind == "f"}}
 
-    def combine(self, leaf: LeafRound) -> State:
+    def combine(self, leaf: LeafContributions) -> State:
         """The plain mean, corrected by h where clients train."""
         mean, h = plain_mean([one.state for one in leaf.brought]), leaf.memory["h"]
         assert isinstance(h, dict)

@@ -21,7 +21,7 @@ import torch
 
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client
-from fedge.algorithm.leaf_part import LeafPart, LeafRound
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory
 
@@ -45,7 +45,7 @@ class FedSoftLeaf(LeafPart):
         """All cluster models."""
         return memory
 
-    def combine(self, leaf: LeafRound) -> State:
+    def combine(self, leaf: LeafContributions) -> State:
         """Cluster models by the clients' shares; the leaf's is their mean."""
         states = [one.state for one in leaf.brought]
         for s in range(self._clusters):
@@ -77,7 +77,7 @@ class FedSoft(Algorithm):
         """Estimate the shares when due, then train the own model."""
         centres = [client.beside[f"c{s}"] for s in range(self._clusters)]
         if client.memory["rounds"] % self._every == 0:
-            client.memory["u"] = shares(client, centres)
+            client.memory["u"] = _fit_shares(client, centres)
         client.memory["rounds"] += 1
         pulls = [(self._strength * float(u), c) for u, c in zip(client.memory["u"], centres, strict=True)]
         own = {n: client.received[n] if a.dtype.kind in "iu" else a for n, a in client.memory["w"].items()}
@@ -90,7 +90,7 @@ class FedSoft(Algorithm):
         return {"own": client.memory["w"]}
 
 
-def shares(client: Client, centres: list[State]) -> np.ndarray:
+def _fit_shares(client: Client, centres: list[State]) -> np.ndarray:
     """Share of a client's training windows fitted best by each of S models, (S,), none below 1e-4."""
     losses, rows = [], torch.arange(client.windows)
     for centre in centres:

@@ -19,7 +19,7 @@ import torch
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Fit
-from fedge.algorithm.leaf_part import LeafPart, LeafRound
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.states.averaging import State
 from fedge.states.named import Memory
 
@@ -32,7 +32,7 @@ class PFedMeLeaf(LeafPart):
     def __init__(self, beta: float = 1.0) -> None:
         self._beta = beta
 
-    def combine(self, leaf: LeafRound) -> State:
+    def combine(self, leaf: LeafContributions) -> State:
         """(1 − β) w + β mean, for trainable entries."""
         moved = {
             name: ((1 - self._beta) * leaf.model[name].astype(float) + self._beta * leaf.mean[name]).astype(

@@ -29,7 +29,7 @@ class PheFl(CloudPart):
 
     def ask(self, cloud: Evidence) -> Questions:
         """Each leaf's own model, and the mean of all others'."""
-        shares = others(cloud)
+        shares = _shares_of_others(cloud)
         mixed = [weighted_mean(cloud.models, row) for row in shares]
         return [{OWN: own, OTHERS: mix} for own, mix in zip(cloud.models, mixed, strict=True)]
 
@@ -39,11 +39,11 @@ class PheFl(CloudPart):
         total = own + other
         known = np.isfinite(total) & (total > 0)
         alpha = np.where(known, own / np.where(known, total, 1.0), 0.5)
-        found = alpha[:, None] * np.eye(len(alpha)) + (1 - alpha)[:, None] * others(cloud)
+        found = alpha[:, None] * np.eye(len(alpha)) + (1 - alpha)[:, None] * _shares_of_others(cloud)
         return Family(found, cloud.models, facts={"alpha": alpha.tolist()})
 
 
-def others(cloud: Evidence) -> np.ndarray:
+def _shares_of_others(cloud: Evidence) -> np.ndarray:
     """Shares of all other leaves, (S, S), rows sum to 1; of itself for a leaf with all windows."""
     n = np.asarray(cloud.weights, dtype=np.float64)
     rest = n.sum() - n

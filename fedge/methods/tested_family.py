@@ -62,7 +62,7 @@ class TestedFamily(SoftFamily):
                 return False
 
         def may(cluster: list[int]) -> bool:
-            one, other = moves.cut(vectors, cluster, 0)
+            one, other = moves.split_by_eigenvector(vectors, cluster, 0)
             return bool(one and other) and differ(one, other)
 
         kept: moves.Members = []

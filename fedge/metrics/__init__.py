@@ -11,6 +11,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "agreement": ["Agreement", "churn"],
-        "scores": ["Spread", "accuracy", "macro_f1", "spread"],
+        "scores": ["Spread", "accuracy", "macro_f1", "score_spread"],
     },
 )

@@ -58,10 +58,10 @@ class Spread:
     n: int
 
 
-def spread(scores: Sequence[float], higher_is_better: bool = True) -> Spread:
+def score_spread(scores: Sequence[float], higher_is_better: bool = True) -> Spread:
     """The spread of at least one score; all-zero scores are equal, so their index is 1.
 
-    >>> of = spread([0.5, 1.0])
+    >>> of = score_spread([0.5, 1.0])
     >>> of.mean, of.std, of.worst, of.p10, of.jain  # Jain: 1.5² / (2 · 1.25)
     (0.75, 0.25, 0.5, 0.55, 0.9)
     """

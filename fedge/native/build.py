@@ -64,7 +64,7 @@ def is_built(library: Path = LIBRARY) -> bool:
     if not library.is_file() or not digest_file(library).is_file():
         return False
     content = library.read_bytes()
-    return sources_digest().encode() in content and written_digest(library) == digest_of(content)
+    return sources_digest().encode() in content and written_digest(library) == library_digest(content)
 
 
 def digest_file(library: Path) -> Path:
@@ -72,7 +72,7 @@ def digest_file(library: Path) -> Path:
     return library.with_name(f"{library.name}.sha256")
 
 
-def digest_of(content: bytes) -> str:
+def library_digest(content: bytes) -> str:
     """SHA-256 of a library's bytes, in hex."""
     return hashlib.sha256(content).hexdigest()
 
@@ -150,7 +150,7 @@ def build(
         _put(linked, library)
         if main is None:
             digest = Path(folder) / "digest"
-            digest.write_text(f"{digest_of(linked.read_bytes())}  {library.name}\n", encoding="ascii")
+            digest.write_text(f"{library_digest(linked.read_bytes())}  {library.name}\n", encoding="ascii")
             _put(digest, digest_file(library))
     return library
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.native.build import LIBRARY, SOURCES, digest_of, sources_digest, written_digest
+from fedge.native.build import LIBRARY, SOURCES, library_digest, sources_digest, written_digest
 
 KERNEL = "FEDGE_KERNEL"
 PYTORCH = "torch"  # value that selects PyTorch for all steps
@@ -62,11 +62,11 @@ def open_library() -> Library:
     Raises:
         UnavailableError: it was not built, or was built from other sources.
     """
-    return opened(LIBRARY)
+    return library_at(LIBRARY)
 
 
 @functools.cache
-def opened(path: Path) -> Library:
+def library_at(path: Path) -> Library:
     """A library at another path, e.g. one built with sanitizers; see `open_library`."""
     if not path.is_file():
         raise UnavailableError("it is not built; install a C++ compiler and run python -m fedge.native.build")
@@ -100,7 +100,7 @@ def _refuse_what_was_not_built(path: Path) -> None:
         raise UnavailableError(f"other accounts can write to its library; run chmod go-w {path}")
     if not written_digest(path):
         raise UnavailableError("its library has no digest file; run python -m fedge.native.build")
-    if digest_of(content) != written_digest(path):
+    if library_digest(content) != written_digest(path):
         raise UnavailableError("its library has changed since it was built; run python -m fedge.native.build")
 
 

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from fedge.native.library import Library, Session, UnavailableError, best_kernel, open_library
 from fedge.native.operations import HANDLERS
 from fedge.native.program import Drop, Entries, drops_of, encoded, entries_of
-from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, trace
+from fedge.native.trace import DROPPED, RECURRENT, Network, UnknownError, trace_operations
 
 _CHECK_WINDOWS = 5
 _PART = 2**18  # numbers at a time
@@ -109,8 +109,8 @@ def make_plan(
         UnknownError: the model has operations that the native step does not support.
     """
     _refuse_other_numbers(model)
-    learning = trace(model, input_shape, True, HANDLERS, tokens)
-    serving = trace(model, input_shape, False, HANDLERS, tokens)
+    learning = trace_operations(model, input_shape, True, HANDLERS, tokens)
+    serving = trace_operations(model, input_shape, False, HANDLERS, tokens)
     named = dict(model.named_parameters())
     shapes = {name: tuple(p.shape) for name, p in named.items()}
     weights = entries_of(

@@ -85,7 +85,7 @@ def entries_of(trained: Mapping[str, tuple[int, ...]], others: Mapping[str, tupl
     return Entries({**trained, **others}, sum(sizes[name] for name in trained), offsets, at)
 
 
-def joined(network: Network) -> list[Node]:
+def fuse_relus(network: Network) -> list[Node]:
     """Operations with each ReLU fused into the preceding layer or the following maximum, where possible."""
     nodes = list(network.nodes)
     uses = Counter(value for node in nodes for value in node.inputs)
@@ -128,7 +128,7 @@ def encoded(network: Network, weights: Entries, buffers: Entries, training: bool
     Raises:
         UnknownError: a parameter is used twice.
     """
-    nodes = joined(network)
+    nodes = fuse_relus(network)
     names = _parameters(nodes, network)
     numbers = {name: i for i, name in enumerate(names)}
     masks = sum(drop.mask_bytes for drop in drops_of(network))

@@ -239,7 +239,7 @@ class _Watch(TorchFunctionMode):
         return out
 
 
-def trace(
+def trace_operations(
     model: nn.Module,
     input_shape: tuple[int, ...],
     training: bool,

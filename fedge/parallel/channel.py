@@ -11,7 +11,7 @@ class ClosedError(ConnectionError):
     """The other end is gone."""
 
 
-def send(connection: socket.socket, message: dict[str, Any]) -> None:
+def send_message(connection: socket.socket, message: dict[str, Any]) -> None:
     """Send a message.
 
     Raises:

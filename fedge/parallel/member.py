@@ -22,7 +22,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import look_in
 from fedge.parallel.arrays import Block
-from fedge.parallel.channel import ClosedError, receive, send
+from fedge.parallel.channel import ClosedError, receive, send_message
 from fedge.parallel.sgd import SharedNetwork, share_network, train_share
 from fedge.parallel.shares import ProcessSeat
 from fedge.process.endings.parent import follow_at_once
@@ -143,7 +143,7 @@ def main(words: list[str]) -> None:
     member = Member(inherited)
     try:
         while True:
-            send(connection, _answer(member, receive(connection)))
+            send_message(connection, _answer(member, receive(connection)))
     except ClosedError:
         os._exit(0)  # processes that wait for the others would wait for ever
 

@@ -28,7 +28,7 @@ import torch
 
 from fedge.config.registers.option import ConfigError
 from fedge.parallel.arrays import Block, Layout, nameless_file
-from fedge.parallel.channel import ClosedError, receive, send
+from fedge.parallel.channel import ClosedError, receive, send_message
 from fedge.process.endings.parent import be_followed
 from fedge.process.resources.memory import TRAINER
 from fedge.training.gpu import FLOAT32
@@ -244,7 +244,7 @@ class Team:
                 selector.register(member.connection, selectors.EVENT_READ, rank)
             try:
                 for member in self._open.members:
-                    send(member.connection, job)
+                    send_message(member.connection, job)
                 while len(answers) < self.size:
                     ready = selector.select(max(0.0, deadline - time.monotonic()))
                     if not ready:

@@ -1,8 +1,8 @@
 """Marks of quantities leaving a client: noised, public or plain. They stand where each is made.
 
-A module with replies declares the name of each quantity (`Leaving`), and builds replies with `marked`, which
-raises for a name without a mark. A grouping method's needs and a client's algorithm declare theirs in the
-same words. `fedge.privacy.coverage` derives from all of them the gaps of a run's promise, and refusals.
+A module with replies declares the name of each quantity (`Leaving`), and builds replies with `marked_values`,
+which raises for a name without a mark. A grouping method's needs and a client's algorithm declare theirs in
+the same words. `fedge.privacy.coverage` derives from all of them the gaps of a run's promise, and refusals.
 """
 
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ def quantity_of(entry: str, leaving: Leaving) -> Quantity:
     raise UnmarkedError(f"{entry} leaves clients without a mark: noised, public or plain")
 
 
-def marked(values: Mapping[str, _Value], leaving: Leaving) -> dict[str, _Value]:
+def marked_values(values: Mapping[str, _Value], leaving: Leaving) -> dict[str, _Value]:
     """Values of a reply by name, each of which has a mark.
 
     Raises:

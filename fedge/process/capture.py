@@ -29,7 +29,7 @@ def role_of_this_process(argv: Sequence[str]) -> str:
     return "" if waits else "server"
 
 
-def begin() -> None:
+def begin_capture() -> None:
     """Start the capture of this process if it has a role; it ends at exit at the latest."""
     global _tracker
     role = role_of_this_process(sys.argv)

@@ -18,7 +18,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_folder(path: Path) -> None:
+def make_durable_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing, so that a power failure does not take them.
 
     Raises:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedge.process.escape import printable
-from fedge.process.output import room_for, say_anew
+from fedge.process.output import say_anew, writable_bytes
 from fedge.process.streams import forget_unread, open_missing_streams
 
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -41,7 +41,7 @@ class _RunLog(logging.FileHandler):
             self.engine_error = _first_words(record.getMessage())
         try:
             text = _shortened(self.format(record))
-            let = room_for(len(text))
+            let = writable_bytes(len(text))
             if let and self.stream is not None:
                 self.stream.write(_harmless(text[:let]) + self.terminator)
                 self.flush()

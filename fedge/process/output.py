@@ -1,9 +1,9 @@
 """Limits on clients' output, so their prints, logs and warnings fill neither a log nor a terminal.
 
 While a thread works for a client (`spoken_by`), its writes to standard output and error are counted, and so
-are its log lines (`fedge.process.logs` calls `room_for`). A client may write 64 KiB per call and 1 MiB per
-hour; the rest is dropped at once, without being stored. The log reports the amount and the client after the
-first call with dropped output, and each time the amount has doubled.
+are its log lines (`fedge.process.logs` calls `writable_bytes`). A client may write 64 KiB per call and 1 MiB
+per hour; the rest is dropped at once, without being stored. The log reports the amount and the client after
+the first call with dropped output, and each time the amount has doubled.
 
 In a process that serves clients only (a Ray worker, a ClientApp of a SuperNode), threads started by a client
 count as well, and terminal control sequences are escaped, as the output ends in a log. Native code's writes
@@ -132,7 +132,7 @@ def say_anew() -> None:
             share.dropped, share.said = share.of_call, 0
 
 
-def room_for(size: int) -> int:
+def writable_bytes(size: int) -> int:
     """Number of `size` bytes that the current client may still write; all of them without a client."""
     share = getattr(_mine, "share", None) or _everybodys
     return size if share is None else share.take(size)
@@ -179,7 +179,7 @@ class _Bounded:
 
     def write(self, text: Any) -> int:
         """Write up to the limit; reports all as written."""
-        let = room_for(len(text))
+        let = writable_bytes(len(text))
         if let:
             said = text if let == len(text) else text[:let]
             self.stream.write(said if _everybodys is None else _escaped(said))

@@ -88,7 +88,7 @@ def read_capture(path: Path) -> Capture:
     store = 0.0
     with memray.FileReader(path) as reader:
         for record in reader.get_high_watermark_allocation_records(merge_threads=False):
-            what, via = place_of(record.stack_trace())
+            what, via = allocator_place(record.stack_trace())
             if what == _RAY_STORE:
                 store += record.size / _MIB
                 continue
@@ -108,7 +108,7 @@ def read_capture(path: Path) -> Capture:
     )
 
 
-def place_of(stack: Sequence[Frame]) -> tuple[str, str]:
+def allocator_place(stack: Sequence[Frame]) -> tuple[str, str]:
     """(what, via) of `Allocator` for a stack, innermost frame first."""
     if not stack:
         return "outside Python", ""

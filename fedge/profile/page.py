@@ -16,7 +16,7 @@ from fedge.profile.result import (
 from fedge.profile.watch import ROLES
 from fedge.report.html.page import Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, legend_below, new_figure
-from fedge.report.html.tables import NOTHING, counted, seconds_text, table
+from fedge.report.html.tables import NOTHING, quantity, seconds_text, table
 from fedge.report.listing import aligned
 
 _ON_TERMINAL = 8
@@ -48,7 +48,7 @@ def profile_page(profile: Profile) -> Page:
     return Page(
         title=f"Memory: {profile.name}",
         lead=[
-            f"{counted(facts['rounds'], 'global round')} with {counted(facts['clients'], 'client')} on the "
+            f"{quantity(facts['rounds'], 'global round')} with {quantity(facts['clients'], 'client')} on the "
             f"engine {facts['engine']}; changed from the defaults: {changed or 'nothing'}.",
             f"The run took {seconds_text(facts['seconds'])}, under memray "
             f"{seconds_text(facts['seconds_captured'])}.",

@@ -83,7 +83,7 @@ def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> li
     for process in processes:
         with suppress(psutil.Error):
             full = process.memory_full_info()
-            role = role_of(process.name(), process.cmdline(), process.pid == root)
+            role = process_role(process.name(), process.cmdline(), process.pid == root)
             sizes.setdefault(role, []).append((full.rss / _MIB, full.uss / _MIB))
     return [
         Sample(seconds, role, len(found), sum(r for r, _ in found), sum(u for _, u in found), max(found)[0])
@@ -91,7 +91,7 @@ def sample(processes: Sequence[psutil.Process], root: int, seconds: float) -> li
     ]
 
 
-def role_of(name: str, words: Sequence[str], is_root: bool) -> str:
+def process_role(name: str, words: Sequence[str], is_root: bool) -> str:
     """Role of a process in a run.
 
     Args:

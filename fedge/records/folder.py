@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
-from fedge.process.durable import make_folder, sync, write_bytes
+from fedge.process.durable import make_durable_folder, sync, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
     parent = Path(runs_dir)
     refuse_taken_name(runs_dir, name)
     try:
-        make_folder(parent)
+        make_durable_folder(parent)
         if name:
             folder = parent / name
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
 from fedge.records.tables.device_tables import DEVICE_TABLES
-from fedge.records.tables.growing import digest_of
+from fedge.records.tables.growing import running_digest
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 
 CLUSTERS = "clusters.jsonl"
@@ -53,7 +53,7 @@ def checksums(folder: Path) -> dict[str, str]:
         OSError: a result cannot be read.
     """
     names = (*OUTPUTS, *_ON_CLOCK, *map(models_file, kept_models(folder)))
-    return {name: digest_of(folder / name).hexdigest() for name in names if (folder / name).is_file()}
+    return {name: running_digest(folder / name).hexdigest() for name in names if (folder / name).is_file()}
 
 
 def damaged_outputs(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
@@ -75,15 +75,15 @@ def _damaged(folder: Path, manifest: Mapping[str, Any], names: Collection[str]) 
     return [
         f"{name} is {'not as the run wrote it' if (folder / name).is_file() else 'missing'}"
         for name, sha256 in manifest.get("outputs", {}).items()
-        if (name in names or (MODELS in names and is_kept(name))) and not fits(folder / name, sha256)
+        if (name in names or (MODELS in names and is_kept(name))) and not has_checksum(folder / name, sha256)
     ]
 
 
-def fits(path: Path, sha256: str, size: int | None = None) -> bool:
+def has_checksum(path: Path, sha256: str, size: int | None = None) -> bool:
     """Whether a file, or its first `size` bytes, has a checksum."""
     try:
         if size is not None and path.stat().st_size < size:
             return False
-        return digest_of(path, size).hexdigest() == sha256
+        return running_digest(path, size).hexdigest() == sha256
     except OSError:
         return False

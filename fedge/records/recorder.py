@@ -27,7 +27,7 @@ from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, checksums, kept_m
 from fedge.records.private import PRIVATE, write_private
 from fedge.records.tables.catalog import PARTITION, ROUND_TABLES
 from fedge.records.tables.columns import Table
-from fedge.records.tables.growing import GrowingFile, digest_of
+from fedge.records.tables.growing import GrowingFile, running_digest
 from fedge.records.tables.model_tables import (
     CLIENT_MODELS,
     COMMON_TEST,
@@ -131,7 +131,7 @@ class Recorder:
         """SHA-256 of every table so far, of kept models, and of the newest confusion matrices."""
         found = {name: file.sha256 for name, file in self._files.items()} | self._kept
         confusion = self.folder / CONFUSION
-        return {**found, CONFUSION: digest_of(confusion).hexdigest()} if confusion.is_file() else found
+        return {**found, CONFUSION: running_digest(confusion).hexdigest()} if confusion.is_file() else found
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Write that this process carries out the run with these options, and then its manifest.
@@ -296,7 +296,7 @@ class Recorder:
         write_state(path, _Joined(named), durably=True, metadata=card.metadata() if card else None)
         if name:
             with self._explained(models_file(name)):
-                self._kept[models_file(name)] = digest_of(path).hexdigest()
+                self._kept[models_file(name)] = running_digest(path).hexdigest()
 
     def go_on_with_models(self, kept: Mapping[str, str]) -> None:
         """Remove models beside the final ones that were not there at the checkpoint, or are damaged.

@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "at_end": ["report_at_end"],
-        "listing": ["listed"],
+        "listing": ["line_of_run"],
         "run_page": ["write_report"],
     },
 )

@@ -47,7 +47,7 @@ def list_runs(runs_dir: Path) -> list[Listed]:
     if not runs_dir.is_dir():
         raise RunFolderError(f"{runs_dir} is not a folder; give the folder of all runs with --runs-dir")
     folders = [f for f in runs_dir.iterdir() if f.is_dir() and not f.is_symlink()]
-    found = [listed(folder) for folder in folders if (folder / MANIFEST).is_file()]
+    found = [line_of_run(folder) for folder in folders if (folder / MANIFEST).is_file()]
     found += [_listed_sweep(folder) for folder in folders if is_sweep(folder)]
     return sorted(found, key=lambda run: (run.started, run.name), reverse=True)
 
@@ -78,7 +78,7 @@ def _begun(folder: Path) -> list[Path]:
 
 def _listed_sweep(folder: Path) -> Listed:
     """Line of a sweep: number of its runs by status, and the newest start."""
-    runs = [listed(run) for run in _begun(folder)]
+    runs = [line_of_run(run) for run in _begun(folder)]
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     started = max((run.started for run in runs), default=_NOTHING)
@@ -86,7 +86,7 @@ def _listed_sweep(folder: Path) -> Listed:
     return Listed(f"{folder.name}/", f"sweep: {states or 'no run'}", started=started, **nothing)
 
 
-def listed(folder: Path) -> Listed:
+def line_of_run(folder: Path) -> Listed:
     """Line of one run."""
     try:
         manifest = read_manifest(folder)

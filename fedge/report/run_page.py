@@ -12,7 +12,7 @@ from fedge.records.reading.costs import virtual_seconds
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.html.page import Notice, Page, PageSection, Tile, write_page
 from fedge.report.html.svg import figure_style
-from fedge.report.html.tables import bytes_text, counted, seconds_text, text_of, total
+from fedge.report.html.tables import bytes_text, quantity, seconds_text, text_of, total
 from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, users_of, worst_first
 from fedge.report.sections.clustering import clustering_section
@@ -63,7 +63,7 @@ def run_page(run: RunData) -> Page:
         title=run.name,
         lead=lead(run),
         badge=run.status,
-        notices=notices(run),
+        notices=_run_notices(run),
         tiles=tiles(run) if not run.rounds.is_empty() else (),
         sections=sections,
         footer=f"Made from {run.name} at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.",
@@ -74,13 +74,13 @@ def lead(run: RunData) -> list[str]:
     """Lead of the page: run, data and dates."""
     manifest, config = run.manifest, run.config
     sizes = manifest.get("clients_per_leaf", [])
-    who = f"{counted(sum(sizes), 'client')} under {counted(len(sizes), 'leaf')}, " if sizes else ""
+    who = f"{quantity(sum(sizes), 'client')} under {quantity(len(sizes), 'leaf')}, " if sizes else ""
     if manifest.get("unseen_clients"):
-        who += f"{counted(len(manifest['unseen_clients']), 'unseen client')} among them, "
+        who += f"{quantity(len(manifest['unseen_clients']), 'unseen client')} among them, "
     planned = config.get("num-server-rounds", "?")
     data = manifest.get("data", {}).get("name", "data not loaded yet")
     return [
-        f"{method(run)}: {who}{len(run.rounds)} of {planned} global rounds, "
+        f"{_method_parts(run)}: {who}{len(run.rounds)} of {planned} global rounds, "
         f"model {config.get('train.model', '?')}, seed {manifest.get('seed', '?')} "
         f"(from {manifest.get('seed_source', '?')}).{_kernel(run)}",
         f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",
@@ -94,7 +94,7 @@ def _kernel(run: RunData) -> str:
     return words.get(name, f" Steps by the {name} kernel.")
 
 
-def method(run: RunData) -> str:
+def _method_parts(run: RunData) -> str:
     """The enabled parts of the method, in words."""
     config = run.config
     sizes = run.manifest.get("clients_per_leaf", [])
@@ -122,7 +122,7 @@ def _ended(run: RunData) -> str:
     return f", last wrote at {run.last_written:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def notices(run: RunData) -> list[Notice]:
+def _run_notices(run: RunData) -> list[Notice]:
     """Notices to read before any number, most important first."""
     found = []
     manifest = run.manifest
@@ -210,7 +210,7 @@ def _truth(run: RunData, final: dict[str, Any]) -> str:
     if run.truth is None:
         return "in the last round"
     groups = [own for first, own in run.eras if first <= final["global_round"]][-1]
-    return f"in the last round; {counted(len(set(groups)), 'group')} planted, ARI {text_of(final['ari'])}"
+    return f"in the last round; {quantity(len(set(groups)), 'group')} planted, ARI {text_of(final['ari'])}"
 
 
 def _worst_tile(run: RunData) -> Tile:

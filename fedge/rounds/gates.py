@@ -65,7 +65,7 @@ class Gates:
         for child in self.children:
             offer, decision = self._decided(child, minutes, evaluated)
             models, tentatively = asked.models[child.number], choosing.is_tentative(self.gate)
-            choosing.settle(child, decision, offer and offer[1], models, tentatively)
+            choosing.serve_decision(child, decision, offer and offer[1], models, tentatively)
             role = serving.unseen_role(self.personal, child) if child.unseen_clients else None
             if not (role == OWN and child.is_apart):  # then those below serve theirs already
                 child.models.serve_unseen(asked.unseen_clients[child.number][role] if role else None)
@@ -84,4 +84,4 @@ class Gates:
         """A child's considered offer, if any, and its gate's decision."""
         replies = [evaluated[client] for client in child.clients if client in evaluated]
         offer = choosing.best_offer(minutes.offers_to(child), replies)
-        return offer, choosing.decide(self.gate, offer, child.models.own_line is not None, replies)
+        return offer, choosing.gate_decision(self.gate, offer, child.models.own_line is not None, replies)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
-from fedge.leaf.folds import MOST_LINES, left_out
+from fedge.leaf.folds import MOST_LINES, held_out_clients
 from fedge.leaf.leaf import Leaf
 
 _BESIDE: Sequence[Line] = (OWN_LINE, TRIAL)
@@ -71,7 +71,7 @@ def any_beside(leaves: Sequence[Leaf]) -> bool:
 def _fold(leaf: Leaf, fold: int) -> Leaf:
     """A fork of a leaf, trained by all of its clients but some."""
     folds = leaf.models.folds
-    return leaf.fork(folds[fold], scaffold=True, without=left_out(leaf.clients, fold, len(folds)))
+    return leaf.fork(folds[fold], scaffold=True, without=held_out_clients(leaf.clients, fold, len(folds)))
 
 
 def hand_back(training: TrainingLine, leaves: Sequence[Leaf]) -> None:

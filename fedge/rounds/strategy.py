@@ -29,14 +29,14 @@ from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import PERSONAL
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.moving import settle
+from fedge.leaf.moving import restore_places
 from fedge.leaf.server import Server, take_in_given
 from fedge.rounds import lines
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.measurements.common_test import CommonTest
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.measurements.server_rows import server_rows
-from fedge.rounds.measurements.virtual_time import VirtualTime, moved
+from fedge.rounds.measurements.virtual_time import VirtualTime, bytes_between_servers
 from fedge.rounds.meeting import Meetings, seat_of
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
@@ -188,7 +188,7 @@ class HierarchicalStrategy:
         )
         self._let_gates_decide(evaluates, evaluates and self._trains_ahead(global_round, num_rounds))
         if self._time is not None:
-            self._time.meet(self.branches, moved(self._transport.book.traffic, sent))
+            self._time.meet(self.branches, bytes_between_servers(self._transport.book.traffic, sent))
         if personal.is_due(self._config.personal, global_round, num_rounds):
             self._personalise(global_round)
         if evaluates:
@@ -251,7 +251,7 @@ class HierarchicalStrategy:
                     region.combine(book.global_round, self._transport.shared.keep)
                 book.note_region(region)
             if self._time is not None:
-                self._time.meet(region.below, moved(book.traffic, sent))
+                self._time.meet(region.below, bytes_between_servers(book.traffic, sent))
 
     def _leaf_round(self, training: lines.TrainingLine, leaf_round: int) -> int:
         """Let leaves, or forks of them, train for a leaf round; return how many replies count."""
@@ -386,7 +386,7 @@ class HierarchicalStrategy:
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Go on after `global_round` from the result of `states` and `facts`."""
         if self._mover is not None:
-            settle(self.leaves, facts["places"])
+            restore_places(self.leaves, facts["places"])
         for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
             leaf.restore(_under(f"{dotted(leaf.path)}/", states), own_facts)
         for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):

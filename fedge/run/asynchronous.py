@@ -42,7 +42,7 @@ from fedge.devices.servers.private import private_sum
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version, version_of
 from fedge.devices.snapshot import restore, snapshot
-from fedge.devices.tiers.above import Above, Place, servers_above
+from fedge.devices.tiers.above import Above, ServerPlace, servers_above
 from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.tiers.parent import cloud_arguments
 from fedge.devices.timeline.real import RealClock
@@ -124,7 +124,7 @@ class AsynchronousSteps(Steps):
     def _note_deal(self, deal: Deal) -> None:
         """Keep each client's user and class shares."""
         self._owners = owners_of(deal)
-        self._shares = class_shares(deal)
+        self._shares = _class_shares(deal)
         if (line := shared_windows(deal)) is not None:
             self._announcer.note(line)
 
@@ -268,7 +268,7 @@ class AsynchronousSteps(Steps):
         for device, count in who.windows.items():
             windows[who.leaf_of[device], device] = count
 
-        def make(place: Place) -> DeviceServer:
+        def make(place: ServerPlace) -> DeviceServer:
             rule = CLOUD_RULES.load(place.options.cloud_rule)
             arguments = cloud_arguments(rule, place.options.arguments("cloud_rule"))
             below = np.array([windows[list(each)].sum(0) for each in place.leaves])
@@ -487,7 +487,7 @@ def shared_windows(deal: Deal) -> str | None:
     )
 
 
-def class_shares(deal: Deal) -> np.ndarray:
+def _class_shares(deal: Deal) -> np.ndarray:
     """Class shares of each client's training windows, (K, classes) float64."""
     y, classes, planted = deal.windows.labels, len(deal.windows.classes), deal.partition.scenario
     found = np.zeros((len(deal.partition.clients), classes))

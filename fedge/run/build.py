@@ -16,7 +16,7 @@ from fedge.cloud.region import all_regions, servers_over
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.step import CloudSetting
 from fedge.clustering.likeness.updates import even_windows
-from fedge.clustering.registry import own_models
+from fedge.clustering.registry import cloud_model_count
 from fedge.compression.chosen import uplink_of_servers
 from fedge.compression.sending import Sending
 from fedge.compression.uplink import Uplink
@@ -418,4 +418,4 @@ def _models_at_once(config: Config, clients: int, leaves: int) -> int:
     per_leaf = 2 + len(blends_of(cluster.blend)) + models_beside(config)
     per_leaf += 4 * (cluster.count == BY_TEST) + bool(cluster.probe_every) + (config.scaffold.levels > 1)
     per_leaf += 2 * (not config.cloud.is_mean)  # the rule's model and its moments
-    return clients + per_leaf * leaves + 2 * own_models(cluster)
+    return clients + per_leaf * leaves + 2 * cloud_model_count(cluster)

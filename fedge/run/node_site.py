@@ -26,7 +26,7 @@ from fedge.run.kernel import offers_of, shared
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.facts import part_of_owners
 from fedge.run.preparation.foreign_parts import refuse_code_of_cloud
-from fedge.run.site import RUN, clients_of_leaf, plan_of, refuse_other_leaf, site_of
+from fedge.run.site import RUN, clients_of_leaf, refuse_other_leaf, site_of, site_plan
 from fedge.states.memory import MemoriesBehind
 from fedge.states.shared import SharedStates
 from fedge.training.kernels import NATIVE
@@ -92,7 +92,7 @@ class NodeSites:
             raise ConfigError("its clients own their windows; start the cloud with fedge run --owners")
         told = {int(client): WindowsReport.of_text(text) for client, text in facts["told"].items()}
         scale = Scale(*map(tuple, facts["scale"]))
-        plan = replace(plan_of(self._folder, facts), owners_scale=scale, options=_question(facts).options)
+        plan = replace(site_plan(self._folder, facts), owners_scale=scale, options=_question(facts).options)
         clients = self._clients(facts, told)
         clients.wait_for_gone(plan.config.guard.return_timeout)
         dealt, shape = part_of_owners(plan.config, plan.seed, int(facts["clients"]), told, scale)

@@ -30,9 +30,9 @@ from fedge.run.announce import Announcer
 from fedge.run.build import RunPlan
 from fedge.run.carry_out import Steps
 from fedge.run.ending import Ending, Outcome
-from fedge.run.preparation.algorithms import is_default
+from fedge.run.preparation.algorithms import is_default_algorithm
 from fedge.run.preparation.opening import Opened, first_manifest, open_folder
-from fedge.run.preparation.prepare import Prepared, prepare
+from fedge.run.preparation.prepare import Prepared, prepare_config
 from fedge.run.preparation.resume import Resumption
 from fedge.states.shared import SharedStates
 from fedge.tasks.chosen import task_of
@@ -63,7 +63,7 @@ def run(
         prepared: inputs already prepared from `run_config` in this process; None to prepare them here.
     """
     try:
-        prepared = prepared or prepare(run_config)
+        prepared = prepared or prepare_config(run_config)
         refuse_other_clock(prepared.config, grid)
         refuse_moves_between_processes(prepared.config, grid)
         opened = open_folder(prepared)
@@ -204,7 +204,7 @@ def _cluster_of(engine: str, federation: Mapping[str, Any]) -> str:
 def _further_tables(config: Config) -> tuple[Table, ...]:
     """Optional tables that this run has."""
     needed = (
-        (CLIENT_MODELS, not is_default(config)),
+        (CLIENT_MODELS, not is_default_algorithm(config)),
         (MEMBERSHIPS, may_mix(config.cluster) and not config.asynchrony.is_on),
         (COMMON_TEST, bool(config.evaluate.common)),
     )

@@ -137,7 +137,7 @@ def open_site(
         )
     if facts.get("scale") is not None:
         raise ConfigError("its clients own no windows; start the cloud without --owners, or it with --nodes")
-    plan, dealing = plan_of(folder, facts), dealing or Dealing()
+    plan, dealing = site_plan(folder, facts), dealing or Dealing()
     dealt = dealing.take(run, lambda: _dealt(plan, config, facts, data))
     try:
         mine = clients_of_leaf(dealt.clients_per_leaf, leaf)
@@ -187,7 +187,7 @@ def refuse_other_leaf(leaf: int, facts: Mapping[str, Any]) -> None:
         raise ConfigError(f"this is leaf server {leaf}, but the cloud expects {facts['leaf']} here")
 
 
-def plan_of(folder: Path, facts: Mapping[str, Any]) -> RunPlan:
+def site_plan(folder: Path, facts: Mapping[str, Any]) -> RunPlan:
     """Plan of a run's parts at a leaf server, with a folder for the run."""
     own = folder / f"{RUN}{hashlib.sha256(str(facts['run']).encode()).hexdigest()[:16]}"
     own.mkdir(parents=True, exist_ok=True)

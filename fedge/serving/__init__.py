@@ -11,7 +11,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "decision": ["settle"],
+        "decision": ["serve_decision"],
         "gate": ["GateResult", "Paired"],
         "personal": ["PersonalResult"],
         "roles": ["served_role"],

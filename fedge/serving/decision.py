@@ -26,7 +26,7 @@ from fedge.serving import gate
 from fedge.serving.gate import AnyPaired, GateResult, Paired, PairedScores
 from fedge.states.averaging import State
 from fedge.tasks.classification import CONFUSION
-from fedge.tasks.task import added
+from fedge.tasks.task import total_sums
 
 
 def is_tentative(config: GateConfig) -> bool:
@@ -53,7 +53,7 @@ def is_foreseen(config: GateConfig, offers: Offers, has_own_line: bool) -> bool:
     Args:
         config: the rule.
         offers: to the leaf.
-        has_own_line: as of `decide`.
+        has_own_line: as of `gate_decision`.
     """
     return not has_own_line and (not offers or (not config.enabled and len(offers) == 1))
 
@@ -77,7 +77,7 @@ def best_offer(offers: Offers, evaluated: Sequence[EvaluateReply]) -> tuple[str,
     return max(offers.items(), key=merit)
 
 
-def decide(
+def gate_decision(
     config: GateConfig,
     offer: tuple[str, Offer] | None,
     has_own_line: bool,
@@ -103,15 +103,15 @@ def decide(
     if is_tentative(config):
         if not has_own_line:
             return GateResult("off", own.score, None, serves_offer=False, blend=blend)
-        return _result(paired(evaluated, OWN_LINE).swapped, config, (OWN_LINE, OWN), blend)
+        return _result(paired_evaluation(evaluated, OWN_LINE).swapped, config, (OWN_LINE, OWN), blend)
     if offer is None:
         return GateResult("off", own.score, None, serves_offer=False)
-    return _result(paired(evaluated, role), config, (OWN, role), blend)
+    return _result(paired_evaluation(evaluated, role), config, (OWN, role), blend)
 
 
 def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: float | None) -> GateResult:
     """The decision between two models of roles (own, offered); a disabled gate takes every offer."""
-    takes = not config.enabled or gate.decide(pair, config)
+    takes = not config.enabled or gate.takes_offer(pair, config)
     decision: gate.Decision = "off" if not config.enabled else "accepted" if takes else "rejected"
     return GateResult(
         decision,
@@ -124,7 +124,7 @@ def _result(pair: AnyPaired, config: GateConfig, roles: tuple[str, str], blend: 
     )
 
 
-def paired(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
+def paired_evaluation(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
     """How the model of a role does beside the own model on the validation windows of all clients."""
     pairs = []
     for evaluations in evaluated:
@@ -136,15 +136,15 @@ def paired(evaluated: Sequence[EvaluateReply], role: str) -> AnyPaired:
     windows = sum(each.windows for each in own)
     if own[0].confusion is None:
         task = own[0].task
-        of_own = task.score(added([each.sums for each in own]))
-        of_this = task.score(added([evaluations[role, "val"].sums for evaluations in evaluated]))
+        of_own = task.score(total_sums([each.sums for each in own]))
+        of_this = task.score(total_sums([evaluations[role, "val"].sums for evaluations in evaluated]))
         return PairedScores(of_own, of_this, total, squares, windows, task.scores[0].higher_is_better)
     only_own, only_this = counts_of((total, squares))
     right = sum(int(each.sums[CONFUSION].trace()) for each in own)
     return Paired(right - only_own, only_own, only_this, windows)
 
 
-def settle(
+def serve_decision(
     leaf: Server, decision: GateResult, offer: Offer | None, models: Mapping[str, State], tentatively: bool
 ) -> None:
     """Let a leaf serve the gate's choice, and continue with the choice or, tentatively, with an offer.

@@ -201,7 +201,7 @@ Rule = Callable[..., bool]
 """(how two models do, configuration, further arguments) → whether the offer is taken."""
 
 
-def decide(pair: AnyPaired, config: GateConfig) -> bool:
+def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
     """Whether the rule in force takes the offer."""
     rule: Rule = GATES.load(config.rule)
     with GATES.carried_out(config.rule):

@@ -44,6 +44,6 @@ def kinds_of(state: State) -> Kinds:
     return {name: (array.dtype, array.shape) for name, array in state.items()}
 
 
-def made(state: State) -> State:
+def computed_state(state: State) -> State:
     """A state as arrays, if not computed yet, else unchanged."""
     return dict(state) if isinstance(state, DueState) else state

@@ -13,11 +13,11 @@ from fedge.process.endings import exits
 from fedge.process.resources.threads import available_cores
 from fedge.records.folder import short
 from fedge.records.lock import RunLock
-from fedge.report.html.tables import counted
+from fedge.report.html.tables import quantity
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, Ended, RunPool
 from fedge.sweep.progress import SweepPace, run_line, seconds_left
-from fedge.sweep.ray_pool import RayPool, room_for
+from fedge.sweep.ray_pool import RayPool, runs_with_room
 from fedge.sweep.search import has_search, read_search, sweep_of
 from fedge.sweep.searching import kept_draws, next_batch, search_through, write_trials
 from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
@@ -43,7 +43,7 @@ def run_sweeps(options: argparse.Namespace) -> int:
     _refuse_words_of_others(options)
     address = options.address or os.environ.get("RAY_ADDRESS", "")
     on_ray = options.launcher == "ray" and not options.dry_run and options.only is None
-    each = room_for(address, workers) if on_ray else max(1, available_cores() // workers)
+    each = runs_with_room(address, workers) if on_ray else max(1, available_cores() // workers)
     jobs = _at_least_one("--jobs", each if options.jobs is None else options.jobs)
     _refuse_seed()
     with exits.signals_as_exceptions(_LEAVE_S) if options.owns_process else nullcontext():
@@ -171,13 +171,13 @@ def _introduce(
     for sweep, runs in zip(sweeps, found, strict=True):
         counts = [sum(s.action == action for s in runs) for action in _WORDS]
         states = ", ".join(f"{n} {words}" for n, words in zip(counts, _WORDS.values(), strict=True) if n)
-        print(f"{sweep.name}: {counted(len(runs), 'run')} in {short(sweep.folder)} ({states})")
+        print(f"{sweep.name}: {quantity(len(runs), 'run')} in {short(sweep.folder)} ({states})")
         for note in dict.fromkeys([*sweep.notes, *(standing.note for standing in runs if standing.note)]):
             print(f"note: {note}")
     todo = sum(standing.action != "skip" for runs in found for standing in runs)
     if todo and jobs is not None:
-        where = f"the Ray cluster at {address}" if address else counted(available_cores(), "core")
-        print(f"{counted(min(jobs, todo), 'run')} at a time on {where}", flush=True)
+        where = f"the Ray cluster at {address}" if address else quantity(available_cores(), "core")
+        print(f"{quantity(min(jobs, todo), 'run')} at a time on {where}", flush=True)
 
 
 def _list_runs(found: Sequence[Sequence[RunStanding]]) -> None:
@@ -268,7 +268,7 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
     if options.dry_run:
         drawn = drawn or next_batch(search, drawn)
         _list_runs([standings(sweep_of(search, drawn))])
-        print(f"{counted(len(drawn), 'trial')} of {search.trials}; the others depend on results")
+        print(f"{quantity(len(drawn), 'trial')} of {search.trials}; the others depend on results")
         return exits.COMPLETED
     counter = _Counter(0, search.trials * len(search.head["seeds"]), 0)
 
@@ -283,7 +283,7 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
 
     with _locked([sweep_of(search, [])]):
         print(
-            f"{search.head['name']}: {counted(search.trials, 'trial')} in {short(search.folder)}", flush=True
+            f"{search.head['name']}: {quantity(search.trials, 'trial')} in {short(search.folder)}", flush=True
         )
         try:
             sweep = search_through(search, drawn, carry)
@@ -337,14 +337,14 @@ class _Counter:
 
     def take(self, ended: Ended, pool: RunPool | RayPool) -> str:
         """Take in a run that ended; returns its line."""
-        from fedge.report.listing import listed
+        from fedge.report.listing import line_of_run
 
         self.done += ended.status != "failed"
         {"partial": self.partial, "failed": self.failed}.get(ended.status, []).append(ended)
         run = ended.standing.run
         self._pace.observe(run.label, ended.seconds, ended.rounds)
         left_s = seconds_left(self._pace, pool.at_work(), pool.to_come(), pool.jobs)
-        at_end = listed(run.folder)
+        at_end = line_of_run(run.folder)
         scores = at_end.said, at_end.score, at_end.worst
         return run_line(
             self.done, self.total, run.name, self._width, ended.status, scores, ended.seconds,
@@ -373,8 +373,7 @@ def _exit_code(counter: _Counter) -> int:
         reason = ended.reason or "clients failed in some rounds"
         print(f"{ended.status}: {short(ended.standing.run.folder)}: {reason}")
     if counter.failed:
-        print(
-            f"{counted(len(counter.failed), 'run')} failed; the same command retries from the last checkpoint"
-        )
+        failed = quantity(len(counter.failed), "run")
+        print(f"{failed} failed; the same command retries from the last checkpoint")
         return exits.FAILED
     return exits.PARTIAL if counter.partial else exits.COMPLETED

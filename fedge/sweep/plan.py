@@ -178,7 +178,7 @@ def read_head(table: Any, path: Path) -> dict[str, Any]:
     if not isinstance(table, Mapping):
         raise ConfigError("a sweep file must have a table [sweep] with seeds; e.g. seeds = [1, 2, 3]")
     with placed("[sweep]"):
-        refuse_unknown(table, _SWEEP_KEYS)
+        refuse_unknown_keys(table, _SWEEP_KEYS)
         defaults = {
             "name": path.stem, "runs-dir": "runs", "keep-checkpoints": False,
         }  # fmt: skip
@@ -314,7 +314,7 @@ def check_options(options: Mapping[str, Any], also: Sequence[str] = ()) -> None:
             raise ConfigError(f"{key} is not a configuration key{near}") if near else error from None
 
 
-def refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
+def refuse_unknown_keys(table: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise ConfigError for an unknown key."""
     for key in table:
         if key not in known:

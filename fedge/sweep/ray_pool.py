@@ -29,7 +29,7 @@ _END_S = 20.0  # for interrupted runs
 _OF_RAY = ("OMP_NUM_THREADS", "RAY_ADDRESS", "SEED")  # variables of a worker's environment, not for runs
 
 
-def room_for(address: str, workers: int) -> int:
+def runs_with_room(address: str, workers: int) -> int:
     """Number of runs for which a cluster has room, each with `workers` CPUs.
 
     Raises:

@@ -41,7 +41,7 @@ from fedge.sweep.plan import (
     planned_run,
     read_entry,
     read_head,
-    refuse_unknown,
+    refuse_unknown_keys,
 )
 
 SAMPLERS = ("random", "tpe")
@@ -172,7 +172,7 @@ def refuse_no_optuna() -> None:
 
 def _search(path: Path, head: Mapping[str, Any], base: AxisEntry, table: Mapping[str, Any]) -> Search:
     """[search] in its own type."""
-    refuse_unknown(table, _KEYS)
+    refuse_unknown_keys(table, _KEYS)
     if table["sampler"] not in SAMPLERS:
         raise ConfigError(
             f"sampler must be {' or '.join(SAMPLERS)}, but is {shown(table['sampler'])}"
@@ -232,7 +232,7 @@ def _ranges(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Range]
 def _range(key: str, value: Mapping[str, Any]) -> Range:
     """Range from its table."""
     with placed(key):
-        refuse_unknown(value, sorted(_RANGE_KEYS))
+        refuse_unknown_keys(value, sorted(_RANGE_KEYS))
         low: Any = value.get("low")
         high: Any = value.get("high")
         is_log = value.get("log", False)

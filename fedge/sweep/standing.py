@@ -17,7 +17,7 @@ from fedge.launch.preflight import check
 from fedge.records.folder import short
 from fedge.records.lock import is_locked
 from fedge.records.manifest import read_manifest
-from fedge.run.preparation.population import misfit
+from fedge.run.preparation.population import user_count_remark
 from fedge.run.preparation.prepare import clients_of_data, in_pieces
 from fedge.run.preparation.resume import config_differences, open_resumption
 from fedge.sweep.plan import PlannedRun, Sweep, placed
@@ -98,7 +98,7 @@ class _Sources:
         if in_pieces(run.config):  # several clients per user are intended
             return ""
         windows, _ = self.load(run.config, run.supernodes)
-        return misfit(run.config, windows, run.supernodes, "omit supernodes") or ""
+        return user_count_remark(run.config, windows, run.supernodes, "omit supernodes") or ""
 
 
 def _standing(run: PlannedRun, sources: _Sources) -> RunStanding:

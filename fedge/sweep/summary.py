@@ -12,12 +12,12 @@ from fedge.process.escape import harmless
 from fedge.records.manifest import RunFolderError
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.finals import CSV_COLUMNS, choice, csv_cells, final_lines, finals
-from fedge.report.comparison.groups import Group, reached_end, seed_of, settings_of
-from fedge.report.comparison.metrics import Metric, by_validation, metrics_of
+from fedge.report.comparison.groups import Group, reached_end, seed_of_run, settings_of
+from fedge.report.comparison.metrics import Metric, by_validation, comparison_metrics
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
-from fedge.report.html.tables import counted
+from fedge.report.html.tables import quantity
 from fedge.sweep.study import StudyPlan
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"
@@ -102,7 +102,7 @@ def _comparison(
 ) -> Comparison:
     """Comparison of groups, given as label → runs."""
     groups = [
-        Group(label, sorted(runs, key=seed_of), settings_of(runs[0])) for label, runs in members.items()
+        Group(label, sorted(runs, key=seed_of_run), settings_of(runs[0])) for label, runs in members.items()
     ]
     return Comparison(", ".join(point.values()), point, groups, finals(groups, target))
 
@@ -110,8 +110,8 @@ def _comparison(
 def _lead(study: StudyPlan) -> list[str]:
     """Lead of the comparison: number and source of the runs."""
     parts = [f"{len(entries)} {axis}" for axis, entries in study.axes.items()]
-    parts.append(f"{counted(len(study.seeds), 'seed')} ({', '.join(map(str, study.seeds))})")
-    return [f"{counted(len(study.runs), 'run')} from {study.source}: {' × '.join(parts)}."]
+    parts.append(f"{quantity(len(study.seeds), 'seed')} ({', '.join(map(str, study.seeds))})")
+    return [f"{quantity(len(study.runs), 'run')} from {study.source}: {' × '.join(parts)}."]
 
 
 def _lines(found: Sequence[Comparison]) -> Iterator[str]:
@@ -154,7 +154,9 @@ def _always(run: RunData) -> dict[str, Metric]:
     """Metrics that every run of the task has, and the one for model selection, by name."""
     chosen_by = by_validation(run.score)
     return {
-        name: metric for name, metric in metrics_of(run.scores).items() if metric.always or name == chosen_by
+        name: metric
+        for name, metric in comparison_metrics(run.scores).items()
+        if metric.always or name == chosen_by
     }
 
 

@@ -18,6 +18,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "multilabel": ["Multilabel"],
         "regression": ["Regression"],
         "sequence": ["Sequence"],
-        "task": ["Score", "Sums", "Task", "added"],
+        "task": ["Score", "Sums", "Task", "total_sums"],
     },
 )

@@ -35,7 +35,7 @@ def task_of(config: TrainConfig) -> Task:
     Raises:
         ConfigError: one cannot be imported, or used as its option says.
     """
-    if is_default(config):
+    if is_default_task(config):
         return CLASSIFICATION
     code = TASKS.load(config.task)  # a notebook may have defined it anew
     loss = None if config.loss == OF_THE_TASK else LOSSES.load(config.loss)
@@ -43,7 +43,7 @@ def task_of(config: TrainConfig) -> Task:
     return _made(config.task, code, config.task_args, config.loss, loss, config.loss_args, metrics)
 
 
-def is_default(config: TrainConfig) -> bool:
+def is_default_task(config: TrainConfig) -> bool:
     """Whether a run learns classes by cross entropy, with its standard scores."""
     plain = config.task == _DEFAULT and not config.task_args
     return plain and config.loss == OF_THE_TASK and not config.metrics
@@ -288,7 +288,7 @@ def _try_score(score: Score, sums: Sums, whose: str) -> None:
         )
 
 
-def described(config: TrainConfig) -> dict[str, Any]:
+def task_entry(config: TrainConfig) -> dict[str, Any]:
     """Entry of a task in a run's manifest: name, scores, unit of the loss."""
     task = task_of(config)
     names = ("name", "unit", "words", "higher_is_better")
@@ -315,7 +315,7 @@ def scores_of(described: Mapping[str, Any] | None) -> tuple[tuple[Score, ...], s
     """Scores and unit of the loss as a manifest has them; they can be named, not made.
 
     Args:
-        described: result of `described`; None for classification, of runs of before there were tasks.
+        described: result of `task_entry`; None for classification, of runs of before there were tasks.
     """
     if not described:
         return tuple(CLASSIFICATION.scores), CLASSIFICATION.loss_unit

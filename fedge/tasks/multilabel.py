@@ -30,7 +30,7 @@ def micro_f1(sums: Sums) -> float:
     return 2 * hits / (2 * hits + others) if hits + others else 1.0
 
 
-def macro_f1(sums: Sums) -> float:
+def _macro_f1(sums: Sums) -> float:
     """Mean F1 over the classes present in truth or answers, 0..1; 1 where none does."""
     hits = 2 * sums["hits"]
     whole = hits + sums["false_alarms"] + sums["misses"]
@@ -49,7 +49,7 @@ class Multilabel(Task):
     scores = (
         Score("f1", example_f1, True, "share", "F1", 0.0, 1.0),
         Score("micro_f1", micro_f1, True, "share", "micro-F1", 0.0, 1.0),
-        Score("macro_f1", macro_f1, True, "share", "macro-F1", 0.0, 1.0),
+        Score("macro_f1", _macro_f1, True, "share", "macro-F1", 0.0, 1.0),
         Score("exact_match", exact_match, True, "share", "exact match", 0.0, 1.0),
     )
     takes = "int64 (N, classes), 1 for each class that an example has, else 0"

@@ -17,7 +17,7 @@ NOWHERE = -1  # in y: an ignored position, as padding
 _LARGEST = 700.0  # of a mean entropy whose exponential is a number
 
 
-def accuracy(sums: Sums) -> float:
+def _accuracy(sums: Sums) -> float:
     """Share of positions with the right class, 0..1."""
     return int(sums["right"]) / max(1, int(sums["positions"]))
 
@@ -35,7 +35,7 @@ class Sequence(Task):
     """A class at every position; answers are logits (N, U, …), y is int64 (N, …), -1 where none counts."""
 
     scores = (
-        Score("accuracy", accuracy, True, "share", "accuracy", 0.0, 1.0),
+        Score("accuracy", _accuracy, True, "share", "accuracy", 0.0, 1.0),
         Score("perplexity", perplexity, False, "", "perplexity", 1.0),
     )
     takes = "int64 (N, positions), a class at every position, -1 where none counts"

@@ -60,17 +60,17 @@ class Score:
         return value if self.higher_is_better else -value
 
 
-def added(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
+def total_sums(parts: Sequence[Sums]) -> dict[str, np.ndarray]:
     """Sums over the examples of all parts, at least one; the order of the parts does not matter.
 
     Whole numbers are added as such. Each sum of float64 numbers is the real sum, rounded once (Shewchuk 1997,
     "Adaptive Precision Floating-Point Arithmetic", as Python's `math.fsum` has it), so that the order does
     not matter.
 
-    >>> added([{"n": np.array(2)}, {"n": np.array(3)}])
+    >>> total_sums([{"n": np.array(2)}, {"n": np.array(3)}])
     {'n': np.int64(5)}
     >>> orders = [1e16, 1.0, -1e16], [1e16, -1e16, 1.0]
-    >>> [float(added([{"s": np.array(number)} for number in order])["s"]) for order in orders]
+    >>> [float(total_sums([{"s": np.array(number)} for number in order])["s"]) for order in orders]
     [1.0, 1.0]
     """
     return {name: _sum([part[name] for part in parts]) for name in parts[0]}

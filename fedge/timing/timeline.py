@@ -219,7 +219,7 @@ def percentiles(legs: np.ndarray) -> dict[str, float]:
     return dict(zip(LEG_COLUMNS, found.T.ravel().tolist(), strict=True))
 
 
-def fits(messages: MessageTimes) -> bool:
+def is_in_order(messages: MessageTimes) -> bool:
     """Whether every message was pushed, begun, ended and received in this order: by one clock."""
     steps = np.diff(np.column_stack([messages.pushed, messages.edges, messages.received]), axis=1)
     return bool((steps >= -_TOLERANCE_S).all())
@@ -269,7 +269,7 @@ class TimelineBook:
         self._names.update({machine: clock.name for machine, clock in clocks.items()})
         self._set_clocks(rows, clocks)
         messages = _messages(rows, began, exchanges)
-        if not (np.isfinite(rows).all() and fits(messages)):
+        if not (np.isfinite(rows).all() and is_in_order(messages)):
             self._say_apart()
             return None
         process, thread = rows[:, _WORK + PROCESS].astype(np.int64), rows[:, _WORK + THREAD]

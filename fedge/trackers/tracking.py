@@ -36,7 +36,7 @@ _CONSTANT = ("global_round", "evaluation", "leaf", "num_clients", "train_samples
 _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 
 
-def numbers_of(result: RoundResult, seconds: float) -> dict[str, float]:
+def round_numbers(result: RoundResult, seconds: float) -> dict[str, float]:
     """The numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
 
     On the common test set those of ``common-global``, ``common-cluster-<n>`` and ``common-leaf-<n>``, too.
@@ -83,8 +83,8 @@ def params_of(manifest: Mapping[str, Any]) -> dict[str, Scalar]:
     }
 
 
-def result_of(manifest: Mapping[str, Any]) -> str:
-    """The number of `numbers_of` by which runs are told apart: a mean of their task's first score."""
+def _result_name(manifest: Mapping[str, Any]) -> str:
+    """The number of `round_numbers` by which runs are told apart: a mean of their task's first score."""
     return f"global/test_{scores_of(manifest.get('task'))[0][0].name}_mean"
 
 
@@ -105,7 +105,7 @@ class Tracking:
         if self._kind != NONE:
             self._thread = threading.Thread(
                 target=self._work,
-                args=(params_of(manifest), result_of(manifest)),
+                args=(params_of(manifest), _result_name(manifest)),
                 name="tracker",
                 daemon=True,
             )
@@ -114,7 +114,7 @@ class Tracking:
     def observe(self, result: RoundResult, seconds: float) -> list[str]:
         """Hand over a round, which took `seconds`; returns a line for the user if the tracker has failed."""
         if self._thread is not None:
-            self._jobs.put((result.global_round, numbers_of(result, seconds)))
+            self._jobs.put((result.global_round, round_numbers(result, seconds)))
         return self._news()
 
     def finish(self, status: str, exit_code: int, within_s: float) -> list[str]:

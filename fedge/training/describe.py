@@ -27,7 +27,7 @@ def length_of(classes: int) -> int:
     return 2 * (classes + 1) * classes
 
 
-def describe(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float]:
+def window_description(model: nn.Module, x: Tensor, y: Tensor, classes: int) -> list[float]:
     """The description of windows by a model, which is in evaluation mode meanwhile.
 
     Args:

@@ -18,7 +18,7 @@ from fedge.metrics import scores
 from fedge.native.training import evaluated
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.classification import CONFUSION
-from fedge.tasks.task import Sums, Task, added
+from fedge.tasks.task import Sums, Task, total_sums
 from fedge.training.host import LARGEST_KEPT, keep_freed_memory, torch_threads
 from fedge.training.kernels import TORCH, native_plan
 from fedge.training.settings import check_data
@@ -133,7 +133,11 @@ def _evaluated_by_torch(
                     rows = slice(max(0, end - size - first), max(0, min(end - first, len(labels))))
                     if rows.start < rows.stop:
                         found[part].append(_arrays(task.sums(answers[rows], labels[rows])))
-            return torch.cat(losses).double().cpu(), torch.cat(values).cpu(), [added(each) for each in found]
+            return (
+                torch.cat(losses).double().cpu(),
+                torch.cat(values).cpu(),
+                [total_sums(each) for each in found],
+            )
     finally:
         model.train(was_training)
 

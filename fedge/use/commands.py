@@ -89,7 +89,7 @@ def _chosen(options: argparse.Namespace) -> "tuple[Models, Choice]":
 
 def _predict(options: argparse.Namespace) -> int:
     """Carry out ``fedge predict``."""
-    from fedge.inference.windows import read_raw, unlike
+    from fedge.inference.windows import read_raw_windows, unlike
 
     choice = None
     if options.fit:
@@ -98,7 +98,7 @@ def _predict(options: argparse.Namespace) -> int:
         models = _opened(options)
     else:
         models, choice = _chosen(options)
-    windows = read_raw(options.data, models.card)
+    windows = read_raw_windows(options.data, models.card)
     if note := unlike(windows.x, models.card):
         print(f"note: {note}", file=sys.stderr)
     found = _fitted(models, windows) if choice is None else models.predict(windows.x, choice)

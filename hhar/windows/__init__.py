@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
         "cut": ["WindowBuilder", "WindowSpec", "build_windows"],
-        "info": ["describe"],
+        "info": ["describe_file"],
         "recordings": ["Recording"],
         "window_file": [
             "WindowFileError",

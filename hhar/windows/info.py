@@ -9,7 +9,7 @@ import numpy as np
 from hhar.windows.window_file import fingerprint, fingerprint_windows, load_windows
 
 
-def describe(path: str | Path) -> str:
+def describe_file(path: str | Path) -> str:
     """Users, devices, classes, windows per user and class, sessions, shape and fingerprints of a window file.
 
     Raises:

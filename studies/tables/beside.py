@@ -18,7 +18,7 @@ import torch
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client
 from fedge.algorithm.descent import Trainer
-from fedge.algorithm.leaf_part import LeafPart, LeafRound
+from fedge.algorithm.leaf_part import LeafContributions, LeafPart
 from fedge.states.averaging import State
 from fedge.states.named import Memory
 
@@ -34,7 +34,7 @@ class BesideLeaf(LeafPart):
         """c."""
         return memory
 
-    def combine(self, leaf: LeafRound) -> State:
+    def combine(self, leaf: LeafContributions) -> State:
         """The mean of models; c moves by the changes of those who took part, over all."""
         c = leaf.memory["c"]
         assert isinstance(c, dict)

@@ -8,8 +8,8 @@ from pathlib import Path
 from scipy.special import betaincinv
 
 from fedge.records.reading.reader import load_run
-from fedge.report.comparison.groups import Group, seed_of
-from fedge.report.comparison.statistics import LEVEL, Estimate, estimate, paired
+from fedge.report.comparison.groups import Group, seed_of_run
+from fedge.report.comparison.statistics import LEVEL, Estimate, estimate, paired_difference
 from fedge.report.comparison.sweep_page import Comparison
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.study import study_of
@@ -109,7 +109,7 @@ def over_runs(group: Group, measure: Measure) -> Estimate | None:
 
 def by_seed(group: Group, name: str) -> dict[int, float]:
     """Seed → reading, also of runs that diverged."""
-    found = {seed_of(run): reading(name)(run) for run in group.runs}
+    found = {seed_of_run(run): reading(name)(run) for run in group.runs}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
@@ -160,7 +160,7 @@ def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
         cells = [cell(group, measure) for measure in measures]
         apart = None
         if group is not reference:
-            apart = paired(by_seed(group, first.name), by_seed(reference, first.name))
+            apart = paired_difference(by_seed(group, first.name), by_seed(reference, first.name))
         rows.append([
             group.label, cells[0], _with_interval(apart, first, "+"), *cells[1:], str(len(group.runs)),
             long(group),
@@ -201,7 +201,7 @@ def claimed(found: Sequence[Comparison], claim: Claim) -> list[list[str]]:
         if claim.where not in ("", comparison.title) or not {claim.more, claim.less} <= groups.keys():
             continue
         more, less = (by_seed(groups[name], claim.measure) for name in (claim.more, claim.less))
-        apart = paired(more, less)
+        apart = paired_difference(more, less)
         if apart is not None:
             what = f"{claim.more} above {claim.less}, {claim.measure}"
             rows.append(

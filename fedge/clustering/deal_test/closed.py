@@ -170,7 +170,7 @@ def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
             yield [*rest[:at], [first, *group], *rest[at + 1 :]]
 
 
-def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
+def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
     """The level of each group's own test in the test of a partition; None where Fisher's is taken.
 
     Args:
@@ -178,9 +178,9 @@ def shares(floors: Sequence[float], clients: Sequence[int], level: float) -> lis
         clients: of each group.
         level: of the partition.
 
-    >>> [round(share, 4) for share in shares([0.0286, 0.0005], [8, 16], 0.05)]
+    >>> [round(share, 4) for share in levels_of_groups([0.0286, 0.0005], [8, 16], 0.05)]
     [0.0356, 0.0144]
-    >>> shares([0.0286, 0.0286], [8, 8], 0.05) is None
+    >>> levels_of_groups([0.0286, 0.0286], [8, 8], 0.05) is None
     True
     """
     can = [floor <= level for floor in floors]
@@ -255,7 +255,7 @@ class ClosedTest:
         if len(groups) == 1:
             return self._tests.of(groups[0], partition).p
         floors = [self._tests.floor(group) for group in groups]
-        levels = shares(floors, [self._tests.clients(group) for group in groups], level)
+        levels = levels_of_groups(floors, [self._tests.clients(group) for group in groups], level)
         if levels is None:
             return fisher([self._tests.of(group, partition).p for group in groups])
         least = 1.0

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedge.data.composition import widest_gap
+from fedge.data.composition import widest_class_gap
 
 WIDE = 0.2  # gap of the classes from which on they are looked at one by one: people who do all come to .05
 _TAUGHT = 0.25  # of a class's share, from which on a part without validation windows of it knows it
@@ -57,7 +57,7 @@ class ByClass:
     def is_skewed(self) -> bool:
         """Whether leaves differ much in their classes."""
         of_leaf = [self.taught[self.leaf_of == leaf].sum(axis=0) for leaf in np.unique(self.leaf_of)]
-        return bool(of_leaf) and widest_gap(np.array(of_leaf)) > WIDE
+        return bool(of_leaf) and widest_class_gap(np.array(of_leaf)) > WIDE
 
 
 def standardised_gain(said: ByClass, parts: Sequence[tuple[int, ...]]) -> float | None:

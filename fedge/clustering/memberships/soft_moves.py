@@ -12,7 +12,8 @@
 Source: the public code satwatbashir/baselines 103bbb85 (fedge_core.py), step by step, its random draws
 included. There the cut is by the eigenvector of the *largest* eigenvalue of a matrix of squared distances,
 which is of one sign and orders leaves from central to outlying; two groups appear in the vector of the
-*smallest*, the most negative one (`cut`). Shape letters: S leaves, P parameters, K models, M members.
+*smallest*, the most negative one (`split_by_eigenvector`). Shape letters: S leaves, P parameters, K models,
+M members.
 """
 
 import math
@@ -91,7 +92,9 @@ def memberships(
     return np.asarray(shares)
 
 
-def cut(vectors: np.ndarray, cluster: Sequence[int], eigenvector: int = -1) -> tuple[list[int], list[int]]:
+def split_by_eigenvector(
+    vectors: np.ndarray, cluster: Sequence[int], eigenvector: int = -1
+) -> tuple[list[int], list[int]]:
     """A cluster in two: leaves with an entry of an eigenvector above its median, and the others.
 
     Args:
@@ -120,12 +123,16 @@ def split(
         members: of each cluster.
         most: clusters.
         may: tells whether a cluster of at least two leaves is to be cut.
-        eigenvector: of `cut`.
+        eigenvector: of `split_by_eigenvector`.
     """
     found = [list(cluster) for cluster in members]
     at = 0
     while at < len(found) and len(found) < min(most, len(vectors)):
-        parts = cut(vectors, found[at], eigenvector) if len(found[at]) > 1 and may(found[at]) else ([], [])
+        parts = (
+            split_by_eigenvector(vectors, found[at], eigenvector)
+            if len(found[at]) > 1 and may(found[at])
+            else ([], [])
+        )
         if all(parts):
             found[at] = parts[0]
             found.append(parts[1])
@@ -198,7 +205,7 @@ def _split_by_chance(vectors: np.ndarray, members: Members, rng: np.random.Gener
     if not able or scatter.sum() <= 0:
         return None
     at = able[int(rng.choice(len(able), p=scatter / scatter.sum()))]
-    first, second = cut(vectors, members[at])
+    first, second = split_by_eigenvector(vectors, members[at])
     if not first or not second:
         return None
     return [*members[:at], first, *members[at + 1 :], second]

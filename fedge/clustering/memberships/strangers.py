@@ -79,7 +79,7 @@ def questions(asking: Asking) -> list[dict[str, State]]:
         if change is None and not order:
             asked.append(roles)
             continue
-        old = others(asking.labels, leaf)
+        old = cluster_neighbours(asking.labels, leaf)
         alone = not old or (change is not None and change.after_of(leaf) == (leaf,))
         if old:
             roles[PRESENT] = means.of_models(old)
@@ -139,7 +139,7 @@ class _Means:
         return self._known[key]
 
 
-def others(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
+def cluster_neighbours(labels: np.ndarray, leaf: int) -> tuple[int, ...]:
     """The other leaves in a leaf's cluster; `labels` is (S,) int64."""
     return tuple(int(other) for other in np.flatnonzero(labels == labels[leaf]) if other != leaf)
 
@@ -186,7 +186,7 @@ def stranger_losses(answers: Answers, asking: Asking) -> StrangerLosses:
         return logs
 
     alone = _folds_without_oneself(answers, asking.folds)
-    in_force_alone = [not others(asking.labels, int(leaf)) for leaf in answers.leaf_of]
+    in_force_alone = [not cluster_neighbours(asking.labels, int(leaf)) for leaf in answers.leaf_of]
     to_be_alone = {cluster[0] for change in asking.on_trial for cluster in change.after if len(cluster) == 1}
     roles = [
         [fold if is_alone else role for fold, is_alone in zip(alone, which, strict=True)]

@@ -53,7 +53,7 @@ class TrialResult:
         return {name: fact for name, fact in facts.items() if name != "standardised" or fact is not None}
 
 
-def result_of(change: ClusterChange, said: StrangerLosses, min_gain: float) -> TrialResult | None:
+def change_gain(change: ClusterChange, said: StrangerLosses, min_gain: float) -> TrialResult | None:
     """Gain of a change in the clients' answers; None if no client has evaluated both models."""
     if change.kind == "merge":
         found = _result_of_merge(change, said)
@@ -143,7 +143,9 @@ def is_doubted(change: ClusterChange, said: StrangerLosses, gained: TrialResult,
     return loses or explained or bool(misplaced(change, said, min_gain))
 
 
-def moved(said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float) -> np.ndarray:
+def groups_after_moves(
+    said: StrangerLosses, labels: np.ndarray, blocked: Sequence[int], min_gain: float
+) -> np.ndarray:
     """Groups (S,) after each leaf's move to the cluster with the best model for its clients.
 
     A leaf stays unless another cluster's model loses less at each of its clients than a model of strangers of

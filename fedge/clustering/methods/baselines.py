@@ -140,7 +140,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
         return Grouping(np.zeros(1, np.int64), similarity)
     from sklearn.cluster import AgglomerativeClustering  # as in `_in_two`
 
-    tau = widest_gap(similarity) if cut == "gap" else config.tau
+    tau = widest_joining_gap(similarity) if cut == "gap" else config.tau
     tree = AgglomerativeClustering(
         None, metric="precomputed", linkage="average", distance_threshold=max(0.0, 1 - tau)
     )
@@ -148,7 +148,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
     return Grouping(found, similarity, {"gap_at": tau} if cut == "gap" else {}, kept=_made_up_for(evidence))
 
 
-def widest_gap(similarity: np.ndarray) -> float:
+def widest_joining_gap(similarity: np.ndarray) -> float:
     """The similarity in the middle of the widest gap between one joining of groups and the next.
 
     Groups are joined bottom-up by their mean similarity. After the last joining comes the similarity 0 of

@@ -32,7 +32,7 @@ def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | N
 def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters bottom-up by their mean or worst pair, to `cluster.count` or above `cluster.tau`."""
     return _grouped(
-        evidence, config, before, lambda s: joined(s, config.linkage, config.fixed_count, config.tau)
+        evidence, config, before, lambda s: linkage_labels(s, config.linkage, config.fixed_count, config.tau)
     )
 
 
@@ -41,7 +41,7 @@ def spectral(evidence: Evidence, config: ClusterConfig, before: np.ndarray | Non
     """Cut by the leading eigenvectors of the similarity into `cluster.count` clusters."""
     assert config.fixed_count is not None
     count = config.fixed_count
-    return _grouped(evidence, config, before, lambda s: cut(s, count))
+    return _grouped(evidence, config, before, lambda s: spectral_labels(s, count))
 
 
 def _grouped(
@@ -58,7 +58,9 @@ def _grouped(
     return Grouping(labels_of(similarity), similarity)
 
 
-def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau: float = 0.0) -> np.ndarray:
+def linkage_labels(
+    similarity: np.ndarray, linkage_: str, count: int | None = None, tau: float = 0.0
+) -> np.ndarray:
     """Labels (S,) of bottom-up clustering.
 
     Args:
@@ -87,7 +89,7 @@ def joined(similarity: np.ndarray, linkage_: str, count: int | None = None, tau:
     return number_by_first_appearance(found)
 
 
-def cut(similarity: np.ndarray, count: int) -> np.ndarray:
+def spectral_labels(similarity: np.ndarray, count: int) -> np.ndarray:
     """Labels (S,) of spectral clustering into `count` clusters, at most S.
 
     Similarities are shifted to begin at 0 and normalised by degree; each leaf goes to its dominant

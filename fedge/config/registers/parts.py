@@ -172,7 +172,10 @@ RULES = Register(
         reads=("leaf.server-lr",),
     ),
     Entry(
-        "fedadam", "Adam at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Adam", reads=("leaf.server-lr",)
+        "fedadam",
+        "Adam at the server (Reddi et al. 2021)",
+        f"{_PUBLISHED}:ServerAdam",
+        reads=("leaf.server-lr",),
     ),
     Entry(
         "fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", reads=("leaf.server-lr",)

@@ -6,10 +6,10 @@ from functools import cached_property
 from math import prod
 
 from fedge.config.participation import Participation
-from fedge.config.participation import parsed as parsed_participation
+from fedge.config.participation import parse_participation as parsed_participation
 from fedge.config.registers import parts, traits
 from fedge.config.registers.option import ConfigError, Section, option, shown
-from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parsed, tiers_said
+from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parse_tree, tiers_said
 
 _SERVERS = 3  # leaf servers where nobody says otherwise
 
@@ -85,7 +85,7 @@ class HierarchyConfig(Section):
     @cached_property
     def shape(self) -> Tree:
         """Servers under servers; without `tree` leaves under one cloud."""
-        return parsed(self.tree) if self.tree else Tree((Tree(),) * self.num_servers)
+        return parse_tree(self.tree) if self.tree else Tree((Tree(),) * self.num_servers)
 
     @cached_property
     def participants(self) -> Participation | None:

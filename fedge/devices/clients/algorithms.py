@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
+class WaitingReply:
     """An admitted reply until its leaf's next version.
 
     Attributes:
@@ -71,7 +71,7 @@ class ClockAlgorithms:
             step_size: of a global round, 1, 2, …
         """
         self.leaves = list(leaves)
-        self.waiting: list[list[Waiting]] = [[] for _ in self.leaves]
+        self.waiting: list[list[WaitingReply]] = [[] for _ in self.leaves]
         self._who = who
         self._clients = [len(devices) for devices in who.devices_by_leaf()]
         self._step_size = step_size
@@ -137,7 +137,7 @@ class ClockAlgorithms:
             job.device, 0, job.start.vector, leaf.layout.vector(reply.state), reply.mean_weight,
             leaf.layout.counters(reply.state),
         )  # fmt: skip
-        one = Waiting(arrival, reply.extra)
+        one = WaitingReply(arrival, reply.extra)
         try:
             made = self._brought(one, leaf).state
             self._combined(algorithm.copied(), job.server, leaf, made, [one], period)
@@ -150,7 +150,7 @@ class ClockAlgorithms:
         algorithm = self.leaves[job.server]
         algorithm.note_kept({job.device: reply})
         if algorithm.reads_replies:
-            self.waiting[job.server].append(Waiting(arrival, reply.extra))
+            self.waiting[job.server].append(WaitingReply(arrival, reply.extra))
 
     def combine(self, leaf: int, before: Version, server: DeviceServer, period: int) -> None:
         """Let a leaf part make the leaf's model, now that its rule has made a version.
@@ -179,8 +179,8 @@ class ClockAlgorithms:
         server.change(layout.vector(found), layout.counters(found))
 
     def _combined(
-        self, algorithm: LeafAlgorithm, leaf: int, before: Version, made: State, waiting: Sequence[Waiting],
-        period: int,
+        self, algorithm: LeafAlgorithm, leaf: int, before: Version, made: State,
+        waiting: Sequence[WaitingReply], period: int,
     ) -> State:  # fmt: skip
         """The leaf part's model of replies; its memory goes on.
 
@@ -195,7 +195,7 @@ class ClockAlgorithms:
             raise FloatingPointError(f"entry {name!r} would not be finite")
         return found
 
-    def _brought(self, one: Waiting, leaf: Version) -> Brought:
+    def _brought(self, one: WaitingReply, leaf: Version) -> Brought:
         """A reply as its change of the leaf's model."""
         arrival, vector = one.arrival, one.arrival.end
         if arrival.start is not leaf.vector:
@@ -237,7 +237,7 @@ def _nodes(message: Message, device: int) -> dict[int, int]:
     return {device: message.metadata.dst_node_id}
 
 
-def _device(one: Waiting) -> int:
+def _device(one: WaitingReply) -> int:
     return one.arrival.child
 
 

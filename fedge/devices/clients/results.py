@@ -166,7 +166,7 @@ def _leaf(
     )
 
 
-def server_rows(
+def clock_server_rows(
     who: Population,
     evaluated: Mapping[int, Evaluation],
     paths: Sequence[Path],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.devices.servers.rules import Arrival, Memory, moved, refuse_no_count, refuse_outside
+from fedge.devices.servers.rules import Arrival, Memory, model_after_arrivals, refuse_no_count, refuse_outside
 from fedge.devices.servers.staleness import weight
 
 _PROBED = 2  # models of a child probed for its class shares
@@ -88,7 +88,7 @@ def fedrevive(
         return None
     new = memory.buffer[-waiting:]
     betas = [0.0 if made < freeze else 1 - weight("cosine", each.staleness, b=s_max) for each in new]
-    found = moved(model, new, [lr * (1 - beta) for beta in betas], buffer)
+    found = model_after_arrivals(model, new, [lr * (1 - beta) for beta in betas], buffer)
     if any(betas) and distil and memory.facts is not None:
         learn = _Learning(teachers, warmup, every, steps, distil_lr, pool, shares, (latent, width, output))
         found = found + lr * sum(betas) / buffer * _learnt(model, memory, made, learn)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.servers.staleness import weight
-from fedge.devices.servers.stepping import PLAIN, refuse_optimizer, stepped
+from fedge.devices.servers.stepping import PLAIN, refuse_server_optimizer, stepped
 
 if TYPE_CHECKING:
     from fedge.devices.servers.model_facts import ModelFacts
@@ -78,7 +78,7 @@ Rule = Callable[..., "np.ndarray | None"]
 _BLOCK = 2**18  # numbers of a vector summed at a time
 
 
-def moved(
+def model_after_arrivals(
     model: np.ndarray, arrivals: Sequence[Arrival], weights: Sequence[float], total: float
 ) -> np.ndarray:
     """w + Σ (c_i / total) Δ_i as (P,) float64, summed in the order given.
@@ -91,7 +91,7 @@ def moved(
 
     >>> w, old = np.array([2.0]), np.array([0.0])
     >>> two = [Arrival(0, 0, w, np.array([4.0])), Arrival(1, 5, old, np.array([2.0]))]
-    >>> moved(w, two, [1, 3], 4)
+    >>> model_after_arrivals(w, two, [1, 3], 4)
     array([4.])
     """
     found = np.empty(len(model), np.float64)
@@ -128,7 +128,7 @@ def fedavg(model: np.ndarray, memory: Memory, arrival: Arrival | None, lr: float
     if not there:
         return None
     weights = [each.weight * each.share for each in there]
-    return moved(model, there, [lr * each for each in weights], float(np.sum(weights)))
+    return model_after_arrivals(model, there, [lr * each for each in weights], float(np.sum(weights)))
 
 
 def fedasync(
@@ -191,7 +191,7 @@ def fedbuff(
     """
     refuse_outside("lr", lr, 0.0)
     refuse_no_count("buffer", buffer)
-    refuse_optimizer(optimizer, beta, beta2, epsilon)
+    refuse_server_optimizer(optimizer, beta, beta2, epsilon)
     weight(staleness, arrival.staleness, a, b)  # errors come up at the first arrival, not the K-th
     memory.buffer.append(arrival)
     if len(memory.buffer) < buffer:
@@ -199,7 +199,7 @@ def fedbuff(
     step = lr if optimizer == PLAIN else 1.0
     weights = [step * weight(staleness, each.staleness, a, b) * each.share for each in memory.buffer]
     if memory.private is None:
-        found = moved(model, memory.buffer, weights, buffer)
+        found = model_after_arrivals(model, memory.buffer, weights, buffer)
     else:
         found = model + memory.private.released(memory, memory.buffer, weights, step) / buffer
     memory.buffer.clear()

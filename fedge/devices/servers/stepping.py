@@ -21,7 +21,7 @@ PLAIN, MOMENTUM, ADAM = "sgd", "momentum", "adam"
 _KNOWN = (PLAIN, MOMENTUM, ADAM)
 
 
-def refuse_optimizer(optimizer: str, beta: float, beta2: float, epsilon: float) -> None:
+def refuse_server_optimizer(optimizer: str, beta: float, beta2: float, epsilon: float) -> None:
     """Raise ConfigError for an unknown optimiser, or impossible numbers."""
     if optimizer not in _KNOWN:
         hint = nearest(optimizer, _KNOWN) if isinstance(optimizer, str) else ""

@@ -18,7 +18,7 @@ from fedge.devices.work.ledger import Ledger
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerPlace:
     """Place of a server over servers in the tree.
 
     Attributes:
@@ -125,7 +125,7 @@ def servers_above(
     config: Config,
     leaves: Sequence[DeviceServer],
     windows: Sequence[float],
-    make: Callable[[Place], DeviceServer],
+    make: Callable[[ServerPlace], DeviceServer],
     labels: Sequence[int] | None = None,
 ) -> Above | None:
     """The servers above some leaves; None above a single one.
@@ -154,7 +154,7 @@ def servers_above(
     for path in [(), *nodes[: len(nodes) - len(leaves)]]:
         mine, of_tier = children[path], options[len(path)]
         stream = len(children[()]) + numbers[path] if path else 0
-        place = Place(path, [below[each] for each in mine], stream, of_tier)
+        place = ServerPlace(path, [below[each] for each in mine], stream, of_tier)
         weights = [sum(windows[leaf] for leaf in below[each]) for each in mine]
         groups = None if path else labels
         parents.append(Parent(of_tier, make(place), weights, groups, [numbers[each] for each in mine]))

@@ -263,7 +263,7 @@ class Parent:
                 self.lines.append(lines[known])
                 continue
             models = [children[child].version for child in members]
-            mean = mean_of(models, [self.weights[child] for child in members])
+            mean = _mean_version(models, [self.weights[child] for child in members])
             self.servers.append(servers[0].like(mean, len(members), group))
             self.waiting.append([])
             self.lines.append(Line())
@@ -280,7 +280,7 @@ class Parent:
         self.dissolved_us += sum(line.done_us(clock.now_us) for line in gone)
 
 
-def mean_of(models: Sequence[Version], weights: Sequence[float]) -> Version:
+def _mean_version(models: Sequence[Version], weights: Sequence[float]) -> Version:
     """The weighted mean of models, with the counters of the first."""
     found = weighted_mean([{"w": model.vector} for model in models], weights)["w"]
     found.flags.writeable = False

@@ -14,7 +14,7 @@ from fedge.config.flat import to_run_config
 from fedge.config.registers.engines import LEAVES
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.register import look_in
-from fedge.config.topology import clients_per_leaf, leaves_below
+from fedge.config.topology import clients_per_leaf, leaf_numbers_below
 from fedge.edge.engine import EdgeEngine
 from fedge.edge.host import LeafHost
 from fedge.engine.federation import Federation
@@ -64,7 +64,8 @@ def run_with_leaves(
         return terminal or sys.stdout or open(os.devnull, "w")
 
     try:
-        welcome, over = Packet(WELCOME, {"versions": versions()}), leaves_below(prepared.config.hierarchy)
+        welcome = Packet(WELCOME, {"versions": versions()})
+        over = leaf_numbers_below(prepared.config.hierarchy)
         gate = LeafGate(address, certificates, len(sizes), welcome, over)
     except LinkError as error:
         raise ConfigError(f"--leaves must be a free address of this machine, but {error}") from error

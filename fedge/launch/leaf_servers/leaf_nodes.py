@@ -35,7 +35,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
     Raises:
         ConfigError: certificates, keys or the address cannot be used.
     """
-    place = place_of(options)
+    place = leaf_link_place(options)
     Link(options.cloud, options.certs, options.leaf)  # refuses invalid certificates
     place.prepare()
     keys = keys_of(options.certs, options.keys)
@@ -51,7 +51,7 @@ def serve_leaf_of_nodes(options: argparse.Namespace) -> int:
             return _follow(link, options)
 
 
-def place_of(options: argparse.Namespace) -> SuperLinkPlace:
+def leaf_link_place(options: argparse.Namespace) -> SuperLinkPlace:
     """Addresses and files of a leaf server's SuperLink."""
     folder = (options.folder or Path(f"leaf-{options.leaf}")).absolute()
     name = server_name(options.leaf)

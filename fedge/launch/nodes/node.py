@@ -30,7 +30,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError
 from fedge.flower import has_one_port
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
-from fedge.launch.nodes.node_folder import make_folder
+from fedge.launch.nodes.node_folder import make_node_folder
 from fedge.launch.nodes.node_output import NodeOutput
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
@@ -59,7 +59,7 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
     Raises:
         ConfigError: Flower's programs are not installed.
     """
-    folder = make_folder()
+    folder = make_node_folder()
     with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
         try:
             exit_code = _serve_on(words, folder, _stand_in(folder))

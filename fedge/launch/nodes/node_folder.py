@@ -17,7 +17,7 @@ _PREFIX = "fedge-node-"
 _OWNER = "process.json"
 
 
-def make_folder() -> Path:
+def make_node_folder() -> Path:
     """Create a temporary folder for this process, after removing those of dead nodes."""
     _reap()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))

@@ -18,7 +18,7 @@ _TITLE = "# CONFIGURATION MIGRATION NOTICE:"
 _EDGE = "#######################################################################"
 
 
-def put_back(path: Path) -> bool:
+def restore_commented_lines(path: Path) -> bool:
     """Restore lines that `flwr run` has commented out in a pyproject.toml; True if there were any.
 
     The file is written only if commenting the result out again gives the present text, so nothing else can
@@ -52,7 +52,7 @@ def keeping_federations(path: Path) -> Iterator[None]:
         yield
     finally:
         if path.read_bytes() != before:
-            put_back(path)
+            restore_commented_lines(path)
 
 
 def _uncommented(lines: list[str]) -> list[str]:

@@ -68,7 +68,7 @@ def _nearest_of(name: str, names: tuple[str, ...]) -> str:
     return f"; did you mean {PREFIX}{whole[near[0]]}?" if near else nearest(name, names)
 
 
-def described() -> Iterator[tuple[str, str]]:
+def packaged_configurations() -> Iterator[tuple[str, str]]:
     """Yield each packaged configuration as ``-c`` takes it, and the first sentence of its comment."""
     for name in packaged_names():
         lines = (packaged_folder() / "configs" / f"{name}.toml").read_text(encoding="utf-8").splitlines()

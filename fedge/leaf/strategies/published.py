@@ -47,7 +47,7 @@ class Yogi(FedYogi):
         return super().aggregate_train(server_round, replies)
 
 
-class Adam(FedAdam):
+class ServerAdam(FedAdam):
     """FedAdam as in Reddi et al. 2021: v begins with τ², and no bias is corrected.
 
     Flower's v begins with 0, and its step is √(1 − β₂^(t+1)) / (1 − β₁^(t+1)) times theirs in round t: .74

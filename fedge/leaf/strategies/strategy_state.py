@@ -47,7 +47,7 @@ def numbers_of(strategy: Strategy) -> dict[str, float]:
     return found
 
 
-def put_back(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, float]) -> None:
+def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, float]) -> None:
     """Restore a fresh strategy of the same kind from `states_of` and `numbers_of`.
 
     Raises:
@@ -68,7 +68,7 @@ def put_back(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[s
 def refuse_other(
     strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any], model: State
 ) -> None:
-    """Raise ValueError unless such a strategy can hold these, as `put_back` requires.
+    """Raise ValueError unless such a strategy can hold these, as `restore_strategy` requires.
 
     No present value may be lost, and no unknown attribute may be added. Arrays are finite, as large as they
     were, or as an entry of the model; numbers are finite, or as they were.

@@ -89,7 +89,7 @@ def main(mark: str, wait_s: str) -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     paths = [Path(line) for line in sys.stdin.read().splitlines() if line]
     _wait_for_end(mark, float(wait_s))
-    for process in marked(mark):
+    for process in _marked_processes(mark):
         with suppress(psutil.Error):
             process.kill()
     _wait_for_end(mark, _AFTER_KILL_S)
@@ -103,11 +103,11 @@ def main(mark: str, wait_s: str) -> None:
 def _wait_for_end(mark: str, seconds: float) -> None:
     """Wait until no process carries `mark`, at most `seconds` seconds."""
     deadline = time.monotonic() + seconds
-    while marked(mark) and time.monotonic() < deadline:
+    while _marked_processes(mark) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
-def marked(mark: str) -> list[psutil.Process]:
+def _marked_processes(mark: str) -> list[psutil.Process]:
     """Living processes that carry `mark`."""
     return [process for process in psutil.process_iter() if _mark_of(process) == mark]
 

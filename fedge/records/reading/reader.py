@@ -22,14 +22,14 @@ from fedge.config.registers.traits import LABELS
 from fedge.process.escape import read_json
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.message_log import message_files
-from fedge.records.outputs import fits, kept_models, models_file
+from fedge.records.outputs import has_checksum, kept_models, models_file
 from fedge.records.reading.shown import run_html
 from fedge.records.tables.catalog import PARTITION, TABLES
 from fedge.records.tables.columns import FLOAT, INT, TEXT, Table
 from fedge.records.tables.device_tables import DEVICE_TOTALS, JOBS, STALENESS, VERSIONS, growing
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.tables.round_tables import CLIENTS, GLOBAL, LEAF, round_tables
-from fedge.records.tables.rows import rows_of
+from fedge.records.tables.rows import csv_rows
 from fedge.records.tables.server_table import SERVERS
 from fedge.records.tables.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
@@ -283,7 +283,7 @@ class RunData:
                 f"{path} is missing: models are written at the end; this run is {self.status}"
             )
         sha256 = self.manifest.get("outputs", {}).get(name)
-        if sha256 and not fits(path, sha256):
+        if sha256 and not has_checksum(path, sha256):
             raise RunFolderError(
                 f"{path} is damaged: it is not as the run wrote it; fedge resume writes it again"
             )
@@ -366,7 +366,7 @@ def _read_table(path: Path, table: Table, problems: list[str]) -> pl.DataFrame:
     if not path.exists() and not table.always:
         return pl.DataFrame(schema=asked)
     lines = _whole_lines(path, problems)
-    header, *rows = rows_of(lines) if lines else [[]]
+    header, *rows = csv_rows(lines) if lines else [[]]
     missing = [column for column in asked if column not in header]
     if header and missing:
         problems.append(

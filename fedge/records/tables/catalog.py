@@ -5,7 +5,7 @@ there (so older tables keep their order), with ``always=False``, and print docs/
 tables`. Shares are 0..1. Loads neither torch nor Polars.
 """
 
-from fedge.records.tables.columns import INT, TEXT, Column, Table, at, described
+from fedge.records.tables.columns import INT, TEXT, Column, Table, at, columns_as_markdown
 from fedge.records.tables.device_tables import DEVICE_TABLES
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.tables.round_tables import CLIENTS, GLOBAL, LEAF
@@ -53,4 +53,4 @@ digits that give the same float back.
 
 def page() -> str:
     """Text of docs/tables.md."""
-    return _PAGE + described(TABLES)
+    return _PAGE + columns_as_markdown(TABLES)

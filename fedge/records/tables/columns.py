@@ -55,7 +55,7 @@ class Column:
     always: bool = True
 
 
-def later(name: str, kind: Kind, unit: str, meaning: str, value: Callable[[Any], Any]) -> Column:
+def later_column(name: str, kind: Kind, unit: str, meaning: str, value: Callable[[Any], Any]) -> Column:
     """A column that earlier versions did not write."""
     return Column(name, kind, unit, meaning, value, always=False)
 
@@ -133,7 +133,7 @@ def _cell(value: Any) -> Any:
     return repr(float(value)) if isinstance(value, float) else value
 
 
-def described(tables: Sequence[Table]) -> str:
+def columns_as_markdown(tables: Sequence[Table]) -> str:
     """All columns as Markdown: a section per table, a row per column."""
     return "\n\n".join(map(_described, tables)) + "\n"
 

@@ -38,7 +38,7 @@ class GrowingFile:
         path.touch()
         os.truncate(path, offset)
         self.refitted = bool(table and offset) and self._refit()
-        self._digest = digest_of(path)
+        self._digest = running_digest(path)
         self._file = path.open("ab")
         if table and not offset:
             header = io.StringIO()
@@ -88,7 +88,7 @@ class GrowingFile:
         return self._digest.hexdigest()
 
 
-def digest_of(path: Path, size: int | None = None) -> "hashlib._Hash":
+def running_digest(path: Path, size: int | None = None) -> "hashlib._Hash":
     """Running SHA-256 of the first `size` bytes of a file; None for all.
 
     Raises:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later_column
 from fedge.records.tables.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, further, of_test
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _tested(w: ScoreWords) -> list[Column]:
         ),
         Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
         Column("train_samples", INT, "windows", "training windows of its clients", at("leaf.train_samples")),
-        later(
+        later_column(
             "kept_model",
             INT,
             "leaf rounds",
@@ -97,8 +97,8 @@ def _unseen(w: ScoreWords) -> list[Column]:
 def _served() -> list[Column]:
     """Role of the served model, and mixture of the offer."""
     return [
-        later("serves", TEXT, "", "role of its known clients' model", at("leaf.serves")),
-        later(
+        later_column("serves", TEXT, "", "role of its known clients' model", at("leaf.serves")),
+        later_column(
             "blend",
             FLOAT,
             "share",
@@ -111,35 +111,35 @@ def _served() -> list[Column]:
 def _evidence(w: ScoreWords) -> list[Column]:
     """Evidence of the gate: windows on which the two models differ."""
     return [
-        later(
+        later_column(
             "val_windows",
             INT,
             "windows",
             "validation windows for comparing both models",
             at("leaf.gate.pair.windows"),
         ),
-        later(
+        later_column(
             "val_only_own",
             INT,
             "windows",
             "of these right in its own model only",
             at("leaf.gate.pair.only_own"),
         ),
-        later(
+        later_column(
             "val_only_offered",
             INT,
             "windows",
             "of these right in the offered model only",
             at("leaf.gate.pair.only_offered"),
         ),
-        later(
+        later_column(
             "val_standard_error",
             FLOAT,
             w.unit,
             f"standard error of offered − own {w.said}",
             at("leaf.gate.pair.standard_error"),
         ),
-        later(
+        later_column(
             "val_p_value",
             FLOAT,
             "",
@@ -152,14 +152,14 @@ def _evidence(w: ScoreWords) -> list[Column]:
 def _tuned(w: ScoreWords) -> list[Column]:
     """Validation scores before and after fine-tuning."""
     return [
-        later(
+        later_column(
             f"val_{w.name}_before",
             FLOAT,
             w.unit,
             f"validation {w.said} before fine-tuning",
             at("leaf.personal.score_before"),
         ),
-        later(
+        later_column(
             f"val_{w.name}_personal",
             FLOAT,
             w.unit,
@@ -172,9 +172,9 @@ def _tuned(w: ScoreWords) -> list[Column]:
 def _validated(w: ScoreWords) -> list[Column]:
     """Planted group, and validation scores of the served model."""
     return [
-        later("group", INT, "", "planted group in this round", at("leaf.group")),
-        later(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
-        later("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
+        later_column("group", INT, "", "planted group in this round", at("leaf.group")),
+        later_column(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
+        later_column("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
     ]
 
 
@@ -241,25 +241,25 @@ def client_table(w: ScoreWords) -> Table:
                 "1: holds users out of training; 0: trains",
                 lambda r: int(r.client.unseen_client),
             ),
-            later(
+            later_column(
                 f"shared_{w.name}",
                 FLOAT,
                 w.unit,
                 f"{w.shared}",
                 at("client.shared_score"),
             ),
-            later(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
-            later("val_samples", INT, "windows", "validation windows", at("client.val_samples")),
-            later(f"val_{w.name}", FLOAT, w.unit, w.val, at("client.val_score")),
-            later("val_loss", FLOAT, w.nat, VAL_LOSS, at("client.val_loss")),
-            later(
+            later_column(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
+            later_column("val_samples", INT, "windows", "validation windows", at("client.val_samples")),
+            later_column(f"val_{w.name}", FLOAT, w.unit, w.val, at("client.val_score")),
+            later_column("val_loss", FLOAT, w.nat, VAL_LOSS, at("client.val_loss")),
+            later_column(
                 "asked",
                 INT,
                 "leaf rounds",
                 "with a request to train; empty for an unseen client, and on the virtual clock",
                 at("client.asked"),
             ),
-            later(
+            later_column(
                 "came_from",
                 INT,
                 "",

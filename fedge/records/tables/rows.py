@@ -4,13 +4,13 @@ import csv
 from collections.abc import Iterable, Iterator
 
 
-def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
+def csv_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     """Cells of each row of CSV text; an unreadable row has no cells.
 
     Zero bytes, which a disk may leave after a power failure, become U+FFFD, because Python 3.10 refuses them.
     Every version refuses a cell longer than `csv.field_size_limit`.
 
-    >>> list(rows_of(["round,loss", "1,0.5", "2,\\0"]))
+    >>> list(csv_rows(["round,loss", "1,0.5", "2,\\0"]))
     [['round', 'loss'], ['1', '0.5'], ['2', '\\ufffd']]
     """
     rows = csv.reader(line.replace("\0", "\ufffd") for line in lines)
@@ -32,7 +32,7 @@ def records_of(lines: Iterable[str]) -> Iterator[dict[str, str]]:
     >>> list(records_of(["round,loss", "1,0.5", "2"]))
     [{'round': '1', 'loss': '0.5'}, {'round': '2'}]
     """
-    rows = rows_of(lines)
+    rows = csv_rows(lines)
     header = next(rows, [])
     for row in rows:
         yield dict(zip(header, row, strict=False))

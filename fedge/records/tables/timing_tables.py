@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later_column
 from fedge.timing.calls import PARTS
 from fedge.timing.laps import PHASES
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS
@@ -74,7 +74,7 @@ TIMING = Table(
         ),
         _second("total", "wall time", always=True),
         _second("report", _PHASE["report"]),
-        later(
+        later_column(
             "workers", INT, "workers", "threads in process, processes on Ray", lambda row: row.get("workers")
         ),
         *(_second(f"timeline_{part}", f"all workers: {_WORK[part]}") for part in TIMELINE_PARTS),
@@ -136,7 +136,7 @@ WORKERS = Table(
             "part of `idle`: after its last message, while others were at work",
             lambda row: round(row.timeline.idle_at_end, 9),
         ),
-        later("machine", TEXT, "", _MACHINE, at("timeline.machine")),
+        later_column("machine", TEXT, "", _MACHINE, at("timeline.machine")),
     ),
     always=False,
     optional=True,
@@ -218,15 +218,15 @@ MEMORY = Table(
         ),
         Column("pid", INT, "", "process id", at("process.pid")),
         _mib("rss_mib", "resident memory, including shared pages", always=True),
-        later("fds", INT, "files", "open file descriptors", at("process.fds")),
+        later_column("fds", INT, "files", "open file descriptors", at("process.fds")),
         _mib("uss_mib", "unshared memory"),
-        later("threads", INT, "threads", "of the process", at("process.threads")),
+        later_column("threads", INT, "threads", "of the process", at("process.threads")),
         _mib(
             "cuda_allocated_mib",
             "peak of allocated tensor memory on its GPU since the previous round",
         ),
         _mib("cuda_reserved_mib", "peak of reserved tensor memory there"),
-        later("machine", TEXT, "", _MACHINE, at("process.machine")),
+        later_column("machine", TEXT, "", _MACHINE, at("process.machine")),
     ),
     optional=True,
 )

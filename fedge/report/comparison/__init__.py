@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "finals": ["csv_cells"],
         "groups": ["Group"],
-        "statistics": ["Estimate", "estimate", "paired"],
+        "statistics": ["Estimate", "estimate", "paired_difference"],
         "sweep_page": ["Comparison"],
         "targets": ["megabytes"],
         "yardsticks": ["Yardsticks"],

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
-from fedge.report.comparison.metrics import Metric, by_validation, cost, metrics_of, share
-from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.metrics import Metric, by_validation, comparison_metrics, cost, share_metric
+from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.report.comparison.targets import JOULES, VIRTUAL, costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.tables import NOTHING, text_of
@@ -55,7 +55,7 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
     """
     found = []
     first = groups[0].runs[0]
-    known = metrics_of(first.scores, first.least_loss)
+    known = comparison_metrics(first.scores, first.least_loss)
     for name, metric in {**known, **_to_target(groups, target), **_relative(groups)}.items():
         per_group = [_values(group, metric) for group in groups]
         if metric.always or any(per_group):
@@ -92,7 +92,7 @@ def _rows(
             sorted(values),
             found,
             groups[0].label,
-            None if group is groups[0] else paired(values, per_group[0], -width, width),
+            None if group is groups[0] else paired_difference(values, per_group[0], -width, width),
             found is not None and found.mean == best,
             metric.always,
             metric.headline,
@@ -126,10 +126,12 @@ def _relative(groups: Sequence[Group]) -> dict[str, Metric]:
     by = Yardsticks(groups)
     metrics: dict[str, Metric] = {}
     for who, unseen_clients in (("clients", False), ("unseen clients", True)):
-        metrics[f"share of {who} worse off than local only"] = share(
+        metrics[f"share of {who} worse off than local only"] = share_metric(
             by.worse_off("local only", unseen_clients)
         )
-        metrics[f"share of {who} worse off than global"] = share(by.worse_off("global", unseen_clients))
+        metrics[f"share of {who} worse off than global"] = share_metric(
+            by.worse_off("global", unseen_clients)
+        )
     recovered = "recovered share of the gap to the oracle"  # may lie outside 0 to 1
     name = groups[0].score.name
     shared, seen = (

@@ -36,10 +36,10 @@ class Group:
     @property
     def finished(self) -> dict[int, RunData]:
         """Runs that reached their last round, by seed; only these have final numbers."""
-        return {seed_of(run): run for run in self.runs if reached_end(run)}
+        return {seed_of_run(run): run for run in self.runs if reached_end(run)}
 
 
-def seed_of(run: RunData) -> int:
+def seed_of_run(run: RunData) -> int:
     """Seed of a run; −1 if unknown."""
     return int(run.manifest.get("seed", -1))
 
@@ -92,14 +92,14 @@ def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
     left_out = []
     for run in runs:
         members = groups.setdefault(repr(sorted(settings_of(run).items())), [])
-        same = next((other for other in members if seed_of(other) == seed_of(run)), None)
+        same = next((other for other in members if seed_of_run(other) == seed_of_run(run)), None)
         if same is None:
             members.append(run)
         else:
-            left_out.append(f"{run.name} repeats {same.name}: same configuration and seed {seed_of(run)}")
+            left_out.append(f"{run.name} repeats {same.name}: same configuration and seed {seed_of_run(run)}")
     labels = _labels(list(groups.values()))
     return [
-        Group(label, sorted(members, key=seed_of), settings_of(members[0]))
+        Group(label, sorted(members, key=seed_of_run), settings_of(members[0]))
         for label, members in zip(labels, groups.values(), strict=True)
     ], left_out
 
@@ -119,7 +119,7 @@ def _letters(index: int) -> str:
     return head + chr(ord("A") + index % 26)
 
 
-def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
+def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
     """Settings in which groups differ: name → value per group (None if it has none)."""
     names = list(dict.fromkeys(name for group in groups for name in group.settings))
     table = {name: [group.settings.get(name) for group in groups] for name in names}

@@ -59,7 +59,7 @@ def cost(read: Read) -> Metric:
     return Metric(read, -1, 0.0)
 
 
-def share(read: Read) -> Metric:
+def share_metric(read: Read) -> Metric:
     """Metric between 0 and 1; less is better."""
     return Metric(read, -1, 0.0, 1.0)
 
@@ -92,7 +92,7 @@ def _over_leaves(column: str) -> Read:
     return read
 
 
-def metrics_of(scores: Sequence[Score], least_loss: float = 0.0) -> dict[str, Metric]:
+def comparison_metrics(scores: Sequence[Score], least_loss: float = 0.0) -> dict[str, Metric]:
     """Metrics of compared runs by name, from the scores of their task.
 
     Args:

@@ -18,19 +18,19 @@ from fedge.report.comparison.finals import Final, choice, estimate_text, finals,
 from fedge.report.comparison.formats import FORMATS, headlines, value_text
 from fedge.report.comparison.groups import (
     Group,
-    differences,
+    differing_settings,
     group_runs,
     is_on_clock,
     reached_end,
     scored_alike,
-    seed_of,
+    seed_of_run,
 )
 from fedge.report.comparison.statistics import estimate
-from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, role_of
+from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, yardstick_role
 from fedge.report.html.page import Notice, Page, PageSection, Panel, write_page
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure
-from fedge.report.html.tables import counted, ranges, table, text_of
+from fedge.report.html.tables import quantity, ranges, table, text_of
 from fedge.tasks.task import Score
 
 _STATISTICS = (
@@ -62,7 +62,7 @@ def write_comparison(runs: Sequence[RunData], path: Path, target: float | None =
 def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequence[Final]) -> Page:
     """The page; to be created and rendered within `figure_style`."""
     count = sum(len(group.runs) for group in groups)
-    names = ", ".join(f"{g.label} (seeds {ranges([seed_of(r) for r in g.runs])})" for g in groups)
+    names = ", ".join(f"{g.label} (seeds {ranges([seed_of_run(r) for r in g.runs])})" for g in groups)
     return Page(
         title="Comparison: "
         + (
@@ -71,9 +71,9 @@ def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequenc
             else f"{len(groups)} groups"
         ),
         lead=[
-            f"{counted(count, 'run')} in {counted(len(groups), 'group')} that differ only in seed: {names}."
+            f"{quantity(count, 'run')} in {quantity(len(groups), 'group')} that differ only in seed: {names}."
         ],
-        notices=notices(groups, left_out),
+        notices=comparison_notices(groups, left_out),
         sections=[final_section(groups, rows), curves_section(groups), settings_section(groups)],
         footer=f"Made at {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC by fedge compare.",
     )
@@ -84,7 +84,7 @@ def problems_of(run: RunData) -> list[str]:
     return [*damaged_tables(run.folder, run.manifest), *run.problems]
 
 
-def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
+def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
     """Notices to read before the numbers."""
     runs = [run for group in groups for run in group.runs]
     found = [Notice("warning", f"Left out: {text}.") for text in left_out]
@@ -114,7 +114,7 @@ def notices(groups: Sequence[Group], left_out: Sequence[str]) -> list[Notice]:
         for group in groups if on_clock and group not in on_clock
     ]  # fmt: skip
     for key, meaning in (("data (sha256)", "data"), ("num-server-rounds", "number of rounds")):
-        if key in differences(groups):
+        if key in differing_settings(groups):
             found.append(
                 Notice(
                     "warning",
@@ -175,7 +175,7 @@ def headline_panel(groups: Sequence[Group], rows: Sequence[Final]) -> Panel:
 
 def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     """Sentences on the groups that serve as yardsticks, and their use."""
-    roles = {group.label: role for group in groups if (role := role_of(group))}
+    roles = {group.label: role for group in groups if (role := yardstick_role(group))}
     if not roles:
         return []
     named = ", ".join(f"{label} ({role})" for label, role in roles.items())
@@ -299,11 +299,11 @@ def _draw_seeds(
 
 def settings_section(groups: Sequence[Group]) -> PageSection:
     """Settings in which the groups differ."""
-    found = differences(groups)
+    found = differing_settings(groups)
     if not found:
         return PageSection("What differs", ["There is one group: its runs differ in nothing but the seed."])
     text = [
-        f"{counted(len(found), 'setting')} {'differs' if len(found) == 1 else 'differ'}, all others agree."
+        f"{quantity(len(found), 'setting')} {'differs' if len(found) == 1 else 'differ'}, all others agree."
     ]
     return PageSection("What differs", text, [settings_table([g.label for g in groups], found)])
 

@@ -56,7 +56,7 @@ def estimate(values: Sequence[float], low: float = -math.inf, high: float = math
     return Estimate(mean, std, max(mean - half, low), min(mean + half, high), n)
 
 
-def paired(
+def paired_difference(
     values: Mapping[int, float],
     reference: Mapping[int, float],
     low: float = -math.inf,

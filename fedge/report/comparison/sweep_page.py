@@ -9,15 +9,15 @@ from datetime import datetime, timezone
 
 from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import Final, estimate_text
-from fedge.report.comparison.groups import Group, differences
+from fedge.report.comparison.groups import Group, differing_settings
 from fedge.report.comparison.page import (
+    comparison_notices,
     final_section,
-    notices,
     settings_section,
     settings_table,
 )
 from fedge.report.html.page import Notice, Page, PageSection, Panel
-from fedge.report.html.tables import NOTHING, counted, table
+from fedge.report.html.tables import NOTHING, quantity, table
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _titled(section: PageSection, title: str) -> PageSection:
 def _notices(missing: Sequence[str], found: Sequence[Comparison]) -> list[Notice]:
     """Notices to read before the numbers, without repetitions."""
     lines = [Notice("error", f"Missing: {line}.") for line in missing]
-    lines += [notice for comparison in found for notice in notices(comparison.groups, [])]
+    lines += [notice for comparison in found for notice in comparison_notices(comparison.groups, [])]
     return list(dict.fromkeys(lines))
 
 
@@ -103,8 +103,8 @@ def _settings(found: Sequence[Comparison]) -> list[PageSection]:
     """Options in which the compared groups differ, and options of the combinations."""
     sections = [settings_section(found[0].groups)]
     if len(found) > 1:
-        differing = differences([comparison.groups[0] for comparison in found])
-        text = [f"{counted(len(differing), 'setting')} of {found[0].groups[0].label} over the combinations."]
+        differing = differing_settings([comparison.groups[0] for comparison in found])
+        text = [f"{quantity(len(differing), 'setting')} of {found[0].groups[0].label} over the combinations."]
         panel = settings_table([comparison.title for comparison in found], differing)
         sections.append(PageSection("Combinations", text, [panel]))
     return sections

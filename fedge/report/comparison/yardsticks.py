@@ -17,7 +17,7 @@ from fedge.config.flat import options
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.traits import APART, BY_THRESHOLD_ONLY, PLANTED
 from fedge.records.reading.reader import RunData
-from fedge.report.comparison.groups import Group, seed_of
+from fedge.report.comparison.groups import Group, seed_of_run
 from fedge.report.html.tables import last
 from fedge.tasks.task import Score
 
@@ -28,7 +28,7 @@ SMALLEST_GAP = (
 # range, or of the oracle's score for an unbounded range
 
 
-def role_of(group: Group) -> Role | None:
+def yardstick_role(group: Group) -> Role | None:
     """Yardstick role of a group's runs, by their options; None for a method under test."""
     config = group.runs[0].config
     if config.get("personal.layers", "none") != "none":
@@ -59,7 +59,9 @@ class Yardsticks:
         Runs with the same options `personal.…` take precedence. Otherwise only runs without fine-tuning
         qualify, because fine-tuning would add its own gain to the difference of the methods.
         """
-        with_role = (group.finished.get(seed_of(run)) for group in self.groups if role_of(group) == role)
+        with_role = (
+            group.finished.get(seed_of_run(run)) for group in self.groups if yardstick_role(group) == role
+        )
         found = [other for other in with_role if other is not None]
         alike = [other for other in found if _personal(other) == _personal(run)]
         plain = [other for other in found if not is_fine_tuned(other)]

@@ -92,7 +92,7 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def counted(number: int, noun: str) -> str:
+def quantity(number: int, noun: str) -> str:
     """Number and noun: "1 leaf", "2 leaves", "3 rounds"."""
     plural = "leaves" if noun == "leaf" else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"

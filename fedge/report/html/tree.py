@@ -44,12 +44,12 @@ class Branch:
         return f"{100 * (self.share or 0.0):.1f}%"
 
 
-def opened(root: Branch, most: int = MOST_SHOWN) -> Branch:
+def open_tiers(root: Branch, most: int = MOST_SHOWN) -> Branch:
     """Tree with as many whole tiers open, from the root down, as fit in `most` rows.
 
     >>> leaves = [Branch(f"leaf {n}", "") for n in range(3)]
     >>> tree = Branch("cloud", "", below=[Branch("region", "", below=leaves)] * 2)
-    >>> [(opened(tree, n).is_open, opened(tree, n).below[0].is_open) for n in (2, 3, 9)]
+    >>> [(open_tiers(tree, n).is_open, open_tiers(tree, n).below[0].is_open) for n in (2, 3, 9)]
     [(False, False), (True, False), (True, True)]
     """
     depth, rows, tier = 0, 1, [root]

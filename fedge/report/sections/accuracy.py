@@ -13,7 +13,7 @@ from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import NOTHING, NumberTable, table, text_of
-from fedge.report.sections.position import name_axis, position, words_of
+from fedge.report.sections.position import name_axis, position, round_labels
 
 _SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
 _LAST = "after the last round"
@@ -223,7 +223,7 @@ def _curve(
     x, y = position(run, rows["global_round"]), _floats(rows[column])
     axes.plot(x, y, color=colour(index), linestyle=style, marker=_marker(x), label=label)
     values = [text_of(float(value)) + more for value, more in zip(y, spread or [""] * len(y), strict=True)]
-    where = words_of(run, rows["global_round"])
+    where = round_labels(run, rows["global_round"])
     places = _floats(x)
     points = list(zip(map(float, places), map(float, y), where, values, strict=True))
     return Series(label, colour(index), style, points, values[-1] if values else NOTHING)

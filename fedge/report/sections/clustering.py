@@ -12,7 +12,7 @@ from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
-from fedge.report.html.tables import NumberTable, counted, ranges, table, text_of
+from fedge.report.html.tables import NumberTable, quantity, ranges, table, text_of
 from fedge.report.sections.clients import annotate_cells
 
 _AGREEMENT = {  # column → name, line style: the lines often coincide
@@ -52,7 +52,7 @@ def _nobody_compared(run: RunData) -> str:
     leaves = len(run.manifest.get("clients_per_leaf", ()))
     if leaves < 2:
         return "There is a single leaf, and no cloud above it."
-    made = f"The cloud made {counted(run.versions['version'][-1], 'version')} of what {leaves} leaves sent"
+    made = f"The cloud made {quantity(run.versions['version'][-1], 'version')} of what {leaves} leaves sent"
     if groups := run.config.get("asynchrony.groups"):
         return f"{made}; leaves share models as asynchrony.groups says: {groups}."
     if run.config.get("cluster.enabled"):
@@ -79,7 +79,9 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
             return ["Clustering is off: the cloud averages all leaves into one model."]
         return ["Leaves could not be compared in any cloud step; the remarks say why."]
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
-    found = "; ".join(f"{counted(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows())
+    found = "; ".join(
+        f"{quantity(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows()
+    )
     text = [f"{found}. {_told(method) or _rule(run, compared)}."]
     if rests := int((~steps["compared"]).sum()):
         text.append(

@@ -31,19 +31,19 @@ def memory_section(run: RunData) -> PageSection:
     if run.memory.is_empty():
         return PageSection("Memory", ["Memory was not measured."])
     text = [
-        " ".join(peak_sentence(run, column) for column in measured(run, _MEASURES)),
+        " ".join(peak_sentence(run, column) for column in _measured_columns(run, _MEASURES)),
         "Resident memory counts pages that processes share in each of them; USS is what no other process "
         "has, measured as often as takes 0.1 % of the time.",
     ]
     if "node" in run.memory["role"]:
         text.append("Nodes have measured themselves, each with its last reply of a round.")
     panels = [memory_panel(run, "rss_mib", "Resident memory by role")]
-    if measured(run, ("uss_mib",)):
+    if _measured_columns(run, ("uss_mib",)):
         panels.append(memory_panel(run, "uss_mib", "Memory of their own (USS) by role"))
     return PageSection("Memory", text, [*panels, peaks_panel(run)])
 
 
-def measured(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:
+def _measured_columns(run: RunData, columns: dict[str, str] | tuple[str, ...]) -> list[str]:
     """Columns of memory.csv among `columns` that have a number."""
     there = run.memory.columns
     return [column for column in columns if column in there and run.memory[column].count() > 0]
@@ -108,7 +108,7 @@ def peaks_panel(run: RunData) -> Panel:
     """Table of each role's peaks in one process, with their rounds."""
     rows = []
     for column, name in (_MEASURES | _COUNTS).items():
-        if column not in measured(run, (column,)):
+        if column not in _measured_columns(run, (column,)):
             continue
         with_any = run.memory.drop_nulls(column)["role"].unique(maintain_order=True).to_list()
         for role in with_any:

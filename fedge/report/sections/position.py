@@ -21,7 +21,7 @@ def position(run: RunData, rounds: pl.Series) -> pl.Series:
     return pl.Series([when.get(number) for number in rounds], dtype=pl.Float64)
 
 
-def words_of(run: RunData, rounds: pl.Series) -> list[str]:
+def round_labels(run: RunData, rounds: pl.Series) -> list[str]:
     """Names of global rounds for a figure's legend, (N,); on the virtual clock, their times."""
     if run.versions.is_empty():
         return [f"round {number}" for number in rounds]

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from fedge.metrics.scores import Spread, spread
+from fedge.metrics.scores import Spread, score_spread
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.tables import table
@@ -82,4 +82,4 @@ def _last(run: RunData, frame: pl.DataFrame) -> pl.DataFrame:
 def _spread_of(column: pl.Series, higher_is_better: bool) -> Spread | None:
     """Spread of the measured values; None without any."""
     values = column.drop_nulls().to_list()
-    return spread(values, higher_is_better) if values else None
+    return score_spread(values, higher_is_better) if values else None

@@ -6,7 +6,7 @@ from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
-from fedge.report.html.tables import bytes_text, counted, percent, seconds_text, table, total
+from fedge.report.html.tables import bytes_text, percent, quantity, seconds_text, table, total
 from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
 from fedge.timing.laps import PHASES
 
@@ -48,7 +48,7 @@ def _time_sentences(run: RunData) -> list[str]:
     """Sentences on the run's time and waits."""
     seconds = total(run.timing, "total")
     share = total(run.timing, "wait") / seconds if "wait" in run.timing.columns and seconds else None
-    text = f"{counted(len(run.timing), 'round')} took {seconds_text(seconds)}"
+    text = f"{quantity(len(run.timing), 'round')} took {seconds_text(seconds)}"
     text += f"; {100 * share:.0f} % of it the server waited for clients." if share is not None else "."
     sentences = [text + " The phases of a round add up to its wall time."]
     return [*sentences, bound_sentence(run)] if has_timelines(run) else sentences

@@ -13,7 +13,7 @@ from fedge.console.palette import FAINT, PAPER, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
-from fedge.report.html.tables import NumberTable, counted, percent, table, total
+from fedge.report.html.tables import NumberTable, percent, quantity, table, total
 from fedge.timing.calls import PARTS
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS, cut_timelines
 
@@ -99,13 +99,13 @@ def idle_reason(run: RunData) -> str:
     workers = int(_timed(run)["workers"].max())  # type: ignore[arg-type]
     clients = run.clients["client"].n_unique()
     if clients < workers:
-        return text + f"{counted(workers, 'worker')} share {counted(clients, 'client')}"
+        return text + f"{quantity(workers, 'worker')} share {quantity(clients, 'client')}"
     if idlest["idle_at_end"] < idlest["idle"] / 2:
         return text + "messages were on their way"
     client, share = largest_client(run)
     if share >= _UNEVEN / clients:
         return text + f"client {client} holds {100 * share:.0f} % of the work"
-    return text + f"{counted(clients, 'client')} do not divide evenly among {counted(workers, 'worker')}"
+    return text + f"{quantity(clients, 'client')} do not divide evenly among {quantity(workers, 'worker')}"
 
 
 def largest_client(run: RunData) -> tuple[int, float]:

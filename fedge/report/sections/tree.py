@@ -7,8 +7,8 @@ import polars as pl
 
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.tables import bytes_text, counted, text_of
-from fedge.report.html.tree import MOST_BELOW, Branch, opened
+from fedge.report.html.tables import bytes_text, quantity, text_of
+from fedge.report.html.tree import MOST_BELOW, Branch, open_tiers
 
 _DECISIONS = {"accepted": "took its offer", "rejected": "kept its own model"}
 Row = Mapping[str, Any]
@@ -23,7 +23,7 @@ def tree_sections(run: RunData) -> list[PageSection]:
     rows = run.servers.filter(pl.col("global_round") == newest).rows(named=True)
     panel = Panel(
         f"Round {newest}",
-        tree=opened(_Drawing(run, rows).branch(rows[0])),
+        tree=open_tiers(_Drawing(run, rows).branch(rows[0])),
         caption=f"Test {run.score.said} of what is served, pooled over the clients below each server. "
         "↑ and ↓: arrays to the server above and back in this round. metrics/servers.csv has all rounds.",
         is_wide=True,
@@ -34,7 +34,7 @@ def tree_sections(run: RunData) -> list[PageSection]:
 def _sentence(rows: Sequence[Row]) -> str:
     """Number of servers on each tier, in words."""
     names = dict.fromkeys(row["name"] for row in rows[1:])
-    counts = [counted(sum(row["name"] == name for row in rows), name) for name in names]
+    counts = [quantity(sum(row["name"] == name for row in rows), name) for name in names]
     return f"{rows[0]['name'].capitalize()} over {' over '.join(counts)}."
 
 
@@ -83,7 +83,7 @@ class _Drawing:
         """Short words on a server."""
         marks = [f"cluster {row['cluster']}"] if self._is_grouped(row) else []
         marks += [_DECISIONS[row["gate"]]] if row["gate"] in _DECISIONS else []
-        marks.append(counted(row["num_clients"], "client"))
+        marks.append(quantity(row["num_clients"], "client"))
         if row["unseen_score"] is not None:
             marks.append(f"unseen clients {text_of(row['unseen_score'])}")
         if row["uplink_bytes"] is not None:

@@ -13,7 +13,7 @@ from fedge.cloud.step import CloudStep
 from fedge.config.tree import Path
 from fedge.exchange.evaluate import OWN
 from fedge.exchange.failure import Failure
-from fedge.metrics.scores import Spread, spread
+from fedge.metrics.scores import Spread, score_spread
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.serving.gate import GateResult
 from fedge.serving.personal import PersonalResult
@@ -265,7 +265,7 @@ class RoundResult:
         found = [getattr(row, name, None) if hasattr(row, name) else row.further.get(name) for row in rows]
         values = [value for value in found if value is not None]
         falls = name in _FIRST_SCORES and not self.learned.scores[0].higher_is_better
-        return spread(values, higher_is_better=not falls) if values else None
+        return score_spread(values, higher_is_better=not falls) if values else None
 
     @property
     def labels(self) -> list[int]:

@@ -44,7 +44,9 @@ class Speeds(Protocol):
         ...
 
 
-def moved(traffic: Mapping[Path, Traffic], before: Mapping[Path, Traffic]) -> dict[Path, Traffic]:
+def bytes_between_servers(
+    traffic: Mapping[Path, Traffic], before: Mapping[Path, Traffic]
+) -> dict[Path, Traffic]:
     """Bytes exchanged between servers and those above since `before`, by path."""
     none = Traffic()
     return {

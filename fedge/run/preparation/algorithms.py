@@ -19,19 +19,19 @@ if TYPE_CHECKING:  # torch, which most runs need not wait for here
 _DEFAULT = TrainConfig.__dataclass_fields__["algorithm"].default
 
 
-def is_default(config: Config) -> bool:
+def is_default_algorithm(config: Config) -> bool:
     """Whether `train.algorithm` is the default: clients follow the options of `train` and `scaffold`."""
     return bool(config.train.algorithm == _DEFAULT)
 
 
 def refuse_algorithm(config: Config) -> None:
     """Raise ConfigError if an algorithm cannot be imported, constructed, or combined with other options."""
-    if is_default(config) and not config.train.algorithm_args:
+    if is_default_algorithm(config) and not config.train.algorithm_args:
         return
     from fedge.algorithm.making import algorithm_of, leaf_part_of
 
     algorithm, part = algorithm_of(config.train), leaf_part_of(config.train)
-    if is_default(config):
+    if is_default_algorithm(config):
         return
     what = f"train.algorithm {config.train.algorithm}"
     if config.scaffold.enabled and not algorithm.corrected:
@@ -88,7 +88,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
     Raises:
         ConfigError: the algorithm fails, or sends arrays that a run cannot accept.
     """
-    if is_default(config):
+    if is_default_algorithm(config):
         return _form_of_uplink(config)
     from torch import Generator
 

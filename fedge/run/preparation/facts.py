@@ -15,7 +15,7 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
 from fedge.data.composition import Holding, class_counts, holdings
 from fedge.data.order import TimeOrder, time_order
-from fedge.data.outliers import left_out
+from fedge.data.outliers import outlying_clients
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, DataSource
@@ -27,7 +27,7 @@ from fedge.run.preparation.parts import (
     refuse_model_that_does_not_fit,
     refuse_rule_that_fails,
 )
-from fedge.run.preparation.population import misfit, refuse_other_number
+from fedge.run.preparation.population import refuse_other_number, user_count_remark
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.resume import Resumption, refuse_other_data
 
@@ -77,7 +77,7 @@ def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
         time_order(windows) if dealt.split_kind == "blocks" else None, dealt, sizes,
-        list(holdings(windows, dealt, sizes)), misfit(config, windows, sum(sizes)),
+        list(holdings(windows, dealt, sizes)), user_count_remark(config, windows, sum(sizes)),
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def _pooled(
     """
     if not config.data.normalize or not channels:  # tokens have no scale
         return Scale(), {}
-    odd = left_out(sums, tuple(channels))
+    odd = outlying_clients(sums, tuple(channels))
     if 2 * len(odd) >= len(sums):
         client, why = next(iter(odd.items()))
         raise ConfigError(

@@ -17,7 +17,7 @@ from fedge.run.preparation.prepare import Prepared
 from fedge.run.preparation.resume import Resumption, find_resumption, is_as_found
 from fedge.run.preparation.starts import described_start
 from fedge.run.preparation.traces import described_traces
-from fedge.tasks.chosen import described
+from fedge.tasks.chosen import task_entry
 
 
 @dataclass
@@ -97,7 +97,7 @@ def first_manifest(
         "config": without_places(to_run_config(config)),
         "versions": versions(),
         "parts": described_parts(config),
-        "task": described(config.train),
+        "task": task_entry(config.train),
         **({"start": start} if (start := described_start(config.train)) else {}),
         **({"traces": traces} if (traces := described_traces(config)) else {}),
         "started": utc_now(),

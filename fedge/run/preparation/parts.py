@@ -50,7 +50,7 @@ from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
 from fedge.run.preparation.examples import examples_of
-from fedge.tasks.chosen import is_default, refuse_task_that_fails
+from fedge.tasks.chosen import is_default_task, refuse_task_that_fails
 
 if TYPE_CHECKING:
     from hhar.windows.window_file import Windows
@@ -159,9 +159,9 @@ def _refuse_clients_that_cannot_be_chosen(config: Config) -> None:
     arguments = hierarchy.arguments("selection")
     CLIENT_SELECTIONS.refuse_wrong_arguments(hierarchy.selection, arguments, "clients", "turn")
     if CLIENT_SELECTIONS.is_own(hierarchy.selection) or arguments:
-        from fedge.leaf.selection import try_selection
+        from fedge.leaf.selection import try_client_selection
 
-        try_selection(hierarchy)
+        try_client_selection(hierarchy)
     for option, args in (("association", hierarchy.association_args), ("mobility", hierarchy.mobility_args)):
         name = getattr(hierarchy, option)
         if args and name == getattr(type(hierarchy), option):
@@ -260,10 +260,10 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
     from fedge.devices.trying import (
         refuse_partial_work,
         try_availability,
+        try_device_selection,
         try_duration,
         try_preset,
         try_rule,
-        try_selection,
     )
 
     refuse_what_reality_decides(config)
@@ -280,7 +280,7 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
             refuse_needs_of_rounds(config.cluster)
     try_preset(devices.preset, preset)
     try_availability(devices.availability, availability)
-    try_selection(devices.selection, selection)
+    try_device_selection(devices.selection, selection)
     try_duration(devices.duration, duration)
 
 
@@ -329,7 +329,7 @@ def refuse_model_that_does_not_fit(
     """
     name = config.train.model
     refuse_input_shape(name, shape.input_shape)
-    is_plain = is_default(config.train)
+    is_plain = is_default_task(config.train)
     train = config.train
     if not is_plain and shape.y_dtype == "int64" and not shape.y_shape:
         refuse_task_that_fails(config.train, shape.classes)

@@ -48,7 +48,9 @@ def refuse_other_number(config: Config, there: int) -> None:
         )
 
 
-def misfit(config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH) -> str | None:
+def user_count_remark(
+    config: Config, windows: Windows, clients: int, one_each: str = _ONE_EACH
+) -> str | None:
     """Remark where users are dealt but clients are not one user each; None where they are.
 
     `one_each` is the advice for one client per user; "{users}" in it is replaced by their number.

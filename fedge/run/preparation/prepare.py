@@ -85,7 +85,7 @@ class Prepared:
     num_clients: int = 0
 
 
-def prepare(run_config: Mapping[str, Any]) -> Prepared:
+def prepare_config(run_config: Mapping[str, Any]) -> Prepared:
     """Configuration and seed from Flower's flat mapping and the environment.
 
     Raises:

@@ -18,7 +18,7 @@ from fedge.privacy.noise import SYSTEM
 from fedge.records.folder import find_run, short
 from fedge.records.foreign import refuse_links, refuse_odd_files
 from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
-from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, fits, is_kept
+from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, has_checksum, is_kept
 from fedge.records.private import places_of
 from fedge.records.tables.catalog import ROUND_TABLES
 from fedge.records.tables.device_tables import GROWING
@@ -248,7 +248,7 @@ def _misfits(folder: Path, checkpoint: Checkpoint, names: Iterable[str]) -> dict
         there = path.stat().st_size if path.is_file() else 0
         if there < size:
             found[name] = f"{name} has {there} bytes, but had {size}"
-        elif name in sums and not fits(path, sums[name], sizes.get(name)):
+        elif name in sums and not has_checksum(path, sums[name], sizes.get(name)):
             found[name] = f"{name} is not what was written"
     return found
 

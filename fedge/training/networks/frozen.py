@@ -41,7 +41,7 @@ def parted(state: State, frozen: frozenset[str]) -> tuple[State, State]:
     return travels, {name: state[name] for name in state if name in frozen}
 
 
-def whole(state: State, frozen: State, network: nn.Module) -> State:
+def full_state(state: State, frozen: State, network: nn.Module) -> State:
     """A network's state, in its order, split into transmitted and frozen entries; itself where nothing is
     frozen."""
     if not frozen:

@@ -69,7 +69,7 @@ def mean_over_time(x: Tensor) -> Tensor:
     return x.sum(dim=(2, 3)) / x.shape[3]
 
 
-def flatten(x: Tensor) -> Tensor:
+def flatten_channels(x: Tensor) -> Tensor:
     """(N, C, 1, T) → (N, C·T), channel by channel as `nn.Flatten` does on (N, C, T)."""
     return x.flatten(1)
 

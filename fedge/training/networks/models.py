@@ -211,7 +211,7 @@ class CnnPool(nn.Module):
         x = layout.to_layout(x)
         x = layout.relu_max_pool2(self.conv1(x))
         x = layout.relu_max_pool2(self.conv2(x))
-        return self.head(F.relu(self.hidden(layout.flatten(x))))
+        return self.head(F.relu(self.hidden(layout.flatten_channels(x))))
 
 
 class Cnn2d(nn.Module):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedge.clustering.likeness.evidence import Evidence, NotComparable
-from fedge.clustering.registry import NEEDS, Grouping, method_named, own_models, sent_for
+from fedge.clustering.registry import NEEDS, Grouping, cloud_model_count, method_named, sent_for
 from fedge.clustering.signals import similarity_of
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError
@@ -127,6 +127,6 @@ def test_every_method_needs_only_what_is_declared():
 
 
 def test_the_clouds_own_models_are_counted():
-    assert own_models(ClusterConfig(method="clove", count="3")) == 3
-    assert own_models(ClusterConfig(method="kmeans", count="3")) == 0
-    assert own_models(ClusterConfig(method="ifca", count="3", enabled=False)) == 0
+    assert cloud_model_count(ClusterConfig(method="clove", count="3")) == 3
+    assert cloud_model_count(ClusterConfig(method="kmeans", count="3")) == 0
+    assert cloud_model_count(ClusterConfig(method="ifca", count="3", enabled=False)) == 0

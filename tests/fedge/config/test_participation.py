@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
-from fedge.config.participation import parsed
+from fedge.config.participation import parse_participation
 from fedge.config.registers.option import ConfigError
 
 NUMBERS = st.one_of(st.integers(1, 99), st.integers(1, 100).map(lambda n: n / 100))
@@ -24,14 +24,14 @@ NUMBERS = st.one_of(st.integers(1, 99), st.integers(1, 100).map(lambda n: n / 10
     ],
 )
 def test_what_a_text_says(text, leaves, at, number):
-    found = parsed(text, leaves).at(*at)
+    found = parse_participation(text, leaves).at(*at)
     assert (found, type(found)) == (number, type(number))
 
 
 @given(st.lists(st.tuples(st.integers(2, 50), NUMBERS), max_size=5, unique_by=lambda pair: pair[0]), NUMBERS)
 def test_the_newest_step_holds(later, first):
     steps = [(1, first), *sorted(later)]
-    said = parsed("; ".join(f"{round_}: {number}" for round_, number in steps), 1)
+    said = parse_participation("; ".join(f"{round_}: {number}" for round_, number in steps), 1)
     assert said.rounds == tuple(round_ for round_, _ in steps)
     for global_round in range(1, 55):
         assert said.at(global_round, 0) == [n for round_, n in steps if round_ <= global_round][-1]

@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.flat import from_run_config
-from fedge.config.planted import files_of, group_count, moves, numbers
+from fedge.config.planted import files_of, group_count, moves, planted_numbers
 from fedge.config.registers.option import ConfigError
 
 
@@ -13,8 +13,8 @@ def config(leaves=6, **keys):
 
 
 def test_lists_are_read():
-    assert numbers("", "key", "1,5") == []
-    assert numbers(" 1, 5 ", "key", "1,5") == [1, 5]
+    assert planted_numbers("", "key", "1,5") == []
+    assert planted_numbers(" 1, 5 ", "key", "1,5") == [1, 5]
     assert moves("") == []
     assert moves("10:2, 20:1") == [(10, 2), (20, 1)]
     assert files_of("a.npz, b c.npz,") == ["a.npz", "b c.npz"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.hierarchy import HierarchyConfig
-from fedge.config.tree import Tree, dotted, names_of_tiers, numbers_of_tiers, parsed
+from fedge.config.tree import Tree, dotted, names_of_tiers, numbers_of_tiers, parse_tree
 
 
 def written(tree):
@@ -23,8 +23,8 @@ def trees(depth):
 
 @given(st.integers(0, 3).flatmap(trees))
 def test_any_tree_is_read_as_it_is_written(tree):
-    assert parsed(written(tree)) == tree
-    assert parsed(f" {written(tree)} ".replace(",", " , ")) == tree
+    assert parse_tree(written(tree)) == tree
+    assert parse_tree(f" {written(tree)} ".replace(",", " , ")) == tree
     paths = tree.paths(tree.tiers - 1)
     assert len(set(paths)) == len(paths) == len(list(tree.leaves()))
     assert paths == sorted(paths)

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 
 from fedge.config.flat import from_run_config
-from fedge.data.composition import class_counts, class_gap, holdings, widest_gap
+from fedge.data.composition import class_counts, class_gap, holdings, widest_class_gap
 from fedge.data.partition import Partition, partition
 from fedge.data.scenario import Change, Scenario
 from fedge.records.recorder import Recorder
@@ -91,8 +91,8 @@ def test_how_far_leaves_are_apart_in_their_classes_by_hand(make_windows):
 
 
 def test_leaves_without_windows_are_not_apart():
-    assert widest_gap(np.array([[3, 0], [0, 3], [0, 0]])) == 0.5
-    assert widest_gap(np.zeros((2, 3), int)) == widest_gap(np.zeros((0, 0), int)) == 0.0
+    assert widest_class_gap(np.array([[3, 0], [0, 3], [0, 0]])) == 0.5
+    assert widest_class_gap(np.zeros((2, 3), int)) == widest_class_gap(np.zeros((0, 0), int)) == 0.0
 
 
 def test_training_windows_of_each_class_by_hand(make_windows):

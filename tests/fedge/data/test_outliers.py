@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.data.outliers import left_out
+from fedge.data.outliers import outlying_clients
 from fedge.data.scaling import ChannelSums, channel_sums, scale_of
 
 NAMES = ("x", "y", "z")
@@ -32,9 +32,11 @@ def test_by_hand():
     Of the six, log d is 0.92, 0.41, −0.69, −0.69, 0.41, more: MAD 0.80, σ = 1.19, exp(6 σ) > 100: 100 · 2.5.
     """
     told = {client: ChannelSums(10, (float(client),), (0.0,)) for client in range(5)}
-    assert left_out(told, ("x",)) == {}
-    assert left_out(told | {5: ChannelSums(10, (252.0,), (0.0,))}, ("x",)) == {}  # the median is 2.5 now
-    found = left_out(told | {5: ChannelSums(10, (254.0,), (0.0,))}, ("x",))
+    assert outlying_clients(told, ("x",)) == {}
+    assert (
+        outlying_clients(told | {5: ChannelSums(10, (252.0,), (0.0,))}, ("x",)) == {}
+    )  # the median is 2.5 now
+    found = outlying_clients(told | {5: ChannelSums(10, (254.0,), (0.0,))}, ("x",))
     assert found == {
         5: "channel 'x' has mean 254 and deviation 0, others have at most 2.5 about their middle"
     }
@@ -63,8 +65,8 @@ def test_whoever_lies_is_left_out_alone(lie, clients, seed, data):
     most = 1 if "count" in lie else max(1, (clients - 1) // 3)  # two invented counts weigh against each other
     liars = data.draw(st.sets(st.integers(0, clients - 1), min_size=1, max_size=most))
     said = {client: LIES[lie](part) if client in liars else part for client, part in told.items()}
-    assert left_out(told, NAMES) == {}
-    assert set(left_out(said, NAMES)) == liars
+    assert outlying_clients(told, NAMES) == {}
+    assert set(outlying_clients(said, NAMES)) == liars
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,7 +76,7 @@ def test_what_a_lie_can_do_is_bounded(clients, seed, size, std):
     told = honest(clients, seed, channels=1)
     count = told[0].count
     told[0] = ChannelSums(count, (10.0**size,), (count * 10.0 ** (2 * std),))
-    kept = [part for client, part in told.items() if client not in left_out(told, ("x",))]
+    kept = [part for client, part in told.items() if client not in outlying_clients(told, ("x",))]
     others = [part for client, part in told.items() if client != 0]
     middle = np.median([part.mean[0] for part in others])
     sizes = [np.hypot(np.sqrt(p.spread[0] / p.count), p.mean[0] - middle) for p in others]
@@ -83,24 +85,24 @@ def test_what_a_lie_can_do_is_bounded(clients, seed, size, std):
 
 def test_fewer_than_three_say_nothing_about_each_other():
     honest_one, liar = ChannelSums(10, (1.0,), (10.0,)), ChannelSums(10, (1e17,), (10.0,))
-    assert left_out({0: honest_one}, ("x",)) == {}
-    assert left_out({0: honest_one, 1: liar}, ("x",)) == {}
-    assert set(left_out({0: honest_one, 1: liar, 2: honest_one}, ("x",))) == {1}
+    assert outlying_clients({0: honest_one}, ("x",)) == {}
+    assert outlying_clients({0: honest_one, 1: liar}, ("x",)) == {}
+    assert set(outlying_clients({0: honest_one, 1: liar, 2: honest_one}, ("x",))) == {1}
 
 
 def test_of_three_clients_two_may_be_alike():
     """d is 1, 1 and 99: within 100 times what two have in common, beyond 30 times."""
     alike, other = ChannelSums(10, (0.0,), (10.0,)), ChannelSums(10, (0.0,), (10.0 * 99**2,))
-    assert left_out({0: alike, 1: alike, 2: other}, ("x",)) == {}
-    assert set(left_out({0: alike, 1: alike, 2: alike, 3: other}, ("x",))) == {3}
-    assert set(left_out({0: alike, 1: alike, 2: replace(other, spread=(1e5 * 2,))}, ("x",))) == {2}
+    assert outlying_clients({0: alike, 1: alike, 2: other}, ("x",)) == {}
+    assert set(outlying_clients({0: alike, 1: alike, 2: alike, 3: other}, ("x",))) == {3}
+    assert set(outlying_clients({0: alike, 1: alike, 2: replace(other, spread=(1e5 * 2,))}, ("x",))) == {2}
 
 
 def test_a_column_that_is_zero_nearly_everywhere_leaves_nobody_out():
     """One client of nine has a rare category; two of nine move in a channel in which others lie still."""
     usual = ChannelSums(100, (0.0, 1.0, 0.0), (0.0, 100.0, 1e-4))
     moves = ChannelSums(100, (0.3, 1.0, 0.0), (21.0, 100.0, 900.0))
-    assert left_out({**dict.fromkeys(range(7), usual), 7: moves, 8: moves}, NAMES) == {}
+    assert outlying_clients({**dict.fromkeys(range(7), usual), 7: moves, 8: moves}, NAMES) == {}
 
 
 def shares(y, users, clients, draw):
@@ -150,7 +152,7 @@ def test_real_owners_are_never_left_out(shared_data, name):
     for clients in (3, 4, 9, 24):
         for parts in shares(y, users, clients, draw):
             told = {client: channel_sums(x[part]) for client, part in enumerate(parts) if len(part)}
-            assert left_out(told, names) == {}
+            assert outlying_clients(told, names) == {}
 
 
 @pytest.mark.parametrize(
@@ -166,5 +168,5 @@ def test_real_owners_are_never_left_out(shared_data, name):
 @pytest.mark.parametrize("clients", [0, 1, 8])
 def test_what_cannot_be_is_left_out_however_few_there_are(mean, spread, said, clients):
     told = {client: ChannelSums(10, (0.1 * client,), (10.0,)) for client in range(clients)}
-    found = left_out(told | {9: ChannelSums(10, (mean,), (spread,))}, ("x",))
+    found = outlying_clients(told | {9: ChannelSums(10, (mean,), (spread,))}, ("x",))
     assert found == {9: f"channel 'x' has {said}, but both must be numbers of at most 1e+18"}

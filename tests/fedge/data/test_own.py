@@ -18,7 +18,7 @@ from fedge.data.own import (
     client_data,
     names_own_data,
     own_data,
-    place_of,
+    partition_of_node,
     share_of,
     write_share,
 )
@@ -205,4 +205,4 @@ def test_a_node_that_is_not_set_up_is_refused_by_name(node, message):
 
 
 def test_where_a_node_stands():
-    assert place_of({"partition-id": 3, "num-partitions": 9, "more": "x"}) == (3, 9)
+    assert partition_of_node({"partition-id": 3, "num-partitions": 9, "more": "x"}) == (3, 9)

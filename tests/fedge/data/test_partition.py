@@ -7,7 +7,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import PARTITIONS
 from fedge.config.topology import clients_per_leaf
-from fedge.data.owners import spread
+from fedge.data.owners import clients_of_owners
 from fedge.data.partition import Partition, partition
 from fedge.data.split import TEST, TRAIN, VAL
 from hhar.synthetic.generate import synthetic_windows
@@ -383,7 +383,7 @@ def test_real_people_are_dealt_one_by_one_and_more_clients_are_refused(real):
     for clients in (9, users):
         dealt = partition(windows, config, clients_per_leaf(config.hierarchy, clients), 42)
         client, split = holders(dealt, len(windows))
-        of_user = spread(np.arange(users), users, clients)
+        of_user = clients_of_owners(np.arange(users), users, clients)
         for k in range(clients):
             mine = np.isin(windows.user, np.unique(windows.user)[of_user == k])
             assert set(np.unique(client[mine])) <= {-1, k}
@@ -436,7 +436,7 @@ def test_a_deal_of_the_users_must_name_a_client_for_every_window(make_windows, d
 def test_surplus_users_are_spread_over_all_leaves(clients, more):
     """All clients get as many users, to one; as many as there are for each are dealt in turn, as ever."""
     owners = np.arange(clients + more)
-    client = spread(owners, len(owners), clients)
+    client = clients_of_owners(owners, len(owners), clients)
     counts = np.bincount(client, minlength=clients)
     assert counts.max() - counts.min() <= 1
     even = len(owners) // clients * clients
@@ -448,5 +448,5 @@ def test_surplus_users_are_spread_over_all_leaves(clients, more):
 
 
 def test_thirty_users_on_six_leaves_of_four_are_five_each():
-    counts = np.bincount(spread(np.arange(30), 30, 24))
+    counts = np.bincount(clients_of_owners(np.arange(30), 30, 24))
     assert counts.reshape(6, 4).tolist() == [[2, 1, 1, 1]] * 6

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedge.config.registers.option import ConfigError
-from fedge.doctor.client_memory import epochs_to_measure, measured
+from fedge.doctor.client_memory import epochs_to_measure, measure_client
 from fedge.engine.federation import Federation
 from fedge.training.sgd import GRAPH_FROM
 
@@ -28,8 +28,8 @@ def test_a_models_size_is_seen(tmp_path, monkeypatch):
     """A model of the user's of 12,000 × 600 weights, 29 MB, with gradients and copies: over twice that."""
     (tmp_path / "measured_model.py").write_text(LARGE)
     monkeypatch.chdir(tmp_path)
-    small = measured(SMALL, Federation(9, is_default=True))
-    large = measured({**SMALL, "train.model": "measured_model:Large"}, Federation(9, is_default=True))
+    small = measure_client(SMALL, Federation(9, is_default=True))
+    large = measure_client({**SMALL, "train.model": "measured_model:Large"}, Federation(9, is_default=True))
     assert small.clients == large.clients == 9
     assert small.windows == large.windows > 0
     assert (small.gpu_mib > 0) is torch.cuda.is_available()
@@ -40,7 +40,7 @@ def test_a_models_size_is_seen(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_run_that_cannot_work_is_said_in_its_words():
     with pytest.raises(ConfigError, match=r"^data\.path: nowhere\.npz: window file must exist"):
-        measured({"data.path": "nowhere.npz"}, Federation(9))
+        measure_client({"data.path": "nowhere.npz"}, Federation(9))
 
 
 @pytest.mark.parametrize(

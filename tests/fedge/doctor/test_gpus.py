@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fedge.doctor.gpus import Gpu, gpus, listed, others
+from fedge.doctor.gpus import Gpu, gpus, unused_gpus, visible_gpus
 
 LISTING = "0, GPU-aaaa, NVIDIA H100, 81559, 81000\n1, GPU-bbbb, NVIDIA T4, 15360, 100\n"
 H100, T4 = Gpu("NVIDIA H100", 81559.0, 81000.0), Gpu("NVIDIA T4", 15360.0, 100.0)
@@ -18,7 +18,7 @@ H100, T4 = Gpu("NVIDIA H100", 81559.0, 81000.0), Gpu("NVIDIA T4", 15360.0, 100.0
     ],
 )  # fmt: skip
 def test_cuda_shows_what_it_is_told(visible, expected):
-    assert listed(LISTING, visible) == expected
+    assert visible_gpus(LISTING, visible) == expected
 
 
 CUT = """GPU 0: NVIDIA H100 (UUID: GPU-aaaa)
@@ -38,22 +38,22 @@ LARGE = Gpu("NVIDIA H100 MIG 3g.40gb", 40960.0, 40960.0)
     ],
 )  # fmt: skip
 def test_a_gpu_in_slices_is_its_slices(visible, expected):
-    assert listed(LISTING, visible, CUT) == expected
+    assert visible_gpus(LISTING, visible, CUT) == expected
 
 
 def test_where_all_gpus_are_in_slices_cuda_shows_the_first():
-    assert listed(LISTING.splitlines()[0], None, CUT) == [SMALL]
+    assert visible_gpus(LISTING.splitlines()[0], None, CUT) == [SMALL]
 
 
 @pytest.mark.parametrize(
     ("visible", "expected"), [("GPU-b", [T4]), ("GPU-", []), ("GPU-aa,GPU-bb", [H100, T4])]
 )
 def test_a_uuid_may_be_cut_short_as_far_as_it_is_of_one(visible, expected):
-    assert listed(LISTING, visible, LISTING) == expected
+    assert visible_gpus(LISTING, visible, LISTING) == expected
 
 
 def test_what_is_no_listing_lists_nothing():
-    assert listed("No devices were found\n0, a, b, [N/A], [N/A]\n", None) == []
+    assert visible_gpus("No devices were found\n0, a, b, [N/A], [N/A]\n", None) == []
 
 
 def test_the_tool_is_asked(tmp_path, monkeypatch):
@@ -75,9 +75,9 @@ def test_the_tool_is_asked(tmp_path, monkeypatch):
 
 def test_gpus_that_are_not_used_are_named(tmp_path, monkeypatch):
     kfd = tmp_path / "kfd"
-    assert others(kfd) == []
+    assert unused_gpus(kfd) == []
     kfd.touch()
-    assert [words.partition(":")[0] for words in others(kfd)] == ["an AMD GPU (ROCm)"]
+    assert [words.partition(":")[0] for words in unused_gpus(kfd)] == ["an AMD GPU (ROCm)"]
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    assert [words.partition(":")[0] for words in others(tmp_path / "none")] == ["Apple's GPU (MPS)"]
+    assert [words.partition(":")[0] for words in unused_gpus(tmp_path / "none")] == ["Apple's GPU (MPS)"]

@@ -12,7 +12,7 @@ from fedge.cloud.region import Region
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema
-from fedge.edge.away import Span
+from fedge.edge.away import RegionSpan
 from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
@@ -40,7 +40,7 @@ def a_span(rounds=2):
     leaves = [Leaf(i, {i: 40}, model(), ["w"], FedAdam(), 1, variances=names) for i in (4, 5)]
     for at, leaf in enumerate(leaves):
         leaf.path = (1, at)
-    return Span(Region((1,), leaves, is_corrected=False, rounds=2), 7, 6 + rounds)
+    return RegionSpan(Region((1,), leaves, is_corrected=False, rounds=2), 7, 6 + rounds)
 
 
 def told(client, failed=False):

@@ -9,16 +9,16 @@ ODD = [None, True, "3", [], {}, math.nan, math.inf, 10**400, -1]
 
 @pytest.mark.parametrize("value", [*ODD, 2.0, 4])
 def test_what_is_no_whole_number_in_range_is_refused_in_one_line(value):
-    assert told.whole(3, 0, 3, "n") == 3
+    assert told.whole_number(3, 0, 3, "n") == 3
     with pytest.raises(told.ToldError, match=r"\An: [ -~…]+, but it can be 0 to 3\Z"):
-        told.whole(value, 0, 3, "n")
+        told.whole_number(value, 0, 3, "n")
 
 
 @pytest.mark.parametrize("value", ODD)
 def test_what_is_no_finite_number_in_range_is_refused(value):
-    assert told.number(2, 0.0, math.inf, "n") == 2.0
+    assert told.finite_number(2, 0.0, math.inf, "n") == 2.0
     with pytest.raises(told.ToldError):
-        told.number(value, 0.0, math.inf, "n")
+        told.finite_number(value, 0.0, math.inf, "n")
 
 
 @pytest.mark.parametrize("value", [None, 3, "\x1b[2J", "\u202e", "a\nb", "xxxx", b"x"])

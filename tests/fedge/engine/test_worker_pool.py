@@ -15,10 +15,10 @@ from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.worker_pool import (
     OverTimeError,
     PatientPool,
-    room_for,
     spare_dead_workers,
     use_every_worker,
     use_joining_machines,
+    workers_with_room,
 )
 from fedge.exchange.failure import no_reply_within, worker_died
 from fedge.exchange.round_context import RoundContext
@@ -299,4 +299,4 @@ def test_without_flower_s_engine_nothing_joins(monkeypatch):
     monkeypatch.delitem(sys.modules, worker_pool._ENGINE, raising=False)
     monkeypatch.delitem(sys.modules, worker_pool._ACTORS, raising=False)
     assert not use_joining_machines()
-    assert room_for({"num_cpus": 1}) == 0
+    assert workers_with_room({"num_cpus": 1}) == 0

@@ -19,7 +19,7 @@ from fedge.exchange.content import (
     METRICS,
     WORK,
     held_of,
-    numbers_of,
+    metric_list,
     replied_state,
     reply_path,
     work_of,
@@ -84,11 +84,11 @@ def test_what_a_node_says_of_its_processes_never_costs_its_reply(asked, held):
 def test_a_list_of_numbers_holds_numbers_alone(told):
     """A record refuses most of these; what comes over a wire that checks nothing is looked at once more."""
     metrics = MetricRecord({"moments": [1, 2]})
-    np.testing.assert_array_equal(numbers_of(metrics, "moments"), np.array([1.0, 2.0]))
-    assert numbers_of(metrics, "differences") is None
+    np.testing.assert_array_equal(metric_list(metrics, "moments"), np.array([1.0, 2.0]))
+    assert metric_list(metrics, "differences") is None
     metrics.__dict__["_data"] = {"moments": told}
     with pytest.raises(TypeError, match="moments must be a list of numbers"):
-        numbers_of(metrics, "moments")
+        metric_list(metrics, "moments")
 
 
 def test_a_client_that_is_no_node_says_nothing_of_its_processes(asked):

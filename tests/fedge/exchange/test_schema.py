@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.exchange.algorithm import ReplyForm
-from fedge.exchange.evaluate import OWN, differences, evaluate_messages, evaluate_reply
+from fedge.exchange.evaluate import OWN, evaluate_messages, evaluate_reply, gain_sums
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.schema import (
     ReplyRejected,
@@ -491,5 +491,5 @@ def test_counts_that_are_missing_or_too_many_are_refused(pairs):
 def test_what_is_counted_passes(windows):
     own, other = np.array(windows).T
     found = evaluated(int(own.sum()), int(other.sum()), {"own": None, "offered": (0, 0)}, len(windows))
-    found["offered"] = replace(found["offered"], differences=differences(own, other))
+    found["offered"] = replace(found["offered"], differences=gain_sums(own, other))
     check_differences(found, "own")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fedge.inference.network import Classifier
-from fedge.inference.placement import best_fit, misfit
+from fedge.inference.placement import best_fit, input_misfit
 
 
 class Normed(nn.Module):
@@ -33,15 +33,15 @@ WINDOWS = np.array([[[1.0, 3.0], [0.0, 0.0]], [[1.0, 3.0], [4.0, 4.0]]], dtype=n
 def test_by_hand():
     """Channels have means 2 and 2, variances 1 and 4. Against (2, 1) and (2, 4) nothing is off. Against
     (0, 1) and (2, 8): (1 + 4) / 1 − 1 − ln 1 = 4, halved 2; 4 / 8 − 1 − ln ½ = .193, halved .097."""
-    assert misfit(model([2, 2], [1, 4]), WINDOWS) == pytest.approx(0, abs=1e-9)
+    assert input_misfit(model([2, 2], [1, 4]), WINDOWS) == pytest.approx(0, abs=1e-9)
     expected = (2 + (0.5 - 1 + np.log(2)) / 2) / 2
-    assert misfit(model([0, 2], [1, 8]), WINDOWS) == pytest.approx(expected)
+    assert input_misfit(model([0, 2], [1, 8]), WINDOWS) == pytest.approx(expected)
 
 
 def test_scaling_is_part_of_the_model():
     """Scaled by mean 2 and deviations 1 and 2, the windows have means 0 and variances 1."""
     scaled = model([0, 0], [1, 1], ((2.0, 2.0), (1.0, 2.0)))
-    assert misfit(scaled, WINDOWS) == pytest.approx(0, abs=1e-6)
+    assert input_misfit(scaled, WINDOWS) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_order_and_number_of_windows_do_not_matter():
@@ -49,8 +49,8 @@ def test_the_order_and_number_of_windows_do_not_matter():
     many = np.random.default_rng(0).normal(size=(600, 2, 2)).astype(np.float32)
     one = model([0.3, 0], [1, 2])
     before = {name: entry.clone() for name, entry in one.state_dict().items()}
-    assert misfit(one, many) == pytest.approx(misfit(one, many[::-1].copy()))
-    assert misfit(one, np.tile(many, (2, 1, 1))) == pytest.approx(misfit(one, many))
+    assert input_misfit(one, many) == pytest.approx(input_misfit(one, many[::-1].copy()))
+    assert input_misfit(one, np.tile(many, (2, 1, 1))) == pytest.approx(input_misfit(one, many))
     assert all(torch.equal(entry, before[name]) for name, entry in one.state_dict().items())
     assert not one.network.norm._forward_pre_hooks
 
@@ -61,9 +61,9 @@ def test_without_batch_norm_by_how_unsure_it_is():
     nn.init.zeros_(network[1].weight)
     nn.init.zeros_(network[1].bias)
     unsure = Classifier(network, (2, 2), (), (), "float32")
-    assert misfit(unsure, WINDOWS) == pytest.approx(np.log(2))
+    assert input_misfit(unsure, WINDOWS) == pytest.approx(np.log(2))
     network[1].bias.data[1] = 100.0
-    assert misfit(unsure, WINDOWS) == pytest.approx(0, abs=1e-6)
+    assert input_misfit(unsure, WINDOWS) == pytest.approx(0, abs=1e-6)
 
 
 def test_a_model_whose_misfit_is_no_number_is_not_chosen():

@@ -5,7 +5,7 @@ import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.inference.card import Card
-from fedge.inference.windows import checked, read_raw, unlike
+from fedge.inference.windows import checked, read_raw_windows, unlike
 
 CARD = Card("1", "cnn", {}, {}, (2, 16), "float32", ("u", "v"), ("a", "b"))
 X = np.zeros((3, 2, 16), np.float32)
@@ -17,9 +17,11 @@ def written(path, **arrays):
 
 
 def test_x_alone_will_do_and_users_are_taken_along(tmp_path):
-    found = read_raw(written(tmp_path, x=X.astype(np.float64)), CARD)
+    found = read_raw_windows(written(tmp_path, x=X.astype(np.float64)), CARD)
     assert (found.x.dtype, found.user) == (np.float32, None)
-    found = read_raw(written(tmp_path, x=X, user=np.array(list("abc")), channels=np.array(["u", "v"])), CARD)
+    found = read_raw_windows(
+        written(tmp_path, x=X, user=np.array(list("abc")), channels=np.array(["u", "v"])), CARD
+    )
     assert found.user.tolist() == list("abc")
 
 
@@ -40,7 +42,7 @@ def test_x_alone_will_do_and_users_are_taken_along(tmp_path):
 )  # fmt: skip
 def test_other_windows_are_refused_in_one_line(tmp_path, arrays, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        read_raw(written(tmp_path, **arrays), CARD)
+        read_raw_windows(written(tmp_path, **arrays), CARD)
     assert "\n" not in str(caught.value)
 
 
@@ -48,7 +50,7 @@ def test_what_is_no_archive(tmp_path):
     (tmp_path / "d.npz").write_bytes(b"PK\x03\x04 nothing")
     for name, words in (("d.npz", "must be an .npz archive"), ("no", "must be a readable")):
         with pytest.raises(ConfigError, match=words):
-            read_raw(tmp_path / name, CARD)
+            read_raw_windows(tmp_path / name, CARD)
 
 
 def test_no_windows_are_windows():

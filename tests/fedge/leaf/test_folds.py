@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.leaf.folds import MOST_FOLDS, by_client, left_out, lines_of, means_without
+from fedge.leaf.folds import MOST_FOLDS, by_client, held_out_clients, lines_of, means_without
 
 
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=20), st.integers(0, 5))
@@ -23,7 +23,7 @@ def test_no_client_has_a_part_in_its_own(values, first):
 @given(st.integers(3, 12), st.integers(0, 5))
 def test_every_client_is_left_out_of_one_fork(count, first):
     clients, lines = range(first, first + count), lines_of(count)
-    out = [left_out(clients, line, lines) for line in range(lines)]
+    out = [held_out_clients(clients, line, lines) for line in range(lines)]
     assert sorted(client for some in out for client in some) == list(clients)
     assert min(count - len(some) for some in out) >= 2  # no fork is one client's own model
     made = [{"w": np.array([float(line)])} for line in range(lines)]

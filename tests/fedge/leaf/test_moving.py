@@ -9,7 +9,7 @@ from fedge.config.flat import from_run_config
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.moving import leaf_of_each, mean_control, move, settle
+from fedge.leaf.moving import leaf_of_each, mean_control, move, restore_places
 from fedge.leaf.strategies.rules import make_strategy
 from fedge.leaf.turns import Turns
 from fedge.training.settings import LocalTraining
@@ -105,7 +105,7 @@ def test_unseen_clients_stay():
 
 def test_places_of_a_checkpoint():
     leaves = leaves_of(levels=0)
-    settle(leaves, [[], [3, 0, 2, 1]])
+    restore_places(leaves, [[], [3, 0, 2, 1]])
     assert [leaf.train_samples for leaf in leaves] == [{}, {0: 10, 1: 30, 2: 20, 3: 20}]
     assert [leaf.clients for leaf in leaves] == [(), (0, 1, 2, 3)]
 
@@ -115,7 +115,7 @@ def test_places_of_a_checkpoint():
 )
 def test_places_that_cannot_be_are_refused(places):
     with pytest.raises(ValueError, match=r"at no leaf|shorter"):
-        settle(leaves_of(), places)
+        restore_places(leaves_of(), places)
 
 
 def trained(leaf, client, end, number):

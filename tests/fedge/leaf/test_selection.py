@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import CLIENT_SELECTIONS
-from fedge.leaf.selection import reads_turns, selected, try_selection
+from fedge.leaf.selection import reads_turns, selected, try_client_selection
 from fedge.leaf.turns import Turns
 from fedge.seeding import Purpose, numpy_stream
 
@@ -138,7 +138,7 @@ def lies_later(clients, turn):
 
 def test_one_of_one_s_own_chooses():
     assert chosen(f"{__name__}:biggest", 1) == [7, 8]
-    try_selection(hierarchy(f"{__name__}:biggest"))
+    try_client_selection(hierarchy(f"{__name__}:biggest"))
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_one_of_one_s_own_chooses():
 )
 def test_one_that_lies_is_refused_before_a_run(name, telling):
     with pytest.raises(ConfigError, match=telling) as caught:
-        try_selection(hierarchy(f"{__name__}:{name}"))
+        try_client_selection(hierarchy(f"{__name__}:{name}"))
     assert "hierarchy.selection" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "true", '"two"'])
 def test_candidates_that_are_no_number_are_refused(value):
     with pytest.raises(ConfigError, match=r"selection-args\.candidates must be a whole number"):
-        try_selection(hierarchy("power-of-choice", f'{{"candidates": {value}}}'))
+        try_client_selection(hierarchy("power-of-choice", f'{{"candidates": {value}}}'))
 
 
 def test_a_turn_tells_where_the_run_is():

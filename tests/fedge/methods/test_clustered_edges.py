@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.methods.clustered_edges import ClusteredEdges, kmeans
+from fedge.methods.clustered_edges import ClusteredEdges, kmeans_labels
 from fedge.methods.fedavg import FedAvg
 from tests.support.methods.edges import Edges, flat
 
@@ -18,7 +18,7 @@ METHOD = WITNESS["methods"]["chpfl"]
 @pytest.mark.parametrize("case", METHOD["runs"]["kmeans_cases"])
 def test_kmeans(case):
     """Same generator, same calls, labels up to renaming; equal points and K = N among them."""
-    found = kmeans(np.array(case["points"]), case["k"], np.random.default_rng(case["seed"]))
+    found = kmeans_labels(np.array(case["points"]), case["k"], np.random.default_rng(case["seed"]))
     pairs = {(int(a), b) for a, b in zip(found, case["labels"], strict=True)}
     assert len(pairs) == len(set(case["labels"])) == len(set(found.tolist()))
 
@@ -29,7 +29,7 @@ def test_three_rounds_with_the_grouping_given(run, monkeypatch):
     found = METHOD["runs"][run]
     given = found["hyperparameters"]
     labels = next(r["cluster_of_edge"] for r in found["rounds"] if r["clustered"])
-    monkeypatch.setattr("fedge.methods.clustered_edges.kmeans", lambda *_: np.array(labels))
+    monkeypatch.setattr("fedge.methods.clustered_edges.kmeans_labels", lambda *_: np.array(labels))
     arguments = json.dumps({"clusters": given["K"], "warmup": given["warmup-rounds"]})
     config = ClusterConfig(method="clustered-edges", method_args=arguments)
     edges = Edges(WITNESS["problems"][METHOD["problem"]], given, FedAvg, config)

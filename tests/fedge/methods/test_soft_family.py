@@ -114,7 +114,7 @@ def test_the_published_cut_misses_clean_groups_and_the_smallest_eigenvalue_finds
     for _ in range(200):
         vectors = two_groups(rng)
         for which in found:
-            first, second = moves.cut(vectors, range(6), which)
+            first, second = moves.split_by_eigenvector(vectors, range(6), which)
             found[which] += {frozenset(first), frozenset(second)} == {
                 frozenset({0, 1, 2}),
                 frozenset({3, 4, 5}),
@@ -124,8 +124,8 @@ def test_the_published_cut_misses_clean_groups_and_the_smallest_eigenvalue_finds
 
 def test_two_leaves_are_never_cut_apart_as_published():
     vectors = np.array([[0.0, 1.0], [5.0, -2.0]])
-    assert moves.cut(vectors, [0, 1], -1)[0] == []
-    assert sorted(moves.cut(vectors, [0, 1], 0)) == [[0], [1]]
+    assert moves.split_by_eigenvector(vectors, [0, 1], -1)[0] == []
+    assert sorted(moves.split_by_eigenvector(vectors, [0, 1], 0)) == [[0], [1]]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import confusion_matrix, f1_score
 
-from fedge.metrics.scores import accuracy, counts_of, macro_f1, spread
+from fedge.metrics.scores import accuracy, counts_of, macro_f1, score_spread
 
 
 def test_by_hand():
@@ -39,12 +39,12 @@ def test_counts_of_differences():
 
 
 def test_where_less_is_better_the_worst_is_the_largest():
-    found = spread([1.0, 2.0, 3.0], higher_is_better=False)
+    found = score_spread([1.0, 2.0, 3.0], higher_is_better=False)
     assert (found.worst, found.p10, found.mean) == (3.0, pytest.approx(2.8), 2.0)
 
 
 def test_spread_of_one_and_of_zeros():
-    one = spread([0.7])
+    one = score_spread([0.7])
     assert (one.mean, one.std, one.worst, one.p10, one.jain, one.n) == (
         0.7,
         0.0,
@@ -53,11 +53,11 @@ def test_spread_of_one_and_of_zeros():
         pytest.approx(1),
         1,
     )
-    assert spread([0.0, 0.0]).jain == 1.0
+    assert score_spread([0.0, 0.0]).jain == 1.0
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=20))
 def test_spread_holds_together(scores):
-    found = spread(scores)
+    found = score_spread(scores)
     assert min(scores) == found.worst <= found.p10 + 1e-12
     assert 1 / len(scores) - 1e-9 <= found.jain <= 1 + 1e-9

@@ -9,14 +9,14 @@ import torch
 from any_networks import kernels, needs_native
 
 from fedge.native import library
-from fedge.native.build import LIBRARY, digest_file, digest_of
+from fedge.native.build import LIBRARY, digest_file, library_digest
 from fedge.native.library import (
     KERNEL,
     Session,
     UnavailableError,
     best_kernel,
+    library_at,
     open_library,
-    opened,
     peak_gflops,
     usable_kernels,
 )  # fmt: skip
@@ -24,20 +24,20 @@ from fedge.native.library import (
 
 def test_what_is_not_built_says_what_to_do(tmp_path):
     with pytest.raises(UnavailableError, match=r"not built; .* python -m fedge\.native\.build"):
-        opened(tmp_path / "none.so")
+        library_at(tmp_path / "none.so")
 
 
 def put(path, content):
     """Write a library with a digest that is its own."""
     path.write_bytes(content)
     path.chmod(0o755)
-    digest_file(path).write_text(f"{digest_of(content)}  {path.name}\n")
+    digest_file(path).write_text(f"{library_digest(content)}  {path.name}\n")
 
 
 def test_what_is_no_library_is_refused(tmp_path):
     put(tmp_path / "text.so", b"no library")
     with pytest.raises(UnavailableError, match="cannot be loaded"):
-        opened(tmp_path / "text.so")
+        library_at(tmp_path / "text.so")
 
 
 @needs_native
@@ -47,7 +47,7 @@ def test_a_library_of_other_sources_is_refused(tmp_path):
     digest = open_library().calls.fedge_sources()
     put(tmp_path / "old.so", library.replace(digest, b"0" * len(digest)))
     with pytest.raises(UnavailableError, match="other sources"):
-        opened(tmp_path / "old.so")
+        library_at(tmp_path / "old.so")
 
 
 @needs_native
@@ -62,10 +62,10 @@ def test_a_library_that_is_cut_or_changed_is_not_loaded(tmp_path):
             put(path, whole)
             path.write_bytes(content)
             with pytest.raises(UnavailableError, match="has changed since it was built"):
-                opened(path)
+                library_at(path)
     digest_file(path).unlink()
     with pytest.raises(UnavailableError, match="no digest"):
-        opened(path)
+        library_at(path)
 
 
 @needs_native
@@ -74,16 +74,16 @@ def test_a_library_that_others_can_write_to_is_not_loaded(tmp_path):
     put(path, LIBRARY.read_bytes())
     path.chmod(0o757)
     with pytest.raises(UnavailableError, match="other accounts can write"):
-        opened(path)
+        library_at(path)
     if os.geteuid() == 0:
         path.chmod(0o755)
         os.chown(path, 12345, 12345)
         with pytest.raises(UnavailableError, match="belongs to another account"):
-            opened(path)
+            library_at(path)
         os.chown(path, 0, 12345)
         path.chmod(0o775)
         with pytest.raises(UnavailableError, match="other accounts can write"):
-            opened(path)
+            library_at(path)
 
 
 @needs_native

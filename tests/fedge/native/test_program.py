@@ -6,13 +6,13 @@ import torch
 from torch import nn
 
 from fedge.native.operations import HANDLERS
-from fedge.native.program import Drop, drops_of, encoded, entries_of, joined
-from fedge.native.trace import UnknownError, trace
+from fedge.native.program import Drop, drops_of, encoded, entries_of, fuse_relus
+from fedge.native.trace import UnknownError, trace_operations
 
 
 def traced(*layers, shape=(3, 8)):
     """Operations of a sequence of layers on windows of a shape."""
-    return trace(nn.Sequential(*layers), shape, True, HANDLERS)
+    return trace_operations(nn.Sequential(*layers), shape, True, HANDLERS)
 
 
 def test_relu_becomes_a_part_of_its_neighbours():
@@ -21,7 +21,7 @@ def test_relu_becomes_a_part_of_its_neighbours():
         nn.Conv1d(3, 4, 3), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(4, 4, 1), nn.ReLU(), nn.Dropout(),
         nn.ReLU(), nn.Flatten(), nn.Linear(12, 2),
     )  # fmt: skip
-    nodes = joined(network)
+    nodes = fuse_relus(network)
     assert [(n.kind, n.flag) for n in nodes] == [
         ("conv", False), ("max_pool", True), ("conv", True),
         ("drop", False), ("relu", False), ("linear", False),
@@ -38,7 +38,7 @@ def test_relu_stays_where_its_input_has_another_use():
             y = self.conv(x)
             return self.head((y + torch.relu(y)).flatten(1))
 
-    kinds = [node.kind for node in joined(trace(Two(), (3, 8), True, HANDLERS))]
+    kinds = [node.kind for node in fuse_relus(trace_operations(Two(), (3, 8), True, HANDLERS))]
     assert kinds == ["conv", "relu", "add", "linear"]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from fedge.native.library import Session
 from fedge.native.operations import HANDLERS
 from fedge.native.plan import Plan, flat_array, make_plan, plan_of
-from fedge.native.trace import trace
+from fedge.native.trace import trace_operations
 from fedge.training.evaluation import evaluate_parts
 from fedge.training.kernels import kernel_of
 from fedge.training.local import train
@@ -330,7 +330,7 @@ def test_what_is_not_known_of_sequences_is_told(what):
 
 def test_layers_of_steps_are_convolutions_of_one_tap():
     model = Sequence([nn.Linear(3, 5), nn.SiLU(), nn.GRU(5, 7, batch_first=True)], "states", 7, 11, 4, False)
-    kinds = [node.kind for node in trace(model, (3, 11), True, HANDLERS).nodes]
+    kinds = [node.kind for node in trace_operations(model, (3, 11), True, HANDLERS).nodes]
     assert kinds == ["conv", "silu", "gru", "pick", "linear"]
 
 

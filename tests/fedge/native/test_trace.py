@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedge.native.operations import HANDLERS
-from fedge.native.trace import UnknownError, trace
+from fedge.native.trace import UnknownError, trace_operations
 from fedge.training.networks.models import build_model
 
 
@@ -28,7 +28,7 @@ class Written(nn.Module):
 
 def kinds(model, training=True, shape=(3, 16)):
     """The kinds of a model's operations."""
-    return [node.kind for node in trace(model, shape, training, HANDLERS).nodes]
+    return [node.kind for node in trace_operations(model, shape, training, HANDLERS).nodes]
 
 
 def plain(net, x):
@@ -41,7 +41,7 @@ def other_words(net, x):
 
 
 def test_the_same_network_in_other_words_is_the_same():
-    found = [trace(Written(words), (3, 16), True, HANDLERS) for words in (plain, other_words)]
+    found = [trace_operations(Written(words), (3, 16), True, HANDLERS) for words in (plain, other_words)]
     assert [node.kind for node in found[0].nodes] == ["conv", "norm", "relu", "mean_all", "linear"]
     assert found[0].nodes[3].numbers == pytest.approx(found[1].nodes[3].numbers)
     assert [n.weight for n in found[0].nodes] == [n.weight for n in found[1].nodes]
@@ -67,7 +67,7 @@ def test_nothing_of_the_model_changes():
     model = Written(plain).eval()
     before = {name: entry.clone() for name, entry in model.state_dict().items()}
     state = torch.random.get_rng_state()
-    trace(model, (3, 16), True, HANDLERS)
+    trace_operations(model, (3, 16), True, HANDLERS)
     assert not model.training
     assert torch.equal(torch.random.get_rng_state(), state)
     assert all(torch.equal(entry, before[name]) for name, entry in model.state_dict().items())
@@ -95,7 +95,7 @@ UNKNOWN = {
 def test_what_is_not_known_is_told(what):
     words, why = UNKNOWN[what]
     with pytest.raises(UnknownError, match=why):
-        trace(Written(words), (3, 16), True, HANDLERS)
+        trace_operations(Written(words), (3, 16), True, HANDLERS)
 
 
 def test_what_depends_on_the_number_of_windows_is_not_known():
@@ -103,7 +103,7 @@ def test_what_depends_on_the_number_of_windows_is_not_known():
         return plain(net, x if x.shape[0] == 2 else F.relu(x))
 
     with pytest.raises(UnknownError, match="depends on the number of windows"):
-        trace(Written(words), (3, 16), True, HANDLERS)
+        trace_operations(Written(words), (3, 16), True, HANDLERS)
 
 
 def test_images_are_known_and_single_pixels_are_a_series():
@@ -116,4 +116,4 @@ def test_images_are_known_and_single_pixels_are_a_series():
 def test_inputs_of_other_ranks_are_not_known():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
     with pytest.raises(UnknownError, match=r"inputs of shape \(1, 2, 2, 4\)"):
-        trace(model, (1, 2, 2, 4), True, HANDLERS)
+        trace_operations(model, (1, 2, 2, 4), True, HANDLERS)

@@ -25,7 +25,7 @@ from fedge.native.build import build
 from fedge.native.operations import HANDLERS
 from fedge.native.plan import flat_array
 from fedge.native.program import drops_of, encoded, entries_of
-from fedge.native.trace import trace
+from fedge.native.trace import trace_operations
 
 MAIN = Path(__file__).parents[2] / "support" / "networks" / "native_program.cpp"
 SEEDS = range(12)
@@ -55,7 +55,7 @@ def case_of(model, shape, x, y, terms, batch, seed):
         {name: tuple(p.shape) for name, p in model.named_parameters() if not p.requires_grad},
     )
     tokens = len(shape) == 1
-    learning, serving = (trace(model, shape, mode, HANDLERS, tokens) for mode in (True, False))
+    learning, serving = (trace_operations(model, shape, mode, HANDLERS, tokens) for mode in (True, False))
     pairs = [name for node in learning.nodes for name in node.buffers]
     buffers = entries_of({}, {name: tuple(numbers[name].shape) for name in pairs})
     programs = [encoded(net, weights, buffers, mode) for net, mode in ((learning, True), (serving, False))]

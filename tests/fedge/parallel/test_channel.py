@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-from fedge.parallel.channel import ClosedError, receive, send
+from fedge.parallel.channel import ClosedError, receive, send_message
 
 
 def test_messages_arrive_whole_and_in_order():
     ours, theirs = socket.socketpair()
     sent = [{"n": 0}, {"text": "ü" * 500_000}, {"list": [1.5, None, [True]]}]
     with ours, theirs:
-        thread = threading.Thread(target=lambda: [send(ours, message) for message in sent])
+        thread = threading.Thread(target=lambda: [send_message(ours, message) for message in sent])
         thread.start()
         assert [receive(theirs) for _ in sent] == sent
         thread.join()
@@ -25,4 +25,4 @@ def test_the_end_of_the_other_side_is_an_error():
     with theirs, pytest.raises(ClosedError):
         receive(theirs)
     with pytest.raises(ClosedError):
-        send(ours, {})
+        send_message(ours, {})

@@ -10,7 +10,7 @@ from fedge.privacy.marks import (
     PLACES,
     Mark,
     UnmarkedError,
-    marked,
+    marked_values,
     quantity_of,
 )
 
@@ -44,9 +44,9 @@ def test_what_nobody_marked_is_an_error(entry):
         assert quantity_of(entry, LEAVING) is ACCURACIES  # an unnamed sum is a sum
         return
     with pytest.raises(UnmarkedError, match="without a mark"):
-        marked({"loss": 1.0, entry: 2.0}, LEAVING)
+        marked_values({"loss": 1.0, entry: 2.0}, LEAVING)
 
 
 def test_values_go_through_as_they_are():
     values = {"loss": 1.0, "own/val/sums/n": [1, 2]}
-    assert marked(values, LEAVING) == values
+    assert marked_values(values, LEAVING) == values

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.process.durable import commit, make_folder, sync, write_bytes
+from fedge.process.durable import commit, make_durable_folder, sync, write_bytes
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
 
 def test_every_folder_that_is_made_has_a_name_that_stays(tmp_path, calls):
     """Made in one go, three names: each is in a folder that was told to keep it, from above."""
-    make_folder(tmp_path / "a" / "b" / "c")
+    make_durable_folder(tmp_path / "a" / "b" / "c")
     assert calls == [("fsync", tmp_path.name), ("fsync", "a"), ("fsync", "b")]
-    make_folder(tmp_path / "a" / "b")
+    make_durable_folder(tmp_path / "a" / "b")
     assert len(calls) == 3

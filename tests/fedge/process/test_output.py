@@ -13,7 +13,7 @@ import pytest
 
 from fedge.process import output
 from fedge.process.logs import log_to, stop_logging_to
-from fedge.process.output import A_CALL, AN_HOUR, room_for, spoken_by
+from fedge.process.output import A_CALL, AN_HOUR, spoken_by, writable_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_of_a_call_64_kib_are_let_through(log):
             print("0123456789")
             sys.stderr.write("more")
             sys.stdout.writelines(["x"] * 5)
-            assert room_for(1) == 0
+            assert writable_bytes(1) == 0
         assert sys.stdout is out
         assert sys.stderr is err
     wanted = "a" * (A_CALL - 11) + "\n" + "0123456789"
@@ -188,4 +188,4 @@ def test_an_exception_goes_through_and_leaves_streams_as_they_were():
         with pytest.raises(KeyError), spoken_by(1):
             raise KeyError("k")
         assert sys.stdout is out
-    assert room_for(10**9) == 10**9
+    assert writable_bytes(10**9) == 10**9

@@ -11,7 +11,7 @@ import pytest
 
 from fedge.cli import main
 from fedge.process.capture import FOLDER, role_of_this_process
-from fedge.profile.allocators import Allocator, Capture, place_of, read_capture
+from fedge.profile.allocators import Allocator, Capture, allocator_place, read_capture
 from fedge.profile.result import (
     Growth,
     Profile,
@@ -20,7 +20,7 @@ from fedge.profile.result import (
     resident_changes,
     write_profile,
 )
-from fedge.profile.watch import Sample, peaks, role_of, run_watched
+from fedge.profile.watch import Sample, peaks, process_role, run_watched
 
 pytestmark = pytest.mark.whole_runs
 
@@ -69,7 +69,7 @@ def frames(*places):
     ],
 )  # fmt: skip
 def test_the_place_of_a_stack(stack, expected):
-    assert place_of(stack) == expected
+    assert allocator_place(stack) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_who_is_captured(argv, role):
     ],
 )
 def test_who_is_who_when_watched_from_outside(name, line, is_root, role):
-    assert role_of(name, line.split(), is_root) == role
+    assert process_role(name, line.split(), is_root) == role
 
 
 _PLANTED = """

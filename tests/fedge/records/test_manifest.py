@@ -11,7 +11,7 @@ from fedge.cli import main
 from fedge.process.identity import this_process
 from fedge.records.manifest import RunFolderError, read_manifest
 from fedge.records.reading.status import read_status, status_lines
-from fedge.report.listing import listed
+from fedge.report.listing import line_of_run
 
 DAMAGED = ["", "{", "[]", "3", '{"status": "fine"}', '{"status": ["running"]}', "{}", "[" * 100_000,
            "\x00", "\ud800", '{"status": "running", "seed": ' + "9" * 5000 + "}"]  # fmt: skip
@@ -125,7 +125,7 @@ def test_no_odd_entry_is_a_traceback(folder, odd):
         change(folder, **{**whole, **entries})
         run = load_run(folder)
         assert (run.status, run.truth) == ("completed", None), entries
-        assert listed(folder).status == "completed"
+        assert line_of_run(folder).status == "completed"
         assert status_lines(read_status(folder))[0].startswith("first: completed, global round 1")
     if odd not in (3, [[1]], {"a": {}}, None):
         return  # pages take seconds

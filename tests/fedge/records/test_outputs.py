@@ -6,7 +6,7 @@ from run_folders import round_result, write_run
 from fedge import load_run
 from fedge.cli import main
 from fedge.records.manifest import RunFolderError, read_manifest
-from fedge.records.outputs import MODELS, OUTPUTS, checksums, damaged_outputs, damaged_tables, fits
+from fedge.records.outputs import MODELS, OUTPUTS, checksums, damaged_outputs, damaged_tables, has_checksum
 from fedge.records.recorder import Recorder
 
 
@@ -66,11 +66,11 @@ def test_fits_by_hand(tmp_path):
     ab = "fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603"
     nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     (tmp_path / "abc").write_text("abc")
-    assert fits(tmp_path / "abc", ab, 2)
-    assert not fits(tmp_path / "abc", ab)
-    assert not fits(tmp_path / "abc", ab, 4)
-    assert fits(tmp_path / "abc", nothing, 0)
-    assert not fits(tmp_path / "none", nothing)
+    assert has_checksum(tmp_path / "abc", ab, 2)
+    assert not has_checksum(tmp_path / "abc", ab)
+    assert not has_checksum(tmp_path / "abc", ab, 4)
+    assert has_checksum(tmp_path / "abc", nothing, 0)
+    assert not has_checksum(tmp_path / "none", nothing)
 
 
 def test_a_page_on_a_table_that_was_changed_says_so(folder, capsys):

@@ -15,7 +15,7 @@ from fedge.exchange.clients import Clients
 from fedge.leaf.leaf import Leaf
 from fedge.process.resources import machine
 from fedge.run.build import RunPlan, build_strategy, prepare_sharing
-from fedge.run.preparation.prepare import deal_data, prepare
+from fedge.run.preparation.prepare import deal_data, prepare_config
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
 
@@ -23,7 +23,7 @@ from fedge.timing.laps import LapClock
 def built(folder, shape=None, **changes):
     """Strategy and initial model of a run."""
     run_config = small_config(folder, **changes)
-    prepared = prepare(run_config)
+    prepared = prepare_config(run_config)
     deal = deal_data(prepared.config, prepared.seed, 9, None)
     real = write_client_data(folder / "data", deal.windows, deal.partition, True)
     shared = SharedStates(folder, enabled=False)
@@ -67,7 +67,7 @@ def test_windows_too_small_for_the_model_are_one_line(tmp_path):
 
 def test_a_server_whose_clients_see_no_file_keeps_its_own_and_their_replies_in_files(tmp_path):
     """As with SuperNodes; where leaf servers are processes, clients' models need no room here."""
-    config, asked = prepare(small_config(tmp_path)).config, []
+    config, asked = prepare_config(small_config(tmp_path)).config, []
     shared = SharedStates(tmp_path, in_one_process=True)
     plan = RunPlan(config, 3, tmp_path, tmp_path / "data", shared, LapClock())
     kept = shared.prepare

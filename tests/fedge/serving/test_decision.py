@@ -11,7 +11,15 @@ from fedge.cloud.offers import Offer
 from fedge.config.sections.serving import GateConfig
 from fedge.exchange.round_context import LEAF, OWN_LINE
 from fedge.leaf.leaf import Leaf
-from fedge.serving.decision import best_offer, candidates, decide, is_foreseen, is_tentative, paired, settle
+from fedge.serving.decision import (
+    best_offer,
+    candidates,
+    gate_decision,
+    is_foreseen,
+    is_tentative,
+    paired_evaluation,
+    serve_decision,
+)
 from fedge.serving.gate import Paired
 
 TENTATIVE = GateConfig(rule="after-round")
@@ -45,41 +53,41 @@ OFFER = Offer(1.0, state(5))
 def test_pairs_are_pooled_over_clients():
     """Client 0: own 8 of 10, 2 only own, 1 only offered. Client 1: 6, 0, 3. Both: 6 + 6 = 12."""
     evaluated = [reply(8, offered=(2, 1)), reply(6, offered=(0, 3))]
-    assert paired(evaluated, "offered") == Paired(12, 2, 4, 20)
-    decision = decide(GateConfig(), ("offered", OFFER), False, evaluated)
+    assert paired_evaluation(evaluated, "offered") == Paired(12, 2, 4, 20)
+    decision = gate_decision(GateConfig(), ("offered", OFFER), False, evaluated)
     assert (decision.decision, decision.score_own, decision.score_offered) == ("accepted", 0.7, 0.8)
     assert (decision.serves_offer, decision.role, decision.blend) == (True, "offered", 1.0)
 
 
 def test_a_worse_offer_is_turned_down_and_says_why():
     evaluated = [reply(8, offered=(2, 1)), reply(6, offered=(2, 0))]
-    decision = decide(GateConfig(), ("offered", OFFER), False, evaluated)
+    decision = gate_decision(GateConfig(), ("offered", OFFER), False, evaluated)
     assert (decision.decision, decision.serves_offer, decision.role) == ("rejected", False, "own")
     assert decision.pair == Paired(10, 4, 1, 20)
-    lenient = decide(GateConfig(rule="paired"), ("offered", OFFER), False, evaluated)
+    lenient = gate_decision(GateConfig(rule="paired"), ("offered", OFFER), False, evaluated)
     assert (lenient.decision, lenient.role) == ("accepted", "offered")
 
 
 def test_an_open_gate_takes_every_offer_whatever_the_rule():
     evaluated = [reply(9, offered=(9, 0))]
     for rule in ("published", "after-round", "one-standard-error", "paired"):
-        decision = decide(GateConfig(enabled=False, rule=rule), ("offered", OFFER), False, evaluated)
+        decision = gate_decision(GateConfig(enabled=False, rule=rule), ("offered", OFFER), False, evaluated)
         assert (decision.decision, decision.serves_offer, decision.role) == ("off", True, "offered")
         assert (decision.score_own, decision.score_offered) == (0.9, 0.0)
 
 
 @pytest.mark.parametrize("config", [GateConfig(), GateConfig(enabled=False), TENTATIVE])
 def test_without_an_offer_or_a_evaluation_there_is_nothing_to_decide(config):
-    decision = decide(config, None, False, [reply(4)])
+    decision = gate_decision(config, None, False, [reply(4)])
     assert (decision.decision, decision.score_own, decision.serves_offer) == ("off", 0.4, False)
     assert (decision.score_offered, decision.pair, decision.role) == (None, None, "own")
-    nobody = decide(config, ("offered", OFFER), False, [])
+    nobody = gate_decision(config, ("offered", OFFER), False, [])
     assert math.isnan(nobody.score_own)
     takes = not config.enabled  # without a gate a leaf stays with its cluster, whoever has evaluated
     role = "offered" if takes else "own"
     assert (nobody.decision, nobody.serves_offer, nobody.role) == ("off", takes, role)
-    assert decide(config, None, False, []).role == "own"
-    assert decide(config, ("offered", OFFER), True, []).role == "own-line"
+    assert gate_decision(config, None, False, []).role == "own"
+    assert gate_decision(config, ("offered", OFFER), True, []).role == "own-line"
 
 
 def test_the_best_of_several_offers():
@@ -102,8 +110,8 @@ def test_the_model_that_is_taken_is_served_and_trained_on():
     own = leaf()
     models = candidates(own, {"offered": OFFER}, GateConfig())
     assert models == {"own": own.model, "offered": OFFER.model}
-    taken = decide(GateConfig(), ("offered", OFFER), False, [reply(5, offered=(0, 1))])
-    settle(own, taken, OFFER, models, tentatively=False)
+    taken = gate_decision(GateConfig(), ("offered", OFFER), False, [reply(5, offered=(0, 1))])
+    serve_decision(own, taken, OFFER, models, tentatively=False)
     assert own.model is OFFER.model
     assert own.models.served is OFFER.model
     assert own.models.own_line is None
@@ -122,29 +130,29 @@ def test_offers_taken_tentatively_round_by_round():
     assert not is_tentative(GateConfig(rule="after-round", enabled=False))
     models = candidates(own, {"offered": OFFER}, TENTATIVE)
     assert list(models) == ["own"]  # what the offer does untrained is not asked
-    first = decide(TENTATIVE, ("offered", OFFER), False, [reply(5)])
+    first = gate_decision(TENTATIVE, ("offered", OFFER), False, [reply(5)])
     assert (first.decision, first.score_offered, first.blend) == ("off", None, 1.0)
-    settle(own, first, OFFER, models, tentatively=True)
+    serve_decision(own, first, OFFER, models, tentatively=True)
     assert (own.model["w"], own.models.own_line["w"], own.models.served["w"]) == (5, 1, 1)
 
     own.models.trained(LEAF, state(6))
     own.models.trained(OWN_LINE, state(2))
     models = candidates(own, {"offered": Offer(1.0, state(7))}, TENTATIVE)
     assert list(models) == ["own", "own-line"]
-    second = decide(TENTATIVE, ("offered", OFFER), True, [reply(5, own_line=(2, 1))])
+    second = gate_decision(TENTATIVE, ("offered", OFFER), True, [reply(5, own_line=(2, 1))])
     assert (second.decision, second.role, second.serves_offer) == ("accepted", "own", True)
     assert (second.score_own, second.score_offered) == (0.4, 0.5)
     assert second.pair == Paired(3, 1, 2, 10)
-    settle(own, second, Offer(1.0, state(7)), models, tentatively=True)
+    serve_decision(own, second, Offer(1.0, state(7)), models, tentatively=True)
     assert (own.model["w"], own.models.own_line["w"], own.models.served["w"]) == (7, 6, 6)
 
     own.models.trained(LEAF, state(8))
     own.models.trained(OWN_LINE, state(6.5))
     models = candidates(own, {}, TENTATIVE)
-    third = decide(TENTATIVE, None, True, [reply(5, own_line=(1, 4))])
+    third = gate_decision(TENTATIVE, None, True, [reply(5, own_line=(1, 4))])
     assert (third.decision, third.role, third.serves_offer) == ("rejected", "own-line", False)
     assert third.pair == Paired(4, 4, 1, 10)
-    settle(own, third, None, models, tentatively=True)
+    serve_decision(own, third, None, models, tentatively=True)
     assert (own.model["w"], own.models.served["w"]) == (6.5, 6.5)
     assert own.models.own_line is None
 

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 from fedge.config.registers.groupings import GATES
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.serving import GateConfig
-from fedge.serving.gate import GateResult, Paired, decide
+from fedge.serving.gate import GateResult, Paired, takes_offer
 
 COUNTS = st.integers(0, 60)
 PAIRS = st.builds(
@@ -21,7 +21,7 @@ PAIRS = st.builds(
 
 
 def takes(pair, rule="published", **settings):
-    return decide(pair, GateConfig(rule=rule, **settings))
+    return takes_offer(pair, GateConfig(rule=rule, **settings))
 
 
 def of(own, offered, windows=1000):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedge.states.due import DueState, kinds_of, made
+from fedge.states.due import DueState, computed_state, kinds_of
 from fedge.states.files import open_state, state_bytes, write_state
 
 WHOLE = {"body": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(3, np.int64)}
@@ -37,10 +37,10 @@ def test_its_size_is_known_beforehand(due, looks):
 
 
 def test_made_is_every_entry_once(due, looks):
-    state = made(due)
+    state = computed_state(due)
     assert looks == ["body", "count"]
     assert all(np.array_equal(state[name], WHOLE[name]) for name in WHOLE)
-    assert made(state) is state
+    assert computed_state(state) is state
 
 
 def test_a_file_of_it_is_that_of_its_arrays(due, looks, tmp_path):

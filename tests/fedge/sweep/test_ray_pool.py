@@ -18,7 +18,7 @@ from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.engine.cluster import machines
 from fedge.link.reach import free_port
-from fedge.sweep.ray_pool import room_for
+from fedge.sweep.ray_pool import runs_with_room
 
 BIN = Path(sys.executable).parent
 
@@ -92,7 +92,7 @@ def test_a_cluster_carries_out_the_runs_of_a_sweep(cluster, tmp_path, monkeypatc
     command = ["sweep", str(path), "--launcher", "ray", "--address", cluster]
     assert main([*command, "--workers", "3"]) == 4
     assert "they have up to 2 CPUs; set --workers 2" in capfd.readouterr().err
-    assert room_for(cluster, 1) == 2
+    assert runs_with_room(cluster, 1) == 2
     assert main(command) == 0
     said = capfd.readouterr().out
     assert f"2 runs at a time on the Ray cluster at {cluster}" in said

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
-from fedge.tasks.chosen import CLASSIFICATION, described, refuse_task_that_fails, scores_of, task_of
+from fedge.tasks.chosen import CLASSIFICATION, refuse_task_that_fails, scores_of, task_entry, task_of
 
 Y = torch.tensor([0, 1, 1])
 ANSWERS = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_one_line(settings, words):
 
 def test_a_manifest_names_scores_without_their_code():
     config = TrainConfig(metrics="my_losses:errors")
-    scores, unit = scores_of(described(config))
+    scores, unit = scores_of(task_entry(config))
     assert [(s.name, s.said, s.higher_is_better, s.unit) for s in scores][2] == (
         "errors", "errors", False, "windows",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.tasks.classification import Classification
-from fedge.tasks.task import added
+from fedge.tasks.task import total_sums
 
 TASK = Classification()
 Y = torch.tensor([0, 2, 1, 2])
@@ -40,7 +40,7 @@ def test_sums_of_parts_are_those_of_the_whole(pairs, data):
         {"confusion": TASK.sums_of(said[rows], true[rows], 3)["confusion"].numpy()}
         for rows in (slice(cut), slice(cut, None))
     ]
-    assert np.array_equal(added(parts)["confusion"], whole)
+    assert np.array_equal(total_sums(parts)["confusion"], whole)
 
 
 @pytest.mark.parametrize("y", [np.zeros(3, np.float32), np.zeros((3, 1), np.int64)])

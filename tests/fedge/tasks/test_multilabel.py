@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from fedge.tasks import Multilabel, added
+from fedge.tasks import Multilabel, total_sums
 
 TASK = Multilabel()
 ANSWERS = torch.tensor([[1.0, -1.0, 2.0], [-1.0, -1.0, -1.0]])
@@ -36,8 +36,8 @@ def test_scores_are_those_of_scikit_learn_however_examples_are_dealt(count, clas
     answers = torch.from_numpy(rng.normal(size=(count, classes)).astype(np.float32))
     cut = int(rng.integers(1, count))
     parts = [sums_of(answers[:cut], y[:cut]), sums_of(answers[cut:], y[cut:])]
-    found = [score(added(parts)) for score in TASK.scores]
-    assert found == [score(added(parts[::-1])) for score in TASK.scores]
+    found = [score(total_sums(parts)) for score in TASK.scores]
+    assert found == [score(total_sums(parts[::-1])) for score in TASK.scores]
     said = (answers > 0).long().numpy()
     by_example = [f1_score(t, s, zero_division=1.0) for t, s in zip(y.numpy(), said, strict=True)]
     assert found[0] == pytest.approx(np.mean(by_example))

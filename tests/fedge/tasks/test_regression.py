@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
-from fedge.tasks import Regression, added
+from fedge.tasks import Regression, total_sums
 
 TASK = Regression()
 ANSWERS = torch.tensor([[1.0], [2.0], [6.0]])
@@ -34,7 +34,7 @@ def test_scores_are_those_of_scikit_learn_however_examples_are_dealt(count, outp
     answers = torch.from_numpy(rng.normal(3, 2, (count, outputs)).astype(np.float32))
     cut = int(rng.integers(1, count))
     parts = [sums_of(answers[:cut], y[:cut]), sums_of(answers[cut:], y[cut:])]
-    pooled, other = added(parts), added(parts[::-1])
+    pooled, other = total_sums(parts), total_sums(parts[::-1])
     assert all(np.array_equal(pooled[name], other[name]) for name in pooled)
     rmse, mae, r2 = (score(pooled) for score in TASK.scores)
     assert rmse == pytest.approx(

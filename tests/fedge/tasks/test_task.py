@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedge.tasks.task import Score, Task, added
+from fedge.tasks.task import Score, Task, total_sums
 
 
 def test_merit_turns_a_score_so_that_more_is_better():
@@ -14,7 +14,7 @@ def test_merit_turns_a_score_so_that_more_is_better():
 
 
 def test_sums_keep_their_shapes_and_add_up_in_order():
-    found = added([{"a": np.array([1.0, 2.0])}, {"a": np.array([0.5, 0.5])}])
+    found = total_sums([{"a": np.array([1.0, 2.0])}, {"a": np.array([0.5, 0.5])}])
     assert found["a"].tolist() == [1.5, 2.5]
 
 

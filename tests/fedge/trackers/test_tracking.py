@@ -20,7 +20,7 @@ from fedge.config.registers.parts import TRACKERS
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.trackers.tracker import refuse_missing_extra
-from fedge.trackers.tracking import STATE, Tracking, numbers_of, params_of
+from fedge.trackers.tracking import STATE, Tracking, params_of, round_numbers
 
 pytestmark = pytest.mark.whole_runs
 
@@ -234,7 +234,7 @@ def test_wandb_is_offline_unless_the_user_says_otherwise(tmp_path, monkeypatch):
 
 def test_the_numbers_of_a_round_by_hand(make_result):
     """Accuracies 0.5 and 1.0; leaf 1 was not evaluated, so it has neither accuracy nor loss nor F1."""
-    numbers = numbers_of(make_result(), 2.5)
+    numbers = round_numbers(make_result(), 2.5)
     assert numbers["global/test_accuracy_mean"] == 0.75
     assert numbers["global/test_accuracy_worst"] == 0.5
     assert numbers["global/num_clusters"] == 2

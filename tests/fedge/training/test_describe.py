@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedge.training.describe import describe, description_of, directions, length_of
+from fedge.training.describe import description_of, directions, length_of, window_description
 
 
 def test_by_hand():
@@ -45,7 +45,7 @@ def test_features_are_what_enters_the_last_layer():
     torch.manual_seed(0)
     net, x, y = Net().train(), torch.randn(600, 2, 2), torch.arange(600) % 2
     before = {name: entry.clone() for name, entry in net.state_dict().items()}
-    found = describe(net, x, y, 2)
+    found = window_description(net, x, y, 2)
     features = x.flatten(1).double().numpy() / np.sqrt(1 + 1e-5)
     np.testing.assert_allclose(found, description_of(features @ directions(4, 2), y.numpy(), 2), atol=1e-6)
     assert net.training
@@ -56,6 +56,6 @@ def test_features_are_what_enters_the_last_layer():
 @pytest.mark.parametrize("classes", [2, 5])
 def test_without_a_linear_layer_by_its_logits(classes):
     net = nn.Sequential(nn.Conv1d(3, classes, 4), nn.Flatten())
-    assert len(describe(net, torch.randn(9, 3, 4), torch.zeros(9, dtype=torch.int64), classes)) == length_of(
-        classes
-    )
+    assert len(
+        window_description(net, torch.randn(9, 3, 4), torch.zeros(9, dtype=torch.int64), classes)
+    ) == length_of(classes)

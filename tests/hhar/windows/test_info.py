@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hhar.windows.info import describe
+from hhar.windows.info import describe_file
 from hhar.windows.window_file import WindowFileError, Windows, save_windows
 
 
@@ -11,7 +11,7 @@ def lines_of(path, device=None, session=None):
     """The description of three windows of two users."""
     x, y, user = np.zeros((3, 2, 5), np.float32), np.array([0, 1, 1]), np.array(["a", "a", "b"])
     save_windows(path, Windows(x, y, user, device, session, ("walk", "sit"), ("acc_x", "acc_y")))
-    return describe(path).splitlines()
+    return describe_file(path).splitlines()
 
 
 def test_counts_by_user_and_class(tmp_path):
@@ -34,4 +34,4 @@ def test_devices_and_sessions(tmp_path):
 
 def test_no_file(tmp_path):
     with pytest.raises(WindowFileError, match=r"none\.npz"):
-        describe(tmp_path / "none.npz")
+        describe_file(tmp_path / "none.npz")

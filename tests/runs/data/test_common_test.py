@@ -11,7 +11,7 @@ from small_runs import small_config
 
 from fedge import simulate
 from fedge.records.tables.model_tables import COMMON_TEST
-from fedge.report.comparison.metrics import metrics_of
+from fedge.report.comparison.metrics import comparison_metrics
 from fedge.report.run_page import write_report
 
 pytestmark = pytest.mark.whole_runs
@@ -52,7 +52,7 @@ def test_leaves_apart_have_scores_of_their_own(tmp_path):
     assert last.filter(pl.col("model") == "cluster")["test_loss"].to_list() == (
         last.filter(pl.col("model") == "leaf")["test_loss"].to_list()
     )
-    named = metrics_of(done.scores)
+    named = comparison_metrics(done.scores)
     assert named["common test set: accuracy of the global mean"](done) == last["test_score"][0]
     assert "Common test set" in write_report(done.folder).read_text()
     begun = carried_out({**config, "num-server-rounds": 2}, "begun")

@@ -8,14 +8,14 @@ import numpy as np
 from deployment import Deployment
 
 from fedge.link.reach import free_ports
-from fedge.run.preparation.prepare import deal_data, prepare
+from fedge.run.preparation.prepare import deal_data, prepare_config
 
 APP = Path(__file__).parent / "stock"
 
 
 def write_windows(folder, options, clients):
     """Write each client's windows, as Fedge deals them."""
-    prepared = prepare({**options, "clients": clients})
+    prepared = prepare_config({**options, "clients": clients})
     dealt = deal_data(prepared.config, prepared.seed, clients, None)
     folder.mkdir(parents=True)
     for client, (train, _, test) in enumerate(dealt.partition.clients):

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm, Sent
 from fedge.algorithm.client import Client, Place
-from fedge.algorithm.leaf_part import Brought, LeafPart, LeafRound
+from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart
 from fedge.algorithm.taking_part import plain_training
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.named import Memory, packed, unpacked
@@ -76,7 +76,7 @@ class OneLeaf:
             brought.append(Brought(number, state, float(len(y)), arrays))
         self.sent = [one.state for one in brought]
         weights = [one.weight for one in brought]
-        leaf = LeafRound(
+        leaf = LeafContributions(
             self.model,
             weighted_mean(self.sent, weights),
             weighted_mean([one.arrays for one in brought], weights),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import combine_pvalues
 
-from fedge.clustering.deal_test.closed import ClosedTest, DealTests, fisher, partitions_of, shares
+from fedge.clustering.deal_test.closed import ClosedTest, DealTests, fisher, levels_of_groups, partitions_of
 from fedge.clustering.deal_test.deals import labels_after
 from fedge.clustering.deal_test.reach import level_in_force, smallest_p_of_any_cut
 from fedge.clustering.likeness.sketch import cosines
@@ -47,7 +47,7 @@ def test_partitions_are_counted_by_bells_numbers():
 )
 def test_shares_add_up_to_the_level_at_most(groups, level):
     floors, clients = zip(*groups, strict=True)
-    found = shares(floors, clients, level)
+    found = levels_of_groups(floors, clients, level)
     if found is None:
         assert sum(floor for floor in floors if floor <= level) > level
         return

@@ -15,12 +15,12 @@ from fedge.clustering.memberships.strangers import (
     PRESENT,
     PROPOSED,
     Asking,
+    cluster_neighbours,
     is_simple_move,
-    others,
     questions,
     stranger_losses,
 )
-from fedge.clustering.memberships.trials import result_of
+from fedge.clustering.memberships.trials import change_gain
 from fedge.exchange.evaluate import Evaluation
 from fedge.tasks.classification import CONFUSION
 
@@ -61,7 +61,7 @@ def test_a_leaf_that_would_be_alone_is_judged_by_its_other_clients():
     losses |= {"without-4": [NAN] * 4 + [0.5, 9], "without-5": [NAN] * 4 + [9, 0.25]}
     said = stranger_losses(answers(losses, [0, 0, 1, 1, 2, 2]), about)
     np.testing.assert_allclose(said.proposed, np.log([1, 1, 1, 1, 0.5, 0.25]))
-    gained = result_of(LONE, said, 0.05)
+    gained = change_gain(LONE, said, 0.05)
     # leaves 0 and 1 gain log 2, leaf 2 the mean of log 4 and log 8: each part counts the same
     np.testing.assert_allclose(gained.gain, (np.log(2) + (np.log(4) + np.log(8)) / 2) / 2)
     assert (gained.clients, gained.better, gained.useful) == (6, 1.0, True)
@@ -93,14 +93,14 @@ def test_a_simple_move_needs_no_forks():
     assert asked[2] == {PRESENT: 0.5, PROPOSED: 3.5}
     assert PROPOSED not in asked[0] | asked[3]
     said = stranger_losses(answers({PRESENT: [1] * 5, PROPOSED: [NAN, NAN, 0.5, NAN, NAN]}, range(5)), about)
-    assert result_of(change, said, 0.05).gain == pytest.approx(np.log(2))
-    assert result_of(change, said, 0.8).useful is False
+    assert change_gain(change, said, 0.05).gain == pytest.approx(np.log(2))
+    assert change_gain(change, said, 0.8).useful is False
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=7), st.data())
 def test_others_are_the_cluster_without_the_leaf(labels, data):
     leaf = data.draw(st.integers(0, len(labels) - 1))
-    found = others(np.array(labels), leaf)
+    found = cluster_neighbours(np.array(labels), leaf)
     assert leaf not in found
     assert {*found, leaf} == {at for at, label in enumerate(labels) if label == labels[leaf]}
 

@@ -8,7 +8,7 @@ import pytest
 from fedge.clustering.memberships.mixture import ByClass
 from fedge.clustering.memberships.proposals import ClusterChange
 from fedge.clustering.memberships.strangers import StrangerLosses
-from fedge.clustering.memberships.trials import is_doubted, merged, misplaced, moved, result_of
+from fedge.clustering.memberships.trials import change_gain, groups_after_moves, is_doubted, merged, misplaced
 
 NAN = float("nan")
 SPLIT = ClusterChange("split", ((0, 1, 2, 3),), ((0, 1), (2, 3)))
@@ -29,10 +29,10 @@ def said_of(present, proposed=None, neighbour=None, clusters=None, leaf_of=None,
 def test_a_merge_may_cost_a_little_a_split_must_gain():
     merge = ClusterChange("merge", ((0, 1), (2,)), ((0, 1, 2),))
     slight = said_of([0, 0, 0], [0.04, 0.04, 0.04])  # three clients lose 4 %
-    assert result_of(merge, slight, 0.05).useful
-    assert not result_of(merge, said_of([0, 0, 0], [0.06, 0.06, 0.06]), 0.05).useful
-    assert not result_of(LONE, said_of([0.05, 0.05, 0.05], [0, 0, 0]), 0.05).useful
-    assert result_of(LONE, said_of([NAN] * 3, [0, 0, 0]), 0.05) is None
+    assert change_gain(merge, slight, 0.05).useful
+    assert not change_gain(merge, said_of([0, 0, 0], [0.06, 0.06, 0.06]), 0.05).useful
+    assert not change_gain(LONE, said_of([0.05, 0.05, 0.05], [0, 0, 0]), 0.05).useful
+    assert change_gain(LONE, said_of([NAN] * 3, [0, 0, 0]), 0.05) is None
 
 
 def test_what_parted_clusters_is_over():
@@ -40,7 +40,7 @@ def test_what_parted_clusters_is_over():
     merge = ClusterChange("merge", ((0, 1), (2,)), ((0, 1, 2),))
     clusters = [[NAN, NAN, -0.3], [0.9, 0.9, NAN]]
     said = said_of([0, 0, 0], [0.4, 0.4, -0.2], clusters=clusters, labels=[0, 0, 1])
-    gained = result_of(merge, said, 0.05)
+    gained = change_gain(merge, said, 0.05)
     assert (gained.home, gained.parts, gained.useful) == ((0, 1), (0.0, 0.3), True)
     assert gained.gain == pytest.approx(0.15)
 
@@ -48,7 +48,7 @@ def test_what_parted_clusters_is_over():
 def test_one_leaf_counts_as_much_as_the_many_that_it_leaves():
     """63 leaves gain nothing, one gains 1: half of that."""
     many = ClusterChange("split", (tuple(range(64)),), (tuple(range(63)), (63,)))
-    assert result_of(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
+    assert change_gain(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
 
 
 def test_a_leaf_on_the_wrong_side_of_a_cut():
@@ -67,9 +67,9 @@ def test_when_a_useful_split_is_in_doubt():
         ([-1, -0.2, -0.5, -0.5], [1, -0.5, 1, 1], True),
     ):
         said = said_of([0] * 4, proposed, neighbour)
-        assert is_doubted(SPLIT, said, result_of(SPLIT, said, 0.05), 0.05) == doubted
+        assert is_doubted(SPLIT, said, change_gain(SPLIT, said, 0.05), 0.05) == doubted
     said = said_of([0] * 4, [1] * 4, [2] * 4)
-    assert not is_doubted(SPLIT, said, result_of(SPLIT, said, 0.05), 0.05)  # not useful at all
+    assert not is_doubted(SPLIT, said, change_gain(SPLIT, said, 0.05), 0.05)  # not useful at all
 
 
 def test_moves_by_hand_with_models_that_nobody_was_asked_about():
@@ -77,13 +77,26 @@ def test_moves_by_hand_with_models_that_nobody_was_asked_about():
     labels = np.array([0, 0, 1, 2])
     clusters = [[NAN, NAN, NAN, 0.1], [0.9, 0.3, NAN, 0.9], [0.8, 0.5, 0.9, NAN]]
     said = said_of([0.5, 0.5, 0.5, NAN], clusters=clusters)
-    assert moved(said, labels, [], 0.05).tolist() == [0, 1, 1, 2]
-    assert moved(said, labels, [], 0.25).tolist() == [0, 0, 1, 2]
-    assert moved(said, labels, [0], 0.05).tolist() == [0, 0, 1, 2]  # its cluster waits for another change
+    assert groups_after_moves(said, labels, [], 0.05).tolist() == [0, 1, 1, 2]
+    assert groups_after_moves(said, labels, [], 0.25).tolist() == [0, 0, 1, 2]
+    assert groups_after_moves(said, labels, [0], 0.05).tolist() == [
+        0,
+        0,
+        1,
+        2,
+    ]  # its cluster waits for another change
     known = said_of([0.5, 0.5, 0.5, 0.4], clusters=clusters)
-    assert moved(known, labels, [], 0.05).tolist() == [0, 1, 1, 0]  # alone, but judged by its folds
+    assert groups_after_moves(known, labels, [], 0.05).tolist() == [
+        0,
+        1,
+        1,
+        0,
+    ]  # alone, but judged by its folds
     torn = said_of([0.5, 0.5], clusters=[[NAN, NAN], [0.1, 0.6]], leaf_of=[0, 0], labels=[0, 1])
-    assert moved(torn, np.array([0, 1]), [], 0.05).tolist() == [0, 1]  # one of its clients is worse off
+    assert groups_after_moves(torn, np.array([0, 1]), [], 0.05).tolist() == [
+        0,
+        1,
+    ]  # one of its clients is worse off
 
 
 def test_merges_by_hand():
@@ -105,12 +118,12 @@ def skewed(present, proposed):
 def test_a_split_of_classes_does_not_count_however_much_each_part_gains():
     """Losses fall to 1/e, as each part's model knows its one class, of which 4 of 8 were right before."""
     said = replace(said_of([0] * 4, [-1] * 4), by_class=skewed([4] * 4, [8] * 4))
-    worth = result_of(SPLIT, said, 0.05)
+    worth = change_gain(SPLIT, said, 0.05)
     assert (worth.gain, worth.useful) == (1.0, False)
     # half of the people's windows are of a class that the part lacks: right before, wrong after
     assert worth.standardised == pytest.approx(np.log((1 / 4 + 1 / 16) / (1 / 2 + 1 / 16)))
     assert worth.to_json()["standardised"] == worth.standardised
-    assert "standardised" not in result_of(SPLIT, said_of([0] * 4, [-1] * 4), 0.05).to_json()
+    assert "standardised" not in change_gain(SPLIT, said_of([0] * 4, [-1] * 4), 0.05).to_json()
 
 
 def test_a_split_that_gains_in_all_classes_counts_and_waits_if_class_shares_explain_most_of_it():
@@ -122,12 +135,12 @@ def test_a_split_that_gains_in_all_classes_counts_and_waits_if_class_shares_expl
     gain = np.log((error + 1 / 22) / (less + 1 / 22))  # 0.92
     for fall, doubted in ((-0.04, True), (0.04, True), (0.06, False), (1.8, False), (1.9, True)):
         said = replace(said_of([0] * 4, [-fall] * 4, [2] * 4), by_class=by_class)
-        worth = result_of(SPLIT, said, 0.05)
+        worth = change_gain(SPLIT, said, 0.05)
         assert worth.standardised == pytest.approx(gain)
         assert worth.useful
         assert is_doubted(SPLIT, said, worth, 0.05) is doubted
-    assert not result_of(SPLIT, said, gain).useful  # a later trial asks for more
+    assert not change_gain(SPLIT, said, gain).useful  # a later trial asks for more
     worse = replace(said_of([0] * 4, [0.06] * 4, [1] * 4), by_class=by_class)
-    assert not result_of(SPLIT, worse, 0.05).useful  # known clients lose too much
+    assert not change_gain(SPLIT, worse, 0.05).useful  # known clients lose too much
     move = ClusterChange("move", ((0, 1, 2), (3,)), ((0, 1), (2, 3)))
-    assert not is_doubted(move, said, result_of(move, said, 0.05), 0.05)  # has no forks that could train on
+    assert not is_doubted(move, said, change_gain(move, said, 0.05), 0.05)  # has no forks that could train on

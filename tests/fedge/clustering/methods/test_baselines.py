@@ -199,7 +199,7 @@ def test_flhc_ends_before_the_widest_gap():
     last = 1 - (np.cos(np.radians([90, 135, 50, 95])).sum()) / 4
     cosines = baselines.cosines_of(baselines.inner_products(evidence(FAN)))
     expected = 1 - (1 - np.cos(np.radians(45)) + last) / 2
-    np.testing.assert_allclose(baselines.widest_gap(cosines), expected)
+    np.testing.assert_allclose(baselines.widest_joining_gap(cosines), expected)
     narrow = [[np.cos(np.radians(a)), np.sin(np.radians(a))] for a in (0, 5, 10, 15)]
     assert labels_of("flhc", evidence(narrow, global_round=5), **by_gap) == [0, 0, 0, 0]
     assert labels_of("flhc", evidence([[1, 0], [1, 1]], global_round=5), **by_gap) == [0, 0]

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import SERVER_RULES
 from fedge.config.registers.traits import ROUNDS
-from fedge.devices.servers.rules import Arrival, Memory, ca2fl, fedasync, fedavg, fedbuff, fedfa, moved
+from fedge.devices.servers.rules import (
+    Arrival,
+    Memory,
+    ca2fl,
+    fedasync,
+    fedavg,
+    fedbuff,
+    fedfa,
+    model_after_arrivals,
+)
 from fedge.states.averaging import weighted_mean
 
 NAMES = [name for name in SERVER_RULES.names if name != "off"]
@@ -31,7 +40,7 @@ def vec(*numbers):
 def test_fresh_children_make_the_weighted_mean_bit_for_bit(children, model):
     ends, weights = zip(*children, strict=True)
     arrivals = [Arrival(number, 0, model, end) for number, end in enumerate(ends)]
-    found = moved(model, arrivals, weights, float(sum(weights))).astype(np.float32)
+    found = model_after_arrivals(model, arrivals, weights, float(sum(weights))).astype(np.float32)
     expected = weighted_mean([{"w": end} for end in ends], weights)["w"]
     assert found.tobytes() == expected.tobytes()
 
@@ -41,7 +50,7 @@ def test_any_children_move_the_model_by_their_weighted_changes(children, model):
     arrivals = [Arrival(number, 1, start, end) for number, (start, end, _) in enumerate(children)]
     weights = [weight for *_, weight in children]
     step = sum(weight * each.delta for each, weight in zip(arrivals, weights, strict=True))
-    assert moved(model, arrivals, weights, 4.0) == pytest.approx(model + step / 4, abs=1e-9)
+    assert model_after_arrivals(model, arrivals, weights, 4.0) == pytest.approx(model + step / 4, abs=1e-9)
 
 
 def test_fedavg_by_hand():

@@ -10,7 +10,7 @@ from virtual_world import carried_out, config_of, outcome
 from fedge.config.registers.option import ConfigError
 from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.rules import Arrival, Memory, fedbuff
-from fedge.devices.servers.stepping import refuse_optimizer, stepped
+from fedge.devices.servers.stepping import refuse_server_optimizer, stepped
 from fedge.devices.servers.vectors import version_of
 
 numbers = st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=6)
@@ -85,4 +85,4 @@ def test_a_run_is_the_same_with_any_number_of_workers(optimizer):
 )
 def test_what_cannot_be_is_one_line(given_, words):
     with pytest.raises(ConfigError, match=words):
-        refuse_optimizer(*given_)
+        refuse_server_optimizer(*given_)

@@ -32,7 +32,7 @@ def test_an_address_must_be_one(options):
 
 
 def test_its_superlink_shows_the_leafs_certificate_as_a_server(options, tmp_path):
-    place = leaf_nodes.place_of(options)
+    place = leaf_nodes.leaf_link_place(options)
     assert place.pair == (options.certs / "leaf-0-server.crt", options.certs / "leaf-0-server.key")
     assert (place.folder, place.nodes, place.link["address"]) == (
         tmp_path / "own", "127.0.0.1:2", f"127.0.0.1:{place.control}",
@@ -40,7 +40,7 @@ def test_its_superlink_shows_the_leafs_certificate_as_a_server(options, tmp_path
 
 
 def test_the_app_is_one_of_flowers(options, tmp_path):
-    place = leaf_nodes.place_of(options)
+    place = leaf_nodes.leaf_link_place(options)
     leaf_nodes.write_app(tmp_path / "app", place, options)
     project = Project(tmp_path / "app")
     assert project.server_app == "fedge.leaf_app:app"

@@ -3,14 +3,14 @@
 import pytest
 
 from fedge.cli import _parser, main
-from fedge.launch.command_line import read
+from fedge.launch.command_line import parse_command_line
 from fedge.launch.nodes.node_command import node_words
 
 NODE = ["node", "1", "--of", "3", "--superlink", "127.0.0.1:1"]
 
 
 def test_flowers_words_for_partition_and_windows(tmp_path):
-    options = read(_parser(), [*NODE, "--data-folder", str(tmp_path)])
+    options = parse_command_line(_parser(), [*NODE, "--data-folder", str(tmp_path)])
     assert node_words(options) == [
         "--superlink", "127.0.0.1:1",
         "--node-config", f'partition-id=1 num-partitions=3 data-folder="{tmp_path}"',
@@ -20,7 +20,10 @@ def test_flowers_words_for_partition_and_windows(tmp_path):
 def test_a_data_set_goes_by_its_name_and_a_file_by_its_whole_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.npz").touch()
-    told = [node_words(read(_parser(), [*NODE, "--data", name]))[-1] for name in ("synthetic", "mine.npz")]
+    told = [
+        node_words(parse_command_line(_parser(), [*NODE, "--data", name]))[-1]
+        for name in ("synthetic", "mine.npz")
+    ]
     assert told[0].endswith(' data="synthetic"')
     assert told[1].endswith(f' data="{tmp_path}/mine.npz"')
 

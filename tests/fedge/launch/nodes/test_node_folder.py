@@ -17,9 +17,9 @@ def test_the_folder_of_a_killed_node_goes(tmp_path, monkeypatch):
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     (left,) = tmp_path.iterdir()
     assert str(left) == told.strip()
-    mine = node_folder.make_folder()
+    mine = node_folder.make_node_folder()
     assert list(tmp_path.iterdir()) == [mine]
-    again = node_folder.make_folder()  # this process lives
+    again = node_folder.make_node_folder()  # this process lives
     assert sorted(tmp_path.iterdir()) == sorted([mine, again])
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.launch.projects.moved import connections, keeping_federations, put_back
+from fedge.launch.projects.moved import connections, keeping_federations, restore_commented_lines
 from fedge.launch.projects.project import Project
 
 # as flwr.cli.config_migration of 1.26 to 1.42 writes it
@@ -58,9 +58,9 @@ def commented(text):
 def test_what_was_commented_out_is_there_again(before, after, tmp_path):
     path = tmp_path / "pyproject.toml"
     path.write_text(after, encoding="utf-8")
-    assert put_back(path)
+    assert restore_commented_lines(path)
     assert path.read_text(encoding="utf-8") == before
-    assert not put_back(path)
+    assert not restore_commented_lines(path)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_was_commented_out_is_there_again(before, after, tmp_path):
 def test_any_other_file_is_left_alone(text, tmp_path):
     path = tmp_path / "pyproject.toml"
     path.write_text(text, encoding="utf-8")
-    assert not put_back(path)
+    assert not restore_commented_lines(path)
     assert path.read_text(encoding="utf-8") == text
 
 

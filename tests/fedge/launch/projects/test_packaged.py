@@ -7,8 +7,8 @@ import pytest
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.launch.projects.packaged import (
-    described,
     is_packaged,
+    packaged_configurations,
     packaged_file,
     packaged_folder,
     packaged_names,
@@ -56,7 +56,7 @@ def test_only_the_prefix_makes_a_name():
 
 def test_the_list_says_what_each_is_in_a_sentence():
     """A sentence that goes over two lines, and one with "et al." in it."""
-    said = dict(described())
+    said = dict(packaged_configurations())
     assert list(said) == [f"fedge:{name}" for name in packaged_names()]
     assert said["fedge:robust/krum"].startswith("Krum (Blanchard et al. 2017): takes the one model that is")
     assert said["fedge:published"].endswith("a gate at each leaf.")

@@ -16,7 +16,7 @@ from fedge.config.sections.privacy import PrivacyConfig
 from fedge.exchange.train import TrainReply
 from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.rules import ExactFedAvg, combine, make_strategy
-from fedge.leaf.strategies.strategy_state import numbers_of, put_back, states_of
+from fedge.leaf.strategies.strategy_state import numbers_of, restore_strategy, states_of
 from fedge.training.schedule import local_training
 
 FALSE_ALARM = 1e-9
@@ -143,7 +143,7 @@ def test_the_norm_is_kept():
     strategy = leaf_strategy("server-adaptive", 8, **{"noise-multiplier": 0.5})
     released(strategy, [reply(9.0)] * 8)
     other = leaf_strategy("server-adaptive", 8, **{"noise-multiplier": 0.5})
-    put_back(other, states_of(strategy), numbers_of(strategy))
+    restore_strategy(other, states_of(strategy), numbers_of(strategy))
     assert other.clip_norm == strategy.clip_norm != 1.0
     assert other.noise_std == strategy.noise_std
 

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import (
     FedYogi,
 )
 
-from fedge.leaf.strategies.strategy_state import numbers_of, put_back, refuse_other, states_of
+from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.states.records import from_record, to_record
 
 STRATEGIES = {
@@ -52,7 +52,7 @@ def test_a_strategy_goes_on_where_another_was(name):
     for round_ in (1, 2):
         aggregate(first, round_)
     states = {n: {e: a.copy() for e, a in state.items()} for n, state in states_of(first).items()}
-    put_back(second, states, json.loads(json.dumps(numbers_of(first))))
+    restore_strategy(second, states, json.loads(json.dumps(numbers_of(first))))
     for round_ in (3, 4):
         assert aggregate(first, round_) == aggregate(second, round_)
 
@@ -75,7 +75,7 @@ def test_a_norm_that_follows_the_updates_is_kept():
     before = strategy.clipping_norm
     aggregate(strategy, 1)
     other = STRATEGIES["adaptive clipping"]()
-    put_back(other, states_of(strategy), numbers_of(strategy))
+    restore_strategy(other, states_of(strategy), numbers_of(strategy))
     assert other.clipping_norm == strategy.clipping_norm != before
     assert type(other.clipping_norm) is type(strategy.clipping_norm)
 
@@ -99,7 +99,7 @@ def test_what_a_strategy_cannot_keep_is_refused_and_sets_nothing(name, state, te
         refuse_other(strategy, {name: state}, numbers_of(strategy), {"z": np.ones(2)})
     if "nothing" in telling:
         with pytest.raises(ValueError, match=telling):
-            put_back(strategy, {name: state}, {})
+            restore_strategy(strategy, {name: state}, {})
     assert (dict(vars(strategy)), FedAdam.aggregate_train, vars(FedAvg).copy()) == before
 
 
@@ -124,7 +124,7 @@ def test_nobody_makes_a_strategy_wait_for_more_nodes(name, number):
     settings = [at for at in told if at.rpartition(".")[2] == "min_available_nodes"]
     assert len(settings) == 1
     with pytest.raises(ValueError, match="min_available_nodes"):
-        put_back(strategy, {}, {**told, settings[0]: number})
+        restore_strategy(strategy, {}, {**told, settings[0]: number})
     with pytest.raises(ValueError, match="min_available_nodes"):
         refuse_other(strategy, states_of(strategy), {**told, settings[0]: number}, {})
-    put_back(strategy, {}, told)
+    restore_strategy(strategy, {}, told)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedge.records.tables.columns import FLOAT, INT, TEXT, Column, Table, at, described
+from fedge.records.tables.columns import FLOAT, INT, TEXT, Column, Table, at, columns_as_markdown
 
 TABLE = Table(
     "some.csv",
@@ -46,7 +46,7 @@ def test_a_table_of_another_version_gets_these_columns():
 
 
 def test_description_by_hand():
-    assert described([TABLE]) == (
+    assert columns_as_markdown([TABLE]) == (
         "## `some.csv`\n\nA row per thing.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n"
         "| `n` | int |  | number |\n| `size` | float | m | how long |\n| `name` | text |  | a \\| b |\n"
     )

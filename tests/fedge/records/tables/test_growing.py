@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.records.tables.columns import INT, Column, Table, at
-from fedge.records.tables.growing import GrowingFile, digest_of
+from fedge.records.tables.growing import GrowingFile, running_digest
 
 TABLE = Table("t.csv", "Rows.", (Column("real", INT, "", "a number", at("real")),))
 
@@ -23,7 +23,7 @@ def test_the_checksum_is_that_of_the_file(tmp_path_factory, texts, data):
     assert file.sha256 == hashlib.sha256(whole).hexdigest()
     file.close()
     kept = data.draw(st.integers(0, len(whole)), label="kept")
-    assert digest_of(path, kept).hexdigest() == hashlib.sha256(whole[:kept]).hexdigest()
+    assert running_digest(path, kept).hexdigest() == hashlib.sha256(whole[:kept]).hexdigest()
     again = GrowingFile(path, None, kept)
     again.append("end")
     again.flush()

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from fedge.records.tables.rows import records_of, rows_of
+from fedge.records.tables.rows import csv_rows, records_of
 
 LONG = "x" * (csv.field_size_limit() + 1)
 
@@ -22,8 +22,8 @@ LONG = "x" * (csv.field_size_limit() + 1)
     ids=["whole", "empty", "zeros", "endless", "endless second cell", "open quote"],
 )
 def test_a_row_that_cannot_be_read_has_no_cells_and_ends_nothing(line, read):
-    assert list(rows_of(["round,words", line])) == [["round", "words"], read]
-    assert list(rows_of([line])) == [read]
+    assert list(csv_rows(["round,words", line])) == [["round", "words"], read]
+    assert list(csv_rows([line])) == [read]
 
 
 def test_rows_after_a_damaged_one_are_read():

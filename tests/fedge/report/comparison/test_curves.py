@@ -11,7 +11,7 @@ from fedge.records.reading.reader import load_run
 from fedge.report.comparison.curves import curves_section
 from fedge.report.comparison.finals import final_lines, finals
 from fedge.report.comparison.groups import Group, group_runs, scored_alike, settings_of
-from fedge.report.comparison.page import notices
+from fedge.report.comparison.page import comparison_notices
 from fedge.report.comparison.targets import costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
 from fedge.report.html.svg import figure_style
@@ -78,7 +78,7 @@ def test_runs_of_other_scores_are_not_compared(make):
         group_runs(runs)
     groups = [Group(run.name, [run], settings_of(run)) for run in runs]  # as a sweep over tasks makes them
     assert scored_alike(groups) == groups[:1]
-    assert any("b is scored by F1, not by miss" in notice.text for notice in notices(groups, []))
+    assert any("b is scored by F1, not by miss" in notice.text for notice in comparison_notices(groups, []))
 
 
 # --- rounds that devices take -------------------------------------------------------------------------

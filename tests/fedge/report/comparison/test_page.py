@@ -20,9 +20,9 @@ from fedge.records.reading.reader import load_run
 from fedge.report.compare import compare
 from fedge.report.comparison.finals import Final, choice, finals, write_csv
 from fedge.report.comparison.formats import as_latex, as_markdown
-from fedge.report.comparison.groups import differences, group_runs
+from fedge.report.comparison.groups import differing_settings, group_runs
 from fedge.report.comparison.page import compare_page, write_comparison
-from fedge.report.comparison.statistics import Estimate, estimate, paired
+from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.tasks.chosen import CLASSIFICATION
 
 SCORES = st.lists(st.floats(0, 1), min_size=2, max_size=8)
@@ -41,7 +41,7 @@ def test_interval_by_hand():
 
 def test_paired_difference_by_hand():
     """Seeds 1 and 2 are in both: differences 0.1 and 0.3, mean 0.2, std √0.02, t(0.975, 1) = 12.7062."""
-    found = paired({1: 0.6, 2: 0.9, 7: 0.0}, {2: 0.6, 1: 0.5, 3: 1.0})
+    found = paired_difference({1: 0.6, 2: 0.9, 7: 0.0}, {2: 0.6, 1: 0.5, 3: 1.0})
     assert found is not None
     assert (found.n, found.mean) == (2, pytest.approx(0.2))
     half = 12.7062 * 0.02**0.5 / 2**0.5
@@ -49,7 +49,7 @@ def test_paired_difference_by_hand():
         pytest.approx(0.2 - half, abs=1e-5),
         pytest.approx(0.2 + half, abs=1e-5),
     )
-    assert paired({1: 0.5}, {2: 0.5}) is None
+    assert paired_difference({1: 0.5}, {2: 0.5}) is None
 
 
 def test_one_seed_has_no_spread_and_none_no_mean():
@@ -75,7 +75,7 @@ def test_against_scipy(values):
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=8))
 def test_paired_against_scipy(pairs):
     ours, theirs = ({seed: pair[k] for seed, pair in enumerate(pairs)} for k in (0, 1))
-    found = paired(ours, theirs)
+    found = paired_difference(ours, theirs)
     if found.std > 1e-9:
         interval = stats.ttest_rel(*zip(*pairs, strict=True)).confidence_interval(0.95)
         assert found.low == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
@@ -86,7 +86,7 @@ def test_an_interval_ends_where_its_numbers_do():
     """0.98, 1, 1: 0.9933 ± 4.3027 · 0.011547 / √3 = 0.9647 to 1.0220, of which no mean is above 1."""
     found = estimate([0.98, 1.0, 1.0], 0.0, 1.0)
     assert (found.low, found.high) == (pytest.approx(0.96465, abs=1e-4), 1.0)
-    assert paired({1: 1.0, 2: 0.0}, {1: 0.0, 2: 0.0}, -1.0, 1.0).high == 1.0
+    assert paired_difference({1: 1.0, 2: 0.0}, {1: 0.0, 2: 0.0}, -1.0, 1.0).high == 1.0
 
 
 @given(SCORES)
@@ -133,7 +133,7 @@ def test_runs_that_differ_only_in_seed_are_one_group(six):
         ("fedge", ["1", "2", "3"]),
     ]
     assert left_out == []
-    assert differences(groups) == {"cluster.enabled": [False, True]}
+    assert differing_settings(groups) == {"cluster.enabled": [False, True]}
 
 
 def test_other_data_or_clients_are_another_group(make):
@@ -144,7 +144,7 @@ def test_other_data_or_clients_are_another_group(make):
     ]
     groups, _ = group_runs(runs)
     assert [[r.name for r in g.runs] for g in groups] == [["a-1", "c-3"], ["b-2"]]
-    assert list(differences(groups)) == ["data (sha256)"]
+    assert list(differing_settings(groups)) == ["data (sha256)"]
     assert [g.label for g in groups] == ["A", "B"]  # "a" and "c" have nothing in common
 
 

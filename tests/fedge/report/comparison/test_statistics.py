@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedge.report.comparison.statistics import estimate, paired
+from fedge.report.comparison.statistics import estimate, paired_difference
 
 
 def test_by_hand():
@@ -33,6 +33,6 @@ def test_one_value_has_no_spread_and_none_no_mean():
 
 def test_pairs_are_by_seed():
     """Seeds 2 and 3 are in both: differences 1 and 3."""
-    found = paired({1: 9.0, 2: 3.0, 3: 7.0}, {2: 2.0, 3: 4.0, 4: 0.0})
+    found = paired_difference({1: 9.0, 2: 3.0, 3: 7.0}, {2: 2.0, 3: 4.0, 4: 0.0})
     assert (found.mean, found.n) == (2.0, 2)
-    assert paired({1: 1.0}, {2: 1.0}) is None
+    assert paired_difference({1: 1.0}, {2: 1.0}) is None

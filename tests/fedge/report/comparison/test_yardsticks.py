@@ -11,7 +11,7 @@ from fedge.report.comparison.finals import finals
 from fedge.report.comparison.groups import group_runs
 from fedge.report.comparison.page import write_comparison
 from fedge.report.comparison.targets import costs_to, default_target
-from fedge.report.comparison.yardsticks import Yardsticks, role_of
+from fedge.report.comparison.yardsticks import Yardsticks, yardstick_role
 
 OFF = {"cluster.enabled": False, "gate.enabled": False}
 RIGHTS = {  # of 10, of clients 0 and 2 and unseen clients 1 and 3
@@ -82,7 +82,9 @@ def test_by_hand(make):
 def test_roles_by_options(make):
     runs = {name: make(name) for name in RIGHTS}
     gated = make("gated", rights=[5] * 4, config={"cluster.enabled": False})
-    roles = {run.name.split("-")[0]: role_of(group_runs([run])[0][0]) for run in [*runs.values(), gated]}
+    roles = {
+        run.name.split("-")[0]: yardstick_role(group_runs([run])[0][0]) for run in [*runs.values(), gated]
+    }
     assert roles == {
         "mine": None,
         "global": "global",
@@ -174,7 +176,7 @@ def test_a_option_that_a_run_does_not_know_has_its_default(make):
 
 def test_runs_that_keep_layers_measure_nobody(make):
     run = make("global", config={"personal.layers": "head"})
-    assert role_of(group_runs([run])[0][0]) is None
+    assert yardstick_role(group_runs([run])[0][0]) is None
 
 
 @pytest.mark.slow

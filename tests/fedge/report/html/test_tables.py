@@ -8,9 +8,9 @@ import pytest
 from fedge.report.html.tables import (
     NOTHING,
     bytes_text,
-    counted,
     frame_table,
     percent,
+    quantity,
     ranges,
     seconds_text,
     table,
@@ -45,7 +45,7 @@ def test_amounts():
         "2 h 03 min",
     ]
     assert (percent(1, 8), percent(1, 0)) == ("12.5 %", NOTHING)
-    assert [counted(n, noun) for n, noun in ((1, "leaf"), (2, "leaf"), (0, "round"))] == [
+    assert [quantity(n, noun) for n, noun in ((1, "leaf"), (2, "leaf"), (0, "round"))] == [
         "1 leaf",
         "2 leaves",
         "0 rounds",

@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.report.html.page import Page, PageSection, Panel, render
-from fedge.report.html.tree import Branch, opened
+from fedge.report.html.tree import Branch, open_tiers
 
 
 def tree(*children):
@@ -20,7 +20,7 @@ def tree(*children):
 )
 def test_whole_tiers_are_open_as_long_as_their_rows_are_few(most, cloud, region):
     """1 + 2 + 6 rows."""
-    made = opened(tree(2, 4), most)
+    made = open_tiers(tree(2, 4), most)
     assert (made.is_open, made.below[0].is_open, made.below[1].is_open) == (cloud, region, region)
     assert not made.below[0].below[0].is_open
 
@@ -31,7 +31,7 @@ def page_of(branch):
 
 
 def test_a_page_has_every_row_and_folds_what_is_below():
-    html = page_of(opened(tree(2, 4), 3))
+    html = page_of(open_tiers(tree(2, 4), 3))
     assert html.count("<details open><summary>") == 1
     assert html.count("<details><summary>") == 2
     assert all(f"<strong>leaf {path}</strong>" in html for path in ("0/0", "0/1", "1/3"))

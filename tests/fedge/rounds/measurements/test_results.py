@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, f1_score
 
-from fedge.exchange.evaluate import differences, pooled
-from fedge.metrics.scores import accuracy, counts_of, macro_f1, spread
+from fedge.exchange.evaluate import gain_sums, pooled
+from fedge.metrics.scores import accuracy, counts_of, macro_f1, score_spread
 
 LABELS = st.integers(1, 30).flatmap(lambda n: hnp.arrays(np.int64, (2, n), elements=st.integers(0, 4)))
 CONFUSIONS = hnp.arrays(np.int64, (3, 3), elements=st.integers(0, 20)).filter(lambda c: c.sum() > 0)
@@ -122,20 +122,20 @@ def test_spread_by_hand():
 
     Jain: 2² / (4 · (0.04 + 0.16 + 0.36 + 0.64)) = 4 / 4.8 = 5/6.
     """
-    found = spread([0.8, 0.2, 0.6, 0.4])
+    found = score_spread([0.8, 0.2, 0.6, 0.4])
     assert (found.mean, found.worst, found.n) == (pytest.approx(0.5), 0.2, 4)
     assert (found.std, found.p10, found.jain) == tuple(map(pytest.approx, (0.05**0.5, 0.26, 5 / 6)))
-    assert spread([0.0, 0.0]).jain == 1.0
-    assert spread([1.0, 0.0, 0.0, 0.0]).jain == 0.25
+    assert score_spread([0.0, 0.0]).jain == 1.0
+    assert score_spread([1.0, 0.0, 0.0, 0.0]).jain == 0.25
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.randoms(use_true_random=False))
 def test_spread_is_bounded_and_knows_no_order(scores, rng):
-    found = spread(scores)
+    found = score_spread(scores)
     assert min(scores) == found.worst <= found.p10 <= max(scores)
     assert 0.999 / len(scores) <= found.jain <= 1.0 + 1e-9
     rng.shuffle(scores)
-    again = spread(scores)
+    again = score_spread(scores)
     assert (again.mean, again.jain) == (pytest.approx(found.mean), pytest.approx(found.jain))
     assert (again.worst, again.p10) == (found.worst, found.p10)
 
@@ -143,5 +143,5 @@ def test_spread_is_bounded_and_knows_no_order(scores, rng):
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1))
 def test_windows_that_only_one_model_has_right(windows):
     own, other = np.array(windows).T
-    assert counts_of(differences(own, other)) == (windows.count((True, False)), windows.count((False, True)))
-    assert counts_of(differences(own, own)) == (0, 0)
+    assert counts_of(gain_sums(own, other)) == (windows.count((True, False)), windows.count((False, True)))
+    assert counts_of(gain_sums(own, own)) == (0, 0)

@@ -8,7 +8,7 @@ from fedge.cloud.region import servers_over
 from fedge.config.flat import from_run_config
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.measurements.results import Traffic
-from fedge.rounds.measurements.virtual_time import VirtualTime, moved
+from fedge.rounds.measurements.virtual_time import VirtualTime, bytes_between_servers
 
 JOBS = {0: 1.0, 1: 3.0, 2: 10.0}
 
@@ -82,7 +82,7 @@ def test_it_goes_on_where_it_was(monkeypatch):
 
 def test_bytes_since_a_moment():
     before = {(0,): Traffic(1, 2)}
-    assert moved({(0,): Traffic(4, 2), (1,): Traffic(5, 6)}, before) == {
+    assert bytes_between_servers({(0,): Traffic(4, 2), (1,): Traffic(5, 6)}, before) == {
         (0,): Traffic(3, 0), (1,): Traffic(5, 6)
     }  # fmt: skip
 

@@ -9,11 +9,11 @@ from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.run.preparation.opening import first_manifest, open_folder
-from fedge.run.preparation.prepare import prepare
+from fedge.run.preparation.prepare import prepare_config
 
 
 def test_a_new_run_has_a_folder_a_lock_and_a_manifest(tmp_path):
-    prepared = prepare(small_config(tmp_path, run_name="first"))
+    prepared = prepare_config(small_config(tmp_path, run_name="first"))
     opened = open_folder(prepared)
     assert (opened.folder, opened.resumption, opened.offsets) == (tmp_path / "runs" / "first", None, None)
     manifest = first_manifest(prepared, opened, "inprocess", {"num-supernodes": 9})

@@ -10,7 +10,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
-from fedge.run.preparation.population import clients_for, misfit, refuse_other_number
+from fedge.run.preparation.population import clients_for, refuse_other_number, user_count_remark
 from hhar.windows.window_file import load_windows
 
 DEFAULT = Federation(9, is_default=True)
@@ -79,12 +79,12 @@ def test_the_number_of_a_deployed_federation_must_be_the_one_said():
 
 def test_what_is_said_of_users_that_are_no_clients(small):
     windows = load_windows(small["data.path"])
-    assert misfit(config_of(), windows, 9) is None
-    assert misfit(config_of(partition__kind="iid"), windows, 4) is None
-    assert misfit(config_of(), windows, 4).startswith(
+    assert user_count_remark(config_of(), windows, 9) is None
+    assert user_count_remark(config_of(partition__kind="iid"), windows, 4) is None
+    assert user_count_remark(config_of(), windows, 4).startswith(
         "9 users for 4 clients: some clients hold several users; "
     )
-    assert misfit(config_of(), windows, 12) == (
+    assert user_count_remark(config_of(), windows, 12) == (
         "12 clients for 9 users: users are cut, and several clients share a person"
     )
 

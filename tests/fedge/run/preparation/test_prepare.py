@@ -11,7 +11,7 @@ from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.launch.simulate import run_in_process
 from fedge.rounds.strategy import HierarchicalStrategy
-from fedge.run.preparation.prepare import Handover, deal_data, prepare
+from fedge.run.preparation.prepare import Handover, deal_data, prepare_config
 
 
 def test_what_is_handed_over_is_gone():
@@ -23,15 +23,15 @@ def test_what_is_handed_over_is_gone():
 
 def test_configuration_and_seed_need_no_data(monkeypatch):
     monkeypatch.setenv("SEED", "11")
-    prepared = prepare({"data.path": "not looked for", "seed": 3})
+    prepared = prepare_config({"data.path": "not looked for", "seed": 3})
     assert (prepared.seed, prepared.seed_source, prepared.config.seed) == (11, "environment", 3)
     assert prepared.deal is None
     with pytest.raises(ConfigError, match=r"train\.lt is not a configuration key"):
-        prepare({"train.lt": 1.0})
+        prepare_config({"train.lt": 1.0})
 
 
 def test_the_data_are_dealt_to_leaves_and_clients(tmp_path):
-    config = prepare(small_config(tmp_path, hierarchy__clients_per_server="4,3,2")).config
+    config = prepare_config(small_config(tmp_path, hierarchy__clients_per_server="4,3,2")).config
     deal = deal_data(config, 3, 9, None)
     assert deal.clients_per_leaf == [4, 3, 2]
     assert [sum(map(len, parts)) for parts in deal.partition.clients] == [PER_USER] * 9

@@ -7,7 +7,7 @@ from torch import nn
 from fedge.training.networks.layout import (
     BatchNorm,
     Conv,
-    flatten,
+    flatten_channels,
     mean_over_time,
     relu,
     relu_max_pool2,
@@ -50,5 +50,5 @@ def test_pooling_and_its_gradient_are_the_plain_ones(x):
 
 def test_means_and_order(x):
     torch.testing.assert_close(mean_over_time(to_layout(x)), x.mean(dim=2))
-    torch.testing.assert_close(flatten(to_layout(x)), x.flatten(1))
+    torch.testing.assert_close(flatten_channels(to_layout(x)), x.flatten(1))
     torch.testing.assert_close(relu(to_layout(x)).squeeze(2), torch.relu(x))
