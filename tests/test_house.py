@@ -137,11 +137,12 @@ _SHARED_NAMES = {
 
 
 def _owners_of_names(tops: Iterable[Path]) -> dict[str, set[str]]:
-    """Public name of a module-level class or function -> modules that define it."""
+    """Public name of a module-level class or function → modules that define it."""
     owners: dict[str, set[str]] = defaultdict(set)
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for top, file in ((top, file) for top in tops for file in top.rglob("*.py")):
-        module = ".".join(file.relative_to(top.parent).with_suffix("").parts)
+    files = [(folder, file) for folder in tops for file in folder.rglob("*.py")]
+    for folder, file in files:
+        module = ".".join(file.relative_to(folder.parent).with_suffix("").parts)
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, kinds) and not node.name.startswith("_"):
                 owners[node.name].add(module)
