@@ -8,7 +8,7 @@ import tempfile
 from fedge.launch.nodes import node_folder
 from fedge.process.identity import this_process
 
-OF_ANOTHER = "from fedge.launch.nodes.node_folder import make_folder; print(make_folder())"
+OF_ANOTHER = "from fedge.launch.nodes.node_folder import make_node_folder; print(make_node_folder())"
 
 
 def test_the_folder_of_a_killed_node_goes(tmp_path, monkeypatch):
