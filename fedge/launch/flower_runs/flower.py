@@ -6,7 +6,6 @@ so a terminal's Ctrl-C reaches only this process, which lets the simulation end 
 is left. The manifest tells how the run ended.
 """
 
-import os
 import signal
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from fedge.launch.flower_runs.superlink import behind_superlink, made_app, toml_
 from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
-from fedge.records.folder import find_run
+from fedge.records.folder import find_run, short
 from fedge.records.manifest import read_manifest, write_manifest
 
 
@@ -63,7 +62,7 @@ def run_on_flower(
         why_not = simulation.why_not()
     if stalled:
         reason = f"stalled: no progress for {limit_s:g} s; the processes were killed"
-        print(f"fedge: {reason}; run folder: {os.path.relpath(folder)}", file=sys.stderr)
+        print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)
         _set_end(folder, exits.STALLED, reason)
     return _exit_code(folder, simulation.returncode, why_not)
 
@@ -129,7 +128,7 @@ def _exit_code(folder: Path, returncode: int | None, why_not: str = "") -> int:
     if "ended" not in manifest:
         reason = manifest.get("reason") or f"flwr run ended with code {returncode} in the middle of the run"
         _set_end(folder, exits.FAILED, reason)
-        print(f"fedge: {reason}; run folder: {os.path.relpath(folder)}", file=sys.stderr)
+        print(f"fedge: {reason}; run folder: {short(folder)}", file=sys.stderr)
         return exits.FAILED
     code = manifest["exit_code"]
     assert isinstance(code, int)

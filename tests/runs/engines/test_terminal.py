@@ -84,8 +84,7 @@ def test_ctrl_c_leaves_a_readable_screen_that_says_how_to_go_on(tmp_path, engine
         run.terminal.press(CTRL_C)
         code, lines = run.end()
     assert code == 130, lines
-    folder = os.path.relpath(tmp_path / "it", ROOT)
-    folder = folder if len(folder) < len(str(tmp_path / "it")) else str(tmp_path / "it")
+    folder = str(tmp_path / "it")
     # Flower's own processes get the signal, too; `flwr run` says how its simulation died, before or after
     lines = [line for line in lines if line and "<Signals.SIG" not in line]
     assert lines[-3:] == [
