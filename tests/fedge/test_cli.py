@@ -82,6 +82,7 @@ def test_seed_must_be_a_number(monkeypatch, capsys):
     assert "SEED must be a whole number of at least 0, but is 'forty-two'" in capsys.readouterr().err
 
 
+@pytest.mark.extended
 def test_the_flower_engine_gives_a_real_exit_code(tmp_path):
     """`fedge run --engine flower` wraps `flwr run`, which says 0, and trusts the manifest.
 

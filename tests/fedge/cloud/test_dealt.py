@@ -240,7 +240,7 @@ def test_watched_losses_survive():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leaves", [3, 6])
+@pytest.mark.parametrize("leaves", [3, pytest.param(6, marks=pytest.mark.extended)])
 def test_simulated_nulls_split_no_more_often_than_the_level(leaves):
     """People who differ and leaves that mean nothing, every trial useful: at most the level's share splits.
 

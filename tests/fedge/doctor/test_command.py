@@ -75,6 +75,7 @@ def test_auto_is_what_fits(tmp_path):
     assert found.init_args["log-to-driver"] is False
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_run_takes_auto_and_flwr_run_refuses_it(tmp_path, monkeypatch, capsys):
     (tmp_path / "pyproject.toml").write_text(AUTO)

@@ -396,19 +396,22 @@ def test_clustering_rounds(settings, tmp_path):
 
 def test_times_add_up_and_memory_is_there(settings, tmp_path, monkeypatch):
     """Rounds last as long as the clock on the wall says, and every round has the server's memory."""
-    finished, finish = [], LapClock.finish
+    before, after, finish = [], [], LapClock.finish
 
     def noting(clock):
+        before.append(time.perf_counter())
         laps = finish(clock)
-        finished.append(time.perf_counter())
+        after.append(time.perf_counter())
         return laps
 
     monkeypatch.setattr(LapClock, "finish", noting)
     outcome = quiet({**settings, "hierarchy.leaf-rounds": 2}, tmp_path, workers=2)
     assert_times_add_up(outcome.folder, 3 * NUM_USERS)
     timing = read(outcome.folder / "timing.csv")
-    for row, wall in zip(timing, np.diff(finished), strict=True):
-        assert abs(row["total"] - wall) < 1e-3
+    assert len(before) == len(timing) + 1
+    for number, row in enumerate(timing):  # between the two ends, however busy the machine is
+        assert before[number + 1] - after[number] <= row["total"] + 1e-6
+        assert row["total"] - 1e-6 <= after[number + 1] - before[number]
         assert row["workers"] == 2
         assert row["timeline_train"] > row["timeline_evaluate"] > 0
     with (outcome.folder / "memory.csv").open(newline="") as file:

@@ -70,8 +70,8 @@ def test_a_run_that_goes_on_keeps_the_same():
     assert kept(again) == kept(whole)
 
 
-@pytest.mark.parametrize("every", [1, 2])
-@pytest.mark.parametrize("lr", [0.02, 0.3])
+@pytest.mark.parametrize("every", [1, pytest.param(2, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("lr", [pytest.param(0.02, marks=pytest.mark.extended), 0.3])
 def test_the_best_after_a_fault_in_any_round_is_that_of_a_run_without(lr, every, monkeypatch):
     """Models of a round are written, its checkpoint is not; with steps that get better, and that diverge."""
     options = {**SMALL, "train.lr": lr, "checkpoint.models": "1,2,best", "checkpoint.every": every}

@@ -335,8 +335,8 @@ def study(tmp_path, memory):
         {},
         {"scaffold.enabled": False, "cluster.signal": "update", "cluster.tau": -1.0},
         {"scaffold.enabled": False, "leaf.strategy": "fedmedian"},
-        {"scaffold.enabled": False, "leaf.strategy": "krum"},
-        {"scaffold.enabled": False, "leaf.strategy": "fedadam"},
+        pytest.param({"scaffold.enabled": False, "leaf.strategy": "krum"}, marks=pytest.mark.extended),
+        pytest.param({"scaffold.enabled": False, "leaf.strategy": "fedadam"}, marks=pytest.mark.extended),
     ],
 )
 def test_files_and_messages_give_the_same_bits(study, changes):

@@ -219,6 +219,7 @@ def test_other_data_of_the_same_name_are_refused(swept, monkeypatch, capsys, tmp
 # --- combinations -------------------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 def test_every_combination_has_its_own_comparison(write, tmp_path, capsys):
     """Two variants under two scenarios: differences are to the first variant of the same scenario."""
     scenarios = """

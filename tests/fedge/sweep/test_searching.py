@@ -52,6 +52,7 @@ def trials_of(folder):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.extended
 def test_a_search_gone_on_with_is_the_one_in_one_go(tmp_path, capsys):
     """Stopped in the middle of a batch of two; the same trials, values and best, with other jobs, too."""
     assert sweep(tmp_path, 5, name='name = "whole"', jobs=2) == 0

@@ -143,7 +143,9 @@ def in_tables(folder):
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.extended) for kind in KINDS[1:])]
+)
 def test_a_tracker_holds_every_round_once_also_of_a_run_that_went_on(tmp_path, monkeypatch, kind):
     """Three rounds; then on from round 2 to round 5: round 3 is done again and must not be there twice."""
     installed(kind)

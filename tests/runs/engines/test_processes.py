@@ -75,6 +75,7 @@ def test_a_process_killed_in_mid_round_changes_no_bit(tmp_path, undisturbed):
     assert comparable(load_run(tmp_path / "runs" / "killed").folder) == comparable(undisturbed.folder)
 
 
+@pytest.mark.extended
 def test_a_killed_run_leaves_no_process(tmp_path):
     config = options(tmp_path, "endless", train__processes=2, num_server_rounds=100_000, train__lr_decay=1.0)
     words = ["run", "--workers", "1", "-c", written(tmp_path, config)]

@@ -580,6 +580,7 @@ def test_memory_of_a_gpu_that_ran_out_is_said_with_what_to_change(error):
 # --- Flower's Ray workers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 def test_workers_are_asked_to_restart_and_wait_in_a_pool_that_spares_the_dead():
     """On the Flower and Ray that are installed, the private names are where they are looked for."""
     program = (

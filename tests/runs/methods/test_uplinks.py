@@ -44,9 +44,8 @@ def test_a_run_goes_on_exactly_after_a_stop(case, tmp_path):
     assert carry_out(exact, "exact")["models"] != whole["models"]
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case == "sign" else pytest.mark.extended) for case in CASES]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("case", CASES)
 def test_ray_gives_the_same_bits(case, tmp_path):
     config = {**small_config(tmp_path), **CASES[case]}
     whole = carry_out(config, "whole")

@@ -195,7 +195,10 @@ HANGING_CLIENT = "import fedge.client_app as c; c.train = lambda *a, **k: time.s
 HANGING_SERVER = "import fedge.cloud.step as c; c.OpenStep.finish = lambda *a: time.sleep(600)"
 
 
-@pytest.mark.parametrize("fault", [HANGING_CLIENT, HANGING_SERVER], ids=["client", "server"])
+@pytest.mark.parametrize("fault", [
+    pytest.param(HANGING_CLIENT, id="client", marks=pytest.mark.extended),
+    pytest.param(HANGING_SERVER, id="server"),
+])  # fmt: skip
 def test_a_run_in_which_nothing_happens_ends_as_stalled(tmp_path, fault):
     """A client that hangs is noticed by the waiting server, a server that hangs by its watchdog."""
     config = f"{quick()} num-server-rounds=2 guard.stall-timeout=5 runs-dir='{tmp_path}'"

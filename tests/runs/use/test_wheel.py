@@ -82,6 +82,7 @@ def test_an_empty_folder_is_enough(shell, tmp_path):
     assert manifest_of(tmp_path)["config"]["gate.enabled"] is False
 
 
+@pytest.mark.extended
 def test_a_new_project_works_at_once(shell, tmp_path):
     """Its tests, which carry out `fedge run`, and all that is asked before `flwr run . -c` starts Ray."""
     shell("fedge", "new", "my-study")
@@ -107,6 +108,7 @@ def test_a_new_project_has_the_same_metrics_on_both_engines(shell, tmp_path):
     assert tables["fedge"].drop(measured).equals(tables["flwr"].drop(measured))
 
 
+@pytest.mark.extended
 def test_what_goes_to_an_index_is_whole_and_installs(tmp_path):
     """sdist and wheel: valid for an index, of one version also where there is no git, installed by pip."""
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path / "dist")]

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 SWEEPS = sorted(
     path for name in folders(HERE) for kind in (PUBLISHED, CUT, STUDY) for path in files(HERE / name, kind)
 )
+ALSO_EXTENDED = ("as-published", "cut-cifar10", "cut-mnist")  # many runs each, as long as all others together
 TWO = """
 [sweep]
 name = "{name}"
@@ -73,7 +74,7 @@ def test_every_cut_has_a_reason_and_every_reason_a_cut(name, monkeypatch):
     "path",
     [
         pytest.param(
-            path, marks=pytest.mark.extended if path.stem == "as-published" else [],
+            path, marks=pytest.mark.extended if path.stem in ALSO_EXTENDED else [],
             id=f"{path.parent.name}-{path.stem}",
         )
         for path in SWEEPS
