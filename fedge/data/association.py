@@ -20,7 +20,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import ASSOCIATIONS
 from fedge.config.topology import unseen_ids
-from fedge.data.table_files import header_of, rows_of
+from fedge.data.table_files import table_of
 from fedge.seeding import Purpose, numpy_stream
 from hhar.windows.window_file import Windows
 
@@ -141,11 +141,12 @@ def delays_of(path: str, clients: Dealt, leaves: int) -> np.ndarray:
     if not path:
         return np.zeros((len(clients.ids), leaves))
     option, file = f"{_KEY}-args.delays", Path(str(path))
-    if not {"client", "leaf", "delay"} <= set(header_of(file, option)):
+    header, rows = table_of(file, option)
+    if not {"client", "leaf", "delay"} <= set(header):
         raise ConfigError(f"{option} must have columns client, leaf and delay, but {path} has not; mend it")
     at = {int(client): row for row, client in enumerate(clients.ids)}
     found = np.full((len(clients.ids), leaves), np.inf)
-    for where, row in rows_of(file, option):
+    for where, row in rows:
         try:
             client, leaf, delay = int(row["client"]), int(row["leaf"]), float(row["delay"])
         except (TypeError, ValueError):

@@ -1,76 +1,84 @@
 """Rows of a file on devices, or moves of clients: CSV with a header, or Parquet.
 
-The two are told apart by how the file begins. Read a row, or a slice of rows, at a time, because a file may
-be larger than memory. Every cell is text, a number of a Parquet file in Python's notation; an empty one is
-"". Spaces after commas, empty lines and a byte order mark do not count.
+The two are told apart by how the file begins. Rows are read one at a time, because a file may be larger than
+memory. Every cell is text, a number of a Parquet file in Python's notation; an empty one is "". Spaces after
+commas, empty lines and a byte order mark do not count. Plain files only: a pipe would be waited for.
 """
 
 import csv
+import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, shown
+from fedge.data.parquet import parquet_lines
+from hhar.errors import HharError
+from hhar.regular import open_regular
 
 _PARQUET = b"PAR1"
-_SLICE = 65_536  # rows
 T = TypeVar("T")
 Row = Mapping[str | None, Any]  # name → cell; under None the cells beyond its columns
+Table = tuple[tuple[str, ...], Iterator[tuple[str, Row]]]
 
 
-def header_of(path: Path, option: str) -> tuple[str, ...]:
-    """The names of a file's columns, in order; errors: `rows_of`."""
-
-    def read() -> tuple[str, ...]:
-        if _is_parquet(path):
-            import polars as pl
-
-            return tuple(pl.read_parquet_schema(path))
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return tuple(csv.DictReader(file, skipinitialspace=True).fieldnames or ())
-
-    return _read(path, option, read)
-
-
-def rows_of(path: Path, option: str) -> Iterator[tuple[str, Row]]:
-    """Each row, and where it stands.
+def table_of(path: Path, option: str) -> Table:
+    """The names of a file's columns, in order; and each row, with where it stands.
 
     Args:
         path: of the file.
         option: the file's name in errors.
 
     Raises:
-        ConfigError: the file is unreadable.
+        ConfigError: the file is unreadable, or has a column twice; later, of a row: it cannot be read, or has
+            more cells than there are columns.
     """
-    rows = _read(path, option, lambda: _of_parquet(path) if _is_parquet(path) else _of_csv(path))
-    end: tuple[str, Row] = ("", {})
+    rows = _of_parquet(path) if _read(path, option, lambda: _is_parquet(path)) else _of_csv(path)
+    _, names = _read(path, option, lambda: next(rows, ("", [])))
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ConfigError(
+                f"{option} must have every column once, but {path} has {shown(name)} {times} times; remove "
+                f"one"
+            )
+    return tuple(names), _rows(path, option, names, rows)
+
+
+def _rows(
+    path: Path, option: str, names: list[str], rows: Iterator[tuple[str, list[str]]]
+) -> Iterator[tuple[str, Row]]:
+    """Yield the rows by the names of their cells."""
+    end: tuple[str, list[str]] = ("", [])
     while (found := _read(path, option, lambda: next(rows, end))) is not end:
-        yield found
+        where, cells = found
+        if len(cells) > len(names):
+            raise ConfigError(
+                f"{option} must have as many cells in a row as columns, but {where} has more; mend it, and "
+                f"write numbers with points"
+            )
+        yield where, dict(zip(names, [*cells, *[None] * (len(names) - len(cells))], strict=True))
 
 
 def _is_parquet(path: Path) -> bool:
     """Whether a file begins as Parquet files do."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(len(_PARQUET)) == _PARQUET
 
 
-def _of_csv(path: Path) -> Iterator[tuple[str, Row]]:
-    """The rows of a CSV file."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, skipinitialspace=True)
-        for row in reader:
-            yield f"{path}, line {reader.line_num}", row
+def _of_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Names, then the rows of a CSV file, each with where it stands."""
+    with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, skipinitialspace=True)
+        for cells in reader:
+            if cells:
+                yield f"{path}, line {reader.line_num}", cells
 
 
-def _of_parquet(path: Path) -> Iterator[tuple[str, Row]]:
-    """The rows of a Parquet file, some at a time."""
-    import polars as pl
-
-    frame, first = pl.scan_parquet(path), 0
-    while len(rows := frame.slice(first, _SLICE).collect()):
-        for number, row in enumerate(rows.iter_rows(named=True), first + 1):
-            yield f"{path}, row {number}", {n: "" if cell is None else str(cell) for n, cell in row.items()}
-        first += len(rows)
+def _of_parquet(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Names, then the rows of a Parquet file, each with where it stands."""
+    for number, cells in enumerate(parquet_lines(path)):
+        yield f"{path}, row {number}", cells
 
 
 def _read(path: Path, option: str, act: Callable[[], T]) -> T:
@@ -78,7 +86,9 @@ def _read(path: Path, option: str, act: Callable[[], T]) -> T:
     try:
         return act()
     except Exception as error:
-        reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
+        if isinstance(error, HharError):  # begins with the path
+            raise ConfigError(f"{option}: {error}") from error
+        reason = getattr(error, "strerror", None) or str(error).split("\n")[0] or type(error).__name__
         raise ConfigError(
             f"{option} must be a readable CSV or Parquet file, but {path}: {reason}; check the path"
         ) from error

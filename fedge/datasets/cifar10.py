@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedge.datasets.cards import DataCard, RemoteFile
 from fedge.datasets.images import from_images
-from fedge.datasets.pickled import read_pickled
+from fedge.datasets.pickled import MOST_BYTES, read_pickled
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.window_file import Windows
@@ -23,7 +23,6 @@ SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 PARTS = {"train": _TRAIN, "test": ("test_batch",), "all": (*_TRAIN, "test_batch")}
-_MOST_BYTES = 64 << 20  # of one batch; they have 31 MB
 
 CARD = DataCard(
     name="cifar10",
@@ -86,8 +85,8 @@ def _batch(folder: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64
             "download cifar10`"
         )
     path = found[0]
-    if path.stat().st_size > _MOST_BYTES:
-        raise HharError(f"{path}: must be at most {_MOST_BYTES >> 20} MiB, is larger; use the published file")
+    if path.stat().st_size > MOST_BYTES:
+        raise HharError(f"{path}: must be at most {MOST_BYTES >> 20} MiB, is larger; use the published file")
     pixels, labels = _of_bytes(path) if path.suffix == ".bin" else _of_pickle(path)
     if not len(labels) or labels.min() < 0 or labels.max() > 9:
         raise HharError(f"{path}: must hold pictures with labels 0..9, does not; use the published file")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedge.datasets.cards import DataCard, RemoteFile
 from fedge.datasets.images import from_images
 from hhar.errors import HharError
+from hhar.npz import MAX_RATIO, SMALL_BYTES
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.window_file import Windows
 
@@ -126,10 +127,9 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
                 )
             shape = tuple(int(length) for length in np.frombuffer(header[4:], ">i4"))
             size = math.prod(shape)
-            if min(shape) < 0 or size > _MOST_BYTES:
-                raise HharError(
-                    f"{path}: must hold at most {_MOST_BYTES >> 20} MiB, says {shape}; do not trust it"
-                )
+            most = min(_MOST_BYTES, SMALL_BYTES + MAX_RATIO * path.stat().st_size)
+            if min(shape) < 0 or size > most:
+                raise HharError(f"{path}: must hold at most {most >> 20} MiB, says {shape}; do not trust it")
             content = stream.read(size + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise HharError(f"{path}: must be a whole gzip file ({error}); download it again") from error

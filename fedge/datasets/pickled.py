@@ -3,20 +3,30 @@
 A pickle is a programme with possible calls of any function of any package. CIFAR-10's name three things of
 NumPy, and `_codecs.encode` where Python 3 has written them anew. For these stand-ins are called, which keep
 their arguments and do nothing else; NumPy itself is not reached, and any other name is refused.
+
+Orders without names do harm, too: a memo of 2^31 places takes 16 GB, a tuple of itself, 60 deep and a key of
+a dictionary, is hashed for years, a text encoded a million times fills the memory. So only orders that write
+arrays, numbers, text, lists and dictionaries are known, keys are text or numbers, and encoded bytes have a
+bound. The reader is Python's own in Python, whose memo is a dictionary.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hhar.errors import HharError
+from hhar.regular import open_regular
+
+MOST_BYTES = 64 << 20  # of one file; CIFAR-10's have 31 MB
+_MOST_AXES = 32
 
 
 class _Kept:
@@ -30,29 +40,82 @@ class _Kept:
         self.state = state
 
 
-def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    """Text of characters up to 255 as bytes: how Python 3 writes bytes in pickles for Python 2."""
-    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-        raise pickle.UnpicklingError("text of another encoding")
-    return text.encode("latin1")
-
-
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Kept,
     ("numpy._core.multiarray", "_reconstruct"): _Kept,
     ("numpy", "ndarray"): _Kept,
     ("numpy", "dtype"): _Kept,
-    ("_codecs", "encode"): _encode,
 }
+_ORDERS = (
+    pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP,
+    pickle.POP_MARK, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE, pickle.NONE,
+    pickle.NEWTRUE, pickle.NEWFALSE, pickle.INT, pickle.BININT, pickle.BININT1,
+    pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.FLOAT, pickle.BINFLOAT,
+    pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING, pickle.UNICODE, pickle.BINUNICODE,
+    pickle.SHORT_BINUNICODE, pickle.BINUNICODE8, pickle.BINBYTES, pickle.SHORT_BINBYTES, pickle.BINBYTES8,
+    pickle.EMPTY_LIST, pickle.LIST, pickle.APPEND, pickle.APPENDS, pickle.EMPTY_DICT,
+    pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3,
+    pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE, pickle.GET,
+    pickle.BINGET, pickle.LONG_BINGET,
+)  # fmt: skip
 
 
-class _Reader(pickle.Unpickler):
-    """Unpickles with stand-ins only."""
+class _Reader(pickle._Unpickler):
+    """Unpickles with stand-ins and known orders only; each is carried out by Python's method for it."""
+
+    stack: list[Any]  # of the parent, since the last mark
+    dispatch: ClassVar[dict[int, Any]] = {order[0]: pickle._Unpickler.dispatch[order[0]] for order in _ORDERS}
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self._left = 2 * len(content)  # bytes that may come of text
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return self._encode
         if (module, name) not in _STAND_INS:
             raise pickle.UnpicklingError(f"it names {module[:80]}.{name[:80]}, which is never loaded")
         return _STAND_INS[module, name]
+
+    def _encode(self, text: Any, encoding: Any = "latin1") -> bytes:
+        """Text of characters up to 255 as bytes: how Python 3 writes bytes in pickles for Python 2."""
+        if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+            raise pickle.UnpicklingError("text of another encoding")
+        self._left -= len(text)
+        if self._left < 0:
+            raise pickle.UnpicklingError("it makes more bytes of text than it has")
+        return text.encode("latin1")
+
+    def _build(self) -> None:
+        """Carry out BUILD, for stand-ins only: other objects would take any attribute."""
+        if len(self.stack) < 2 or not isinstance(self.stack[-2], _Kept):
+            raise pickle.UnpicklingError("it has a state for what is no array")
+        super().load_build()  # type: ignore[misc]
+
+    def _refuse_keys(self, pairs: Sequence[Any]) -> None:
+        """Raise for keys of a dictionary that are no text or numbers: others may take years to hash."""
+        if not all(isinstance(key, str | bytes | int | float) for key in pairs[::2]):
+            raise pickle.UnpicklingError("it has a key that is no text")
+
+    def _set_item(self) -> None:
+        """Carry out SETITEM."""
+        self._refuse_keys(self.stack[-2:])
+        super().load_setitem()  # type: ignore[misc]
+
+    def _set_items(self) -> None:
+        """Carry out SETITEMS."""
+        self._refuse_keys(self.stack)
+        super().load_setitems()  # type: ignore[misc]
+
+    def _dict(self) -> None:
+        """Carry out DICT."""
+        self._refuse_keys(self.stack)
+        super().load_dict()  # type: ignore[misc]
+
+    dispatch[pickle.BUILD[0]] = _build
+    dispatch[pickle.SETITEM[0]] = _set_item
+    dispatch[pickle.SETITEMS[0]] = _set_items
+    dispatch[pickle.DICT[0]] = _dict
 
 
 def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -62,9 +125,12 @@ def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
         HharError: another object than such a dictionary, a missing entry, or names of anything but arrays.
     """
     try:
-        with path.open("rb") as stream:
-            found = _Reader(stream, encoding="bytes").load()
-    except OSError:
+        with open_regular(path) as stream:
+            content = stream.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise pickle.UnpicklingError(f"it has more than {MOST_BYTES >> 20} MiB")
+        found = _Reader(content).load()
+    except (OSError, HharError):
         raise
     except Exception as error:  # a pickle can make its reader raise anything
         raise HharError(
@@ -88,7 +154,8 @@ def _array(kept: _Kept, path: Path) -> NDArray[np.uint8]:
     try:
         _, shape, dtype, is_fortran, content = kept.state
         kind = dtype.arguments[0]
-        fits = isinstance(content, bytes) and all(type(size) is int and size >= 0 for size in shape)
+        fits = isinstance(content, bytes) and len(shape) <= _MOST_AXES
+        fits = fits and all(type(size) is int and 0 <= size <= len(content) for size in shape)
         if kind in ("u1", b"u1") and not is_fortran and fits and math.prod(shape) == len(content):
             return np.frombuffer(content, np.uint8).reshape(shape)
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError):

@@ -22,7 +22,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MOBILITIES
 from fedge.config.topology import leaf_of_clients, unseen_ids
-from fedge.data.table_files import header_of, rows_of
+from fedge.data.table_files import table_of
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import move
 from fedge.seeding import Purpose, numpy_stream
@@ -183,14 +183,14 @@ def trace(places: Places, turn: MoveTurn, path: str) -> Moves:
 def _rows(path: str, state: tuple[int, int]) -> dict[int, dict[int, int]]:
     """Global round → client → leaf of a file, read once per state of the file (bytes, time)."""
     option = f"{_KEY}-args.path"
-    names = header_of(Path(path), option)
+    names, rows = table_of(Path(path), option)
     rounds = next((name for name in ("round", "global_round") if name in names), None)
     if rounds is None or not {"client", "leaf"} <= set(names):
         raise ConfigError(
             f"{option} must have columns round, client and leaf, but {path} has {shown(list(names))}; mend it"
         )
     found: dict[int, dict[int, int]] = {}
-    for where, row in rows_of(Path(path), option):
+    for where, row in rows:
         cells = [str(row[name]).strip() for name in (rounds, "client", "leaf")]
         if not all(cell.isdecimal() and len(cell) < 10 for cell in cells):
             raise ConfigError(

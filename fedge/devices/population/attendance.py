@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.data.table_files import Row, header_of, rows_of
+from fedge.data.table_files import Row, table_of
 from fedge.devices.population.availability import FOREVER_US, Presence
 from fedge.devices.timeline.clock import SECOND_US
 from fedge.seeding import Purpose, numpy_stream
@@ -143,16 +143,16 @@ def _periods(
 
 def _rows(path: Path) -> Iterator[tuple[str, str, int, int, int | None]]:
     """Yield place, device, begin, end and period, the latter three in microseconds, of every row."""
-    header = header_of(path, _OPTION)
+    header, rows = table_of(path, _OPTION)
     if header not in (_COLUMNS, _WITH_PERIOD):
         raise ConfigError(
             f"{_OPTION} must have the columns {','.join(_COLUMNS)}, {_WITH_PERIOD[-1]} last or not, but "
             f"{path} has {shown(','.join(header))}; mend its first line"
         )
-    for where, row in rows_of(path, _OPTION):
+    for where, row in rows:
         begins, ends = _seconds(row, "from_s", where), _seconds(row, "until_s", where)
         period = _seconds(row, "period_s", where) if header == _WITH_PERIOD else None
-        if None in row or not row["device"]:
+        if not row["device"]:
             raise ConfigError(
                 f"{_OPTION} must have a device and {len(header)} cells in each row, but {where} has not; "
                 f"mend it"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, nearest, shown
-from fedge.data.table_files import header_of, rows_of
+from fedge.data.table_files import table_of
 from fedge.devices.population.fleet import LONGEST_S, Fleet
 
 _DEFAULTS = {
@@ -73,9 +73,9 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
             f'{shown(given)}; set for example devices.preset-args.path="devices.csv"'
         )
     path, option = Path(given), "devices.preset-args.path"
-    header = header_of(path, option)
+    header, table = table_of(path, option)
     _refuse_other_columns(list(header), path, tuple(defaults), needed)
-    rows = [_numbers(row, defaults, where) for where, row in rows_of(path, option)]
+    rows = [_numbers(row, defaults, where) for where, row in table]
     if not rows:
         raise ConfigError(
             f"devices.preset-args.path must have a row per device, but {path} has none; add one"
@@ -93,11 +93,6 @@ def _refuse_other_columns(
                 f"devices.preset-args.path must have commas between its columns, but {path} begins with "
                 f"{shown(name)}; write it anew with commas, and with points in its numbers"
             )
-        if header.count(name) > 1:
-            raise ConfigError(
-                f"devices.preset-args.path must have every column once, but {path} has {shown(name)} "
-                f"{header.count(name)} times; remove one"
-            )
         if name not in (*known, _IGNORED):
             raise ConfigError(
                 f"devices.preset-args.path must have the columns {', '.join(known)}, but {path} has "
@@ -112,12 +107,7 @@ def _refuse_other_columns(
 
 
 def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where: str) -> list[float]:
-    """The cells of a row in the order of `defaults`; ConfigError if one is too many or no number."""
-    if None in row:
-        raise ConfigError(
-            f"devices.preset-args.path must have as many cells in a row as columns, but {where} has more; "
-            f"mend it, and write numbers with points"
-        )
+    """The cells of a row in the order of `defaults`; ConfigError if one is no number."""
     return [_number(row, name, default, where) for name, default in defaults.items()]
 
 

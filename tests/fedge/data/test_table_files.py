@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.data import table_files
+from fedge.data import parquet as of_parquet
 from fedge.devices.population import attendance, trace
 
 SPEEDS = pl.DataFrame(
@@ -35,7 +35,7 @@ def test_times(tmp_path):
 
 
 def test_more_rows_than_a_slice(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_files, "_SLICE", 3)
+    monkeypatch.setattr(of_parquet, "_SLICE", 3)
     numbers = np.arange(1.0, 11.0)
     _, parquet = both(tmp_path, pl.DataFrame({"seconds_per_job": numbers}))
     assert [row[1] for row in trace.read_trace(parquet)] == numbers.tolist()

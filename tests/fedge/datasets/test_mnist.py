@@ -55,7 +55,7 @@ def test_broken_files_are_named(tmp_path):
         (bytes([0, 0, 8, 1, 0, 0, 0, 9]) + bytes(10), "holds more"),
         (bytes([0, 0, 13, 1, 0, 0, 0, 9]) + bytes(36), "begins with 00000d01"),
         (bytes([0, 0, 8, 1, 255, 255, 255, 255]), "do not trust it"),
-        (bytes([0, 0, 8, 1, 127, 255, 255, 255]), "must hold at most 1024 MiB"),
+        (bytes([0, 0, 8, 1, 127, 255, 255, 255]), "must hold at most 256 MiB"),
         (gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 9]) + bytes(10**6)), "holds more"),
     ):
         path.write_bytes(content)

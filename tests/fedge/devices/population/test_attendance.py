@@ -95,7 +95,7 @@ def test_touching_times_are_one(tmp_path):
         ),
         (HEAD + "a,-1,2\n", "line 2, from_s is '-1'; mend it"),
         (HEAD + ",0,2\n", "line 2 has not"),
-        (HEAD + "a,0,1,5\n", "line 2 has not"),
+        (HEAD + "a,0,1,5\n", "line 2 has more"),
     ],
 )
 def test_what_is_no_such_file_is_refused_in_one_line(tmp_path, text, words):

@@ -1,0 +1,128 @@
+"""Rows of a Parquet file, read by a process of its own.
+
+Polars ends a process on some damaged files, prints the stack of its threads on others, and takes the memory
+that a page claims. So a process with a bound on its memory reads the file, and leaves its names and cells,
+all text, in a temporary file, a line of JSON per row; what becomes of that process is one line.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from hhar.regular import open_regular
+
+MOST_MEMORY_BYTES = 4 << 30  # of the process, beside the file itself; a row group must fit in
+ROWS_FROM = 1_000_000  # always allowed; beyond, a row for each byte of the file
+LONGEST_CELL = 131_072  # characters, as in CSV
+_LONGEST_S = 3600.0
+_SLICE = 65_536  # rows
+_STANDARD_INPUT = "/dev/fd/0"
+_CODE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from fedge.data.parquet import tell; tell(*sys.argv[2:])"
+)
+
+
+class ParquetError(ValueError):
+    """A fault of a Parquet file: the finding."""
+
+
+def parquet_lines(path: Path) -> Iterator[list[str]]:
+    """The names of a file's columns, then the cells of each row; an empty cell is "".
+
+    Raises:
+        ParquetError: the file is damaged, claims too much, or has columns of other than numbers and text.
+        OSError: no process can be started, or there is no room for what it reads.
+    """
+    with tempfile.TemporaryFile() as told:
+        ended = _read_apart(path, told)
+        told.seek(0)
+        for line in told:
+            if not line.endswith(b"\n"):
+                break  # the process ended while it wrote
+            found = json.loads(line)
+            if isinstance(found, str):
+                raise ParquetError(found)
+            yield found
+        if ended:
+            name = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
+            raise ParquetError(f"its reader ended with {name}: damaged, or larger than memory")
+
+
+def _read_apart(path: Path, told: IO[bytes]) -> int:
+    """Exit code of the process that reads `path` into `told`."""
+    words = [sys.executable, "-I", "-c", _CODE, json.dumps(sys.path)]
+    limits = [str(number) for number in (MOST_MEMORY_BYTES, ROWS_FROM, _SLICE)]
+    environment = {**os.environ, "POLARS_MAX_THREADS": "2", "RUST_BACKTRACE": "0"}
+    try:
+        with open_regular(path) as file:  # by its descriptor: Polars takes some names for patterns
+            return subprocess.run(
+                [*words, *limits], stdin=file, stdout=told, stderr=subprocess.DEVNULL, env=environment,
+                timeout=_LONGEST_S, check=False,
+            ).returncode  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ParquetError(f"it must be read within {_LONGEST_S:g} s") from None
+
+
+# --- in the process of its own ------------------------------------------------------------------------
+
+
+def tell(most_memory: str, rows_from: str, rows_at_once: str) -> None:
+    """Print the Parquet file at standard input: lines of JSON with names, cells of a row, or a fault."""
+    _limit(int(most_memory))
+    try:
+        for line in _lines(int(rows_from), int(rows_at_once)):
+            sys.stdout.write(json.dumps(line) + "\n")
+    except BaseException as error:  # a panic of Polars is no Exception
+        words = str(error).strip().split("\n")[0][:300]
+        sys.stdout.write(json.dumps(words or type(error).__name__) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # threads of Polars that have panicked may never end
+
+
+def _limit(most_memory: int) -> None:
+    """Bound this process's memory, where the system can; the mapped file itself does not count."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for kind, most in ((resource.RLIMIT_DATA, most_memory), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(kind)[1]
+        if hard == resource.RLIM_INFINITY or hard > most:
+            resource.setrlimit(kind, (most, most))
+
+
+def _lines(rows_from: int, rows_at_once: int, path: str = _STANDARD_INPUT) -> Iterator[list[str]]:
+    """Names, then cells; raises whatever Polars does, and ParquetError for what is refused here."""
+    import polars as pl
+
+    frame = pl.scan_parquet(path, glob=False, hive_partitioning=False, low_memory=True)
+    schema = frame.collect_schema()
+    for name, kind in schema.items():
+        if not (kind.is_numeric() or kind in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)):
+            raise ParquetError(f"column {name!r} must be of numbers or text, is {str(kind)[:100]}")
+    most, claimed = rows_from + os.stat(path).st_size, frame.select(pl.len()).collect().item()
+    if claimed > most:
+        raise ParquetError(f"it must have at most {most:,} rows, for its size, claims {claimed:,}")
+    yield list(schema)
+    first = 0
+    while len(rows := frame.slice(first, rows_at_once).collect()):
+        for row in rows.iter_rows():
+            yield [_cell(cell) for cell in row]
+        first += len(rows)
+    if first != claimed:
+        raise ParquetError(f"it must have the {claimed:,} rows that it claims, has {first:,}")
+
+
+def _cell(cell: Any) -> str:
+    """A cell as text, numbers in Python's notation."""
+    text = "" if cell is None else str(cell)
+    if len(text) > LONGEST_CELL:
+        raise ParquetError(f"a cell must have at most {LONGEST_CELL:,} characters, has {len(text):,}")
+    return text

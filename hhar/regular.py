@@ -1,0 +1,48 @@
+"""Plain files, opened: a pipe in their place would be waited for, a device read for ever."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from hhar.errors import HharError
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """A plain file, or a link to one, open for reading bytes; whoever opens it closes it.
+
+    Raises:
+        HharError: a folder, pipe, socket or device lies there.
+        OSError: nothing lies there, or it cannot be read.
+    """
+    _refuse_others(path, os.stat(path))  # a device may act on being opened
+    # without O_NONBLOCK a pipe put there meanwhile would be waited for until somebody writes into it
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        _refuse_others(path, os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def refuse_irregular(path: Path) -> None:
+    """Raise HharError for a folder, pipe, socket or device: for readers that open files themselves."""
+    _refuse_others(path, os.stat(path))
+
+
+def _refuse_others(path: str | os.PathLike[str], found: os.stat_result) -> None:
+    """Raise HharError unless `found` is of a plain file."""
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise HharError(f"{os.fspath(path)}: must be a plain file, is {kind}; name the file itself")
