@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedge.datasets.cards import DataCard, RemoteFile
+from fedge.datasets.tables import LARGEST
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
+from hhar.regular import refuse_irregular
 from hhar.windows.cut import WindowBuilder, WindowSpec
 from hhar.windows.recordings import Recording
 from hhar.windows.window_file import Windows
@@ -31,6 +33,7 @@ NUM_COLUMNS = 54
 PLACES = {"hand": 3, "chest": 20, "ankle": 37}  # first of a sensor's 17 columns
 _USED = (1, 2, 3, 7, 8, 9)  # of the 17: acceleration ±16 g, gyroscope
 CHANNELS = tuple(f"{place}_{name}_{axis}" for place in PLACES for name in ("acc", "gyro") for axis in "xyz")
+_LONGEST_S = 1e9  # of a time
 _FILE = re.compile(r"subject(\d{3})\.dat")
 
 CARD = DataCard(
@@ -103,6 +106,7 @@ def _table(path: Path) -> NDArray[np.float64]:
     """Time, activity and the used columns of a file, float64 (rows, 20), NaN where one was lost."""
     import polars as pl
 
+    refuse_irregular(path)
     columns = [0, 1, *(first + place for first in PLACES.values() for place in _USED)]
     schema = {f"column_{place}": pl.Float64 for place in range(NUM_COLUMNS)}
     try:
@@ -111,7 +115,7 @@ def _table(path: Path) -> NDArray[np.float64]:
             columns=columns,
         )  # fmt: skip
     except pl.exceptions.PolarsError as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0][:200]
         raise HharError(
             f"{path}: must hold {NUM_COLUMNS} numbers a row between spaces ({reason}); unpack it again"
         ) from error
@@ -119,7 +123,9 @@ def _table(path: Path) -> NDArray[np.float64]:
         raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again")
     null = frame.select(pl.any_horizontal(pl.all().is_null()).alias("null"))["null"].to_numpy()
     table = frame.select([f"column_{place}" for place in columns]).to_numpy()
-    bad = np.flatnonzero(null | ~np.isfinite(table[:, 0]) | ~np.isfinite(table[:, 1]))
+    time_s, label = table[:, 0], table[:, 1]
+    whole = (np.abs(time_s) <= _LONGEST_S) & (np.abs(label) <= LARGEST) & (label == np.rint(label))
+    bad = np.flatnonzero(null | ~whole | (np.abs(table) > LARGEST).any(axis=1))  # NaN: a lost packet
     if len(bad):
         raise HharError(
             f"{path}, line {bad[0] + 1}: must be a whole row of {NUM_COLUMNS} numbers, is not ({len(bad)} of "

@@ -17,7 +17,7 @@ import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,9 +66,10 @@ class _Reader(pickle._Unpickler):
     stack: list[Any]  # of the parent, since the last mark
     dispatch: ClassVar[dict[int, Any]] = {order[0]: pickle._Unpickler.dispatch[order[0]] for order in _ORDERS}
 
-    def __init__(self, content: bytes) -> None:
-        super().__init__(io.BytesIO(content), encoding="bytes")
-        self._left = 2 * len(content)  # bytes that may come of text
+    def __init__(self, stream: BinaryIO, most_encoded: int = 0, encoding: str = "ASCII") -> None:
+        """Read a stream; `most_encoded` bytes may come of its text."""
+        super().__init__(stream, encoding=encoding)
+        self._left = most_encoded
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("_codecs", "encode"):
@@ -118,6 +119,18 @@ class _Reader(pickle._Unpickler):
     dispatch[pickle.DICT[0]] = _dict
 
 
+class _PlainReader(_Reader):
+    """Unpickles what names nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module[:80]}.{name[:80]}, which is never loaded")
+
+
+def read_plain(stream: BinaryIO) -> Any:
+    """The numbers, texts, lists and dictionaries of a pickle that names nothing; others may raise anything."""
+    return _PlainReader(stream).load()
+
+
 def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """Entries of a pickled dictionary; arrays of bytes as uint8, other plain values as they are.
 
@@ -129,7 +142,7 @@ def read_pickled(path: Path, names: Sequence[str]) -> dict[str, Any]:
             content = stream.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise pickle.UnpicklingError(f"it has more than {MOST_BYTES >> 20} MiB")
-        found = _Reader(content).load()
+        found = _Reader(io.BytesIO(content), 2 * len(content), "bytes").load()
     except (OSError, HharError):
         raise
     except Exception as error:  # a pickle can make its reader raise anything

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hhar.errors import HharError
+from hhar.regular import open_regular
+
+LARGEST = 1e18  # of a number in a file: no sensor measures more, and float32 and int64 hold it
 
 
 def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
@@ -19,7 +23,7 @@ def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
     """
     import polars as pl
 
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         header = stream.readline(1 << 16).decode("utf-8-sig", "replace").rstrip("\r\n").split(",")
     missing = [name for name in names if name not in [word.strip().strip('"') for word in header]]
     if missing:
@@ -42,15 +46,27 @@ def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:
 
 
 def refuse_broken_rows(table: NDArray[np.float64], path: Path, first_line: int) -> None:
-    """Raise for the first row of (rows, columns) with non-finite values: cut short, or no numbers."""
+    """Raise for the first row of (rows, columns) that is cut short, or holds no or far too large numbers."""
     if not len(table):
         raise HharError(f"{path}: must hold rows of numbers, holds none; unpack it again")
-    broken = np.flatnonzero(~np.isfinite(table).all(axis=1))
+    broken = np.flatnonzero(~(np.abs(table) <= LARGEST).all(axis=1))
     if len(broken):
         raise HharError(
             f"{path}, line {first_line + broken[0]}: must be a whole row of numbers, is not ({len(broken)} "
             f"of {len(table)} rows); unpack it again, or take the row out"
         )
+
+
+def read_whole(path: Path, columns: int) -> NDArray[np.int64]:
+    """A file of whole numbers between spaces, int64 (rows, `columns`); errors as in `read_matrix`."""
+    table = read_matrix(path, columns)
+    broken = np.flatnonzero((table != np.rint(table)).any(axis=1))
+    if len(broken):
+        raise HharError(
+            f"{path}, line {1 + broken[0]}: must be whole numbers, is not ({len(broken)} of {len(table)} "
+            "rows); unpack it again"
+        )
+    return table.astype(np.int64)
 
 
 def read_matrix(path: Path, columns: int) -> NDArray[np.float64]:
@@ -62,9 +78,12 @@ def read_matrix(path: Path, columns: int) -> NDArray[np.float64]:
     if not path.is_file():
         raise HharError(f"{path}: must exist; unpack the archive again")
     try:
-        table = np.loadtxt(path, ndmin=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of an empty file, which is refused below
+            table = np.loadtxt(path, ndmin=2)
     except ValueError as error:
-        raise HharError(f"{path}: must hold {columns} numbers a row ({error}); unpack it again") from error
+        reason = str(error)[:200]
+        raise HharError(f"{path}: must hold {columns} numbers a row ({reason}); unpack it again") from error
     if table.shape[1:] != (columns,) or not len(table):
         raise HharError(
             f"{path}: must hold {columns} numbers a row, is of shape {table.shape}; unpack it again"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedge.datasets.cards import DataCard, RemoteFile
-from fedge.datasets.tables import read_matrix
+from fedge.datasets.tables import read_matrix, read_whole
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
 from hhar.windows.cut import WindowBuilder, WindowSpec
@@ -90,8 +90,8 @@ def _add_windows(builder: WindowBuilder, files: list[Path], report: ProgressCall
         x = np.stack(
             [read_matrix(first.with_name(f"{name}_{part}.txt"), SAMPLES) for name in _SIGNALS], axis=2
         ).astype(np.float32)
-        person = read_matrix(place / f"subject_{part}.txt", 1)[:, 0].astype(np.int64)
-        label = read_matrix(place / f"y_{part}.txt", 1)[:, 0].astype(np.int64)
+        person = read_whole(place / f"subject_{part}.txt", 1)[:, 0]
+        label = read_whole(place / f"y_{part}.txt", 1)[:, 0]
         _refuse_misfit(place, x, person, label)
         ends = np.flatnonzero((np.diff(person) != 0) | (np.diff(label) != 0)) + 1
         for start, end in pairwise([0, *ends.tolist(), len(x)]):
@@ -116,7 +116,7 @@ def stitched(x: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
 
 def _add_raw(builder: WindowBuilder, files: list[Path], report: ProgressCallback) -> None:
     """Add every labelled stretch of the raw recordings."""
-    labels = read_matrix(files[0].with_name("labels.txt"), 5).astype(np.int64)
+    labels = read_whole(files[0].with_name("labels.txt"), 5)
     bouts: Counter[tuple[str, str]] = Counter()
     for done, path in enumerate(files):
         report("reading recordings", done, len(files), "recordings")

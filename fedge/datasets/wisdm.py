@@ -8,7 +8,8 @@ backwards and jump: a recording is a run of one person and activity, cut at such
 
 from __future__ import annotations
 
-import math
+import io
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from fedge.datasets.cards import DataCard, RemoteFile
+from fedge.datasets.tables import LARGEST
 from hhar.errors import HharError
 from hhar.progress import ProgressCallback, no_progress
+from hhar.regular import open_regular
 from hhar.windows.cut import WindowBuilder, WindowSpec
 from hhar.windows.recordings import Recording
 from hhar.windows.window_file import Windows
@@ -90,8 +93,8 @@ def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
     """Whole records, the number of broken ones, and the line of the first of them (0: none)."""
     rows: list[_Row] = []
     broken = first = done = 0
-    size = path.stat().st_size
-    with path.open(encoding="utf-8", errors="replace") as stream:
+    with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as stream:
+        size = os.fstat(stream.fileno()).st_size
         for number, line in enumerate(stream, start=1):
             done += len(line)
             if number % 100_000 == 0:
@@ -110,13 +113,13 @@ def _rows(path: Path, report: ProgressCallback) -> tuple[list[_Row], int, int]:
 def _row(text: str) -> _Row | None:
     """One record, or None if incomplete."""
     fields = [field.strip() for field in text.split(",")]
-    if len(fields) != 6 or fields[1] not in CLASSES or not fields[0].isdecimal():
+    if len(fields) != 6 or fields[1] not in CLASSES or not fields[0].isdecimal() or len(fields[0]) > 9:
         return None
     try:
         time_ns, x, y, z = int(fields[2]), *map(float, fields[3:])
     except ValueError:
         return None
-    whole = 0 < time_ns < 2**62 and math.isfinite(x) and math.isfinite(y) and math.isfinite(z)
+    whole = 0 < time_ns < 2**62 and all(abs(value) <= LARGEST for value in (x, y, z))  # and no NaN
     return (fields[0], fields[1], time_ns, x, y, z) if whole else None
 
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.inference.card import Card
+from hhar.errors import HharError
 from hhar.npz import NpzError, read_npz
+from hhar.regular import open_regular
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,14 @@ def read_raw_windows(path: Path, card: Card) -> RawWindows:
         ConfigError: it cannot be read, or holds other windows than the models take.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             arrays = read_npz(stream, ("x",), ("user", "channels"))
     except OSError as error:
         raise ConfigError(
             f"data must be a readable file, but {path}: {error.strerror}; check the path"
         ) from error
+    except HharError as error:
+        raise ConfigError(f"data: {error}") from error
     except NpzError as error:
         raise ConfigError(f"data must be a window file, but {path}: {error}; see docs/data.md") from error
     except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds

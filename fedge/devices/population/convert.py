@@ -17,7 +17,6 @@ only, else refused.
 
 import json
 import math
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.datasets.pickled import read_plain
+from hhar.regular import open_regular
 
 SPEEDS = ("device", "seconds_per_window", "down_bytes_s", "up_bytes_s")
 TIMES = ("device", "from_s", "until_s", "period_s")
@@ -47,16 +48,6 @@ class Converted:
     columns: tuple[str, ...]
     rows: Iterator[Row]
     left_out: dict[str, int] = field(default_factory=dict)
-
-
-class _Plain(pickle.Unpickler):
-    """Unpickles numbers, texts, lists and dictionaries; a pickle with any name is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"it names {module[:80]}.{name[:80]}, which is never loaded")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it points to something outside")
 
 
 def converted(kind: str, path: Path, seconds_per_window: float | None = None) -> Converted:
@@ -93,8 +84,8 @@ def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path} must be at most 4 GB, which is read whole; split it")
-        with path.open("rb") as file:
-            found = _Plain(file).load() if is_pickled else json.load(file)
+        with open_regular(path) as file:
+            found = read_plain(file) if is_pickled else json.load(file)
     except ConfigError:
         raise
     except Exception as error:  # a pickle can make its reader raise anything

@@ -7,6 +7,7 @@ models follow from the ends of jobs, and from no other real quantity.
 """
 
 import csv
+import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fedge.config.registers.parts import AVAILABILITY, SERVER_RULES
 from fedge.config.registers.traits import ROUNDS
 from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
+from hhar.regular import open_regular
 
 LOG = "devices/arrivals.csv"
 _LOOK_S = 0.5  # interval of looks for other due events
@@ -106,7 +108,7 @@ def logged_ends(path: str) -> RealEnds:
     file = Path(path) / LOG if Path(path).is_dir() else Path(path)
     found: dict[int, tuple[int, int, bool]] = {}
     try:
-        with file.open(newline="", encoding="utf-8") as rows:
+        with io.TextIOWrapper(open_regular(file), newline="", encoding="utf-8") as rows:
             for line, row in enumerate(csv.DictReader(rows), start=2):
                 number, device, end_us = (int(row[name]) for name in ("job", "device", "ended_us"))
                 if number < 1 or device < 0 or not 0 < end_us < _MOST_US or number in found:

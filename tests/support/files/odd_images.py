@@ -1,8 +1,8 @@
 """Files of pictures that nobody would send in good faith, each by a seed: IDX, batches of CIFAR-10, pickles.
 
-Headers that claim 10⁵ × 10⁵ pixels or less than nothing, other types and axes, labels out of range, files that
-are text, PNG or of another set, bombs of gzip, bytes changed and cut; pickles of every order, also those that
-name nothing and fill the memory all the same.
+Headers that claim 10⁵ × 10⁵ pixels or less than nothing, other types and axes, labels out of range, files
+that are text, PNG or of another set, bytes changed and cut; pickles of every order, also those that name
+nothing and fill the memory all the same.
 """
 
 import gzip
@@ -100,8 +100,7 @@ def odd_pickle(rng, labels):
 
 def any_order(rng):
     """An order of a pickle with arguments of its kind, of any values."""
-    order = one_of(rng, pickle.__dict__["__all__"]) if rng.random() < 0 else None
-    name = order or one_of(rng, ORDERS)
+    name = one_of(rng, ORDERS)
     code = getattr(pickle, name)
     tail = {
         "BININT1": 1, "BINGET": 1, "BINPUT": 1, "BININT2": 2, "BININT": 4, "LONG_BINGET": 4, "LONG_BINPUT": 4,
@@ -139,8 +138,8 @@ BOMBS = {
     "a memo of 2^31 places": b"\x80\x02}r\xf0\xff\xff\x7f.",
     "a key that takes years to hash": b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",
     "a tuple that takes years to compare": b"\x80\x02]" + b")q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"a.",
-    "text encoded thousands of times": b"\x80\x02]c_codecs\nencode\nq\x01" + _text(b"a" * 10**6) + b"q\x02\x85q\x030("
-    + b"h\x01h\x03R" * 5000 + b"e.",
+    "text encoded thousands of times": b"\x80\x02]c_codecs\nencode\nq\x01"
+    + _text(b"a" * 10**6) + b"q\x02\x85q\x030(" + b"h\x01h\x03R" * 5000 + b"e.",
     "bytes of 8 GB": b"\x80\x04\x8e" + struct.pack("<Q", 2**33) + b"x.",
     "an array of bytes of 8 GB": b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b"x.",
     "a frame of 8 GB": b"\x80\x04\x95" + struct.pack("<Q", 2**33) + b"}.",

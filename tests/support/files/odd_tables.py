@@ -7,7 +7,7 @@ all in a Parquet file's footer; pipes, folders, sockets, devices and links in pl
 
 import io
 import os
-import socket
+import stat
 
 import numpy as np
 import polars as pl
@@ -184,13 +184,12 @@ def put_no_file(path, how):
     elif how == "folder":
         path.mkdir()
     elif how == "socket":
-        with socket.socket(socket.AF_UNIX) as bound:
-            bound.bind(os.fspath(path))
+        os.mknod(path, stat.S_IFSOCK | 0o600)
     elif how == "device":
         path.symlink_to("/dev/zero")
     elif how == "link to a pipe":
-        os.mkfifo(path.with_name("pipe"))
-        path.symlink_to("pipe")
+        os.mkfifo(path.with_name(f"{path.name}.pipe"))
+        path.symlink_to(f"{path.name}.pipe")
     elif how == "link to nothing":
         path.symlink_to("nothing")
     elif how == "link to itself":
