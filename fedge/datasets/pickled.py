@@ -60,11 +60,20 @@ _ORDERS = (
 )  # fmt: skip
 
 
+class _Orders(dict[int, Any]):
+    """Methods by their orders; any other order is refused."""
+
+    def __missing__(self, order: int) -> Any:
+        raise pickle.UnpicklingError(f"it has the order {order:#04x}, which is never carried out")
+
+
 class _Reader(pickle._Unpickler):
     """Unpickles with stand-ins and known orders only; each is carried out by Python's method for it."""
 
     stack: list[Any]  # of the parent, since the last mark
-    dispatch: ClassVar[dict[int, Any]] = {order[0]: pickle._Unpickler.dispatch[order[0]] for order in _ORDERS}
+    dispatch: ClassVar[dict[int, Any]] = _Orders(
+        {order[0]: pickle._Unpickler.dispatch[order[0]] for order in _ORDERS}
+    )
 
     def __init__(self, stream: BinaryIO, most_encoded: int = 0, encoding: str = "ASCII") -> None:
         """Read a stream; `most_encoded` bytes may come of its text."""
@@ -127,7 +136,7 @@ class _PlainReader(_Reader):
 
 
 def read_plain(stream: BinaryIO) -> Any:
-    """The numbers, texts, lists and dictionaries of a pickle that names nothing; others may raise anything."""
+    """The numbers, texts, lists and dictionaries of a pickle that names nothing; else any error."""
     return _PlainReader(stream).load()
 
 

@@ -26,7 +26,7 @@ from fedge.data.association import Dealt
 from fedge.devices.population.attendance import read_attendance
 from fedge.devices.population.trace import read_trace
 
-SAMPLE, MANY = {"csv": 400, "parquet": 12}, {"csv": 20_000, "parquet": 500}
+SAMPLE, MANY = {"csv": 400, "parquet": 8}, {"csv": 20_000, "parquet": 500}
 LONGEST_S = 20.0  # of one table
 CLIENTS = Dealt(np.arange(3), np.ones((3, 2), np.int64), np.full(3, 2))
 

@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import odd_images
 import pytest
-from daily import daily
 from odd_tables import NO_FILES, put_no_file
 
 from fedge.datasets.catalog import prepare
 from fedge.datasets.pickled import read_pickled
 from hhar.errors import HharError
 
-SAMPLE, MANY = 300, 10_000
+SAMPLE, MANY = 200, 10_000
 LONGEST_S = 20
 ROOM = 3 << 29  # bytes that reading may take beside what the process has
 MAKERS = {"mnist": odd_images.odd_mnist, "cifar10": odd_images.odd_cifar10}
@@ -123,7 +122,8 @@ HOLES = {
 }
 
 
-@pytest.mark.parametrize("hole", daily(HOLES, ["an IDX file of any size"]))
+@pytest.mark.extended
+@pytest.mark.parametrize("hole", HOLES)
 def test_a_planted_hole_is_found(tmp_path, hole):
     done = in_a_process(tmp_path, "try_all(sys.argv[1], range(1000))", HOLES[hole])
     assert done.returncode or done.stderr
