@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.data.parquet import parquet_lines
 from hhar.errors import HharError
+from hhar.parquet import parquet_lines
 from hhar.regular import open_regular
 
 _PARQUET = b"PAR1"

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.datasets.pickled import read_plain
 from hhar.regular import open_regular
 
 SPEEDS = ("device", "seconds_per_window", "down_bytes_s", "up_bytes_s")
@@ -81,6 +80,8 @@ KINDS = ("fedscale-capacity", "fedscale-behaviour", "flash-timers", "flash-state
 
 def _entries(path: Path, is_pickled: bool) -> Mapping[Any, Any]:
     """The dictionary in a file."""
+    from fedge.datasets.pickled import read_plain  # which loads NumPy
+
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(f"{path} must be at most 4 GB, which is read whole; split it")

@@ -21,10 +21,10 @@ from daily import daily
 
 from fedge.config.registers.option import ConfigError
 from fedge.data import association
-from fedge.data import parquet as of_parquet
 from fedge.data.association import Dealt
 from fedge.devices.population.attendance import read_attendance
 from fedge.devices.population.trace import read_trace
+from hhar import parquet as of_parquet
 
 SAMPLE, MANY = {"csv": 400, "parquet": 8}, {"csv": 20_000, "parquet": 500}
 LONGEST_S = 20.0  # of one table
@@ -169,7 +169,7 @@ HOLES = {
     ),
     "Parquet in the same process": (
         "parquet",
-        "from fedge.data import parquet as p, table_files as m\n"
+        "from fedge.data import table_files as m; from hhar import parquet as p\n"
         "m.parquet_lines = lambda path: p._lines(10**6, 65536, str(path))",
     ),
 }  # fmt: skip

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.data import parquet as of_parquet
 from fedge.devices.population import attendance, trace
+from hhar import parquet as of_parquet
 
 SPEEDS = pl.DataFrame(
     {"device": ["a", "b"], "seconds_per_window": [0.1, 0.25], "up_bytes_s": [100, 1234567890]}

@@ -5,6 +5,8 @@ that a page claims. So a process with a bound on its memory reads the file, and 
 all text, in a temporary file, a line of JSON per row; what becomes of that process is one line.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -25,7 +27,7 @@ _SLICE = 65_536  # rows
 _STANDARD_INPUT = "/dev/fd/0"
 _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from fedge.data.parquet import tell; tell(*sys.argv[2:])"
+    "from hhar.parquet import tell; tell(*sys.argv[2:])"
 )
 
 
