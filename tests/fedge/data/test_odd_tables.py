@@ -90,7 +90,9 @@ def refuse_ambiguous(path):
     content = path.read_bytes()
     if content[:4] != b"PAR1":
         names, *rows = [
-            row for row in csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")) if row
+            row
+            for row in csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), skipinitialspace=True)
+            if row
         ]
         names = [name.strip() for name in names]
         assert len(set(names)) == len(names), names
