@@ -27,7 +27,7 @@ _SLICE = 65_536  # rows
 _STANDARD_INPUT = "/dev/fd/0"
 _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from hhar.parquet import tell; tell(*sys.argv[2:])"
+    "from hhar.parquet import tell_parquet; tell_parquet(*sys.argv[2:])"
 )
 
 
@@ -75,7 +75,7 @@ def _read_apart(path: Path, told: IO[bytes]) -> int:
 # --- in the process of its own ------------------------------------------------------------------------
 
 
-def tell(most_memory: str, rows_from: str, rows_at_once: str) -> None:
+def tell_parquet(most_memory: str, rows_from: str, rows_at_once: str) -> None:
     """Print the Parquet file at standard input: lines of JSON with names, cells of a row, or a fault."""
     _limit(int(most_memory))
     try:
