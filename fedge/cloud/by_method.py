@@ -1,4 +1,4 @@
-"""Groups found by a method: they must last before they are in force.
+"""Groups found by a method, kept from one cloud step to the next: a change must last to be in force.
 
 Shape letter: S children of the server.
 """

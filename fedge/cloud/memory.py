@@ -1,4 +1,4 @@
-"""Memory of the cloud between cloud steps, and its announcement of the step to come."""
+"""Memory of the cloud between cloud steps, with its state for checkpoints; needs of the step to come."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Flower as an engine: its Grid, and the state of the engine behind it."""
+"""Flower as an engine: messages over its Grid, and the reason why a node or one of Ray's workers failed."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A leaf's models from round to round, and all their transitions.
+"""A leaf's models from round to round: trained, served and personal ones, and all their transitions.
 
 In the order of a global round:
 

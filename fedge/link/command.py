@@ -1,4 +1,4 @@
-"""The command ``fedge certs``."""
+"""The command ``fedge certs``: certificates and node keys of a deployment, made or revoked."""
 
 import argparse
 from pathlib import Path
