@@ -304,7 +304,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path, cap
         assert (manifest["status"], manifest["reason"]) == ("failed", "interrupted")
     assert {s.action for s in standings(read_sweep(path))} == {"resume"}
     assert main(["sweep", "--jobs", "2", str(path)]) == 0
-    assert "(2 to go on)" in capsys.readouterr().out
+    assert "(2 to resume)" in capsys.readouterr().out
     whole = simulate(
         {**load_run(folder / "s-seed1").config, "runs-dir": str(tmp_path / "whole"), "run-name": "w"},
         num_supernodes=4, terminal=io.StringIO(),
@@ -335,7 +335,7 @@ def test_rounds_can_be_raised_when_checkpoints_are_kept(write, tmp_path, capsys)
     longer = TOY.replace("rounds = 2", "rounds = 4")
     assert main(["sweep", str(write("", seeds=[1], more="keep-checkpoints = true", toy=longer))]) == 0
     assert load_run(tmp_path / "runs" / "s" / "s-seed1").rounds["global_round"].to_list() == [1, 2, 3, 4]
-    assert "(1 to go on)" in capsys.readouterr().out
+    assert "(1 to resume)" in capsys.readouterr().out
 
 
 def test_a_run_without_a_checkpoint_starts_anew(write, tmp_path):
