@@ -228,9 +228,8 @@ def _mean(found: Estimate | None, measure: Measure) -> str:
 def _interval(found: Estimate | None, measure: Measure, sign: str = "") -> str:
     if found is None or found.low is None or found.high is None:
         return _NOTHING
-    return _minus(
-        " to ".join(f"{measure.scale * end:{sign}.{measure.digits}f}" for end in (found.low, found.high))
-    )
+    ends = (f"{measure.scale * end:{sign}.{measure.digits}f}" for end in (found.low, found.high))
+    return _minus(f"[{', '.join(ends)}]")
 
 
 def _with_interval(found: Estimate | None, measure: Measure, sign: str = "") -> str:
@@ -238,7 +237,7 @@ def _with_interval(found: Estimate | None, measure: Measure, sign: str = "") -> 
         return _NOTHING
     mean = _minus(f"{measure.scale * found.mean:{sign}.{measure.digits}f}")
     ends = _interval(found, measure, sign)
-    return mean if ends == _NOTHING else f"{mean} ({ends})"
+    return mean if ends == _NOTHING else f"{mean} {ends}"
 
 
 def _minus(text: str) -> str:

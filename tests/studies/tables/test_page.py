@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[3]
 PAGE = """
 ## One
 *table-one-cut*, `make table-one`: 3 of 6 runs.
-| where | x | 1 | 2 | 0 to 3 | 3 | 0.1 | inside |
-| where | y | 9 | 2 | 0 to 3 | 3 | 0.1 | outside |
-| where | z | 9 | 2 | 0 to 3 | 3 | 0.1 | outside |
+| where | x | 1 | 2 | [0, 3] | 3 | 0.1 | inside |
+| where | y | 9 | 2 | [0, 3] | 3 | 0.1 | outside |
+| where | z | 9 | 2 | [0, 3] | 3 | 0.1 | outside |
 *table-one-as-published*: not carried out. `make table-one SETTINGS=as-published`: 6 runs.
 ## Two
 | inside |

@@ -141,12 +141,12 @@ def test_a_table_is_of_the_runs(tmp_path, capsys):
     cells = [cell.strip().replace("−", "-") for cell in row.strip("|").split("|")]
     assert cells[:4] == ["even", "fast", "50 ± 1", f"{mean:.1f}"]
     within = [max(low, 0.0), min(high, 100.0)]  # no mean share lies beyond
-    assert [float(end) for end in cells[4].split(" to ")] == pytest.approx(within, abs=0.06)
+    assert [float(end) for end in cells[4].strip("[]").split(", ")] == pytest.approx(within, abs=0.06)
     assert cells[5] == "2"
     apart = [100 * (fast - slow) for fast, slow in zip(best["fast"], best["slow"], strict=True)]
     mean, low, high = mean_and_ends(apart)
     claim = next(line for line in text.splitlines() if line.startswith("| fast above slow"))
-    assert f"| {mean:+.1f} (" in claim.replace("−", "-")
+    assert f"| {mean:+.1f} [" in claim.replace("−", "-")
     assert claim.endswith(f"| {'yes' if low > 0 else 'the other way' if high < 0 else 'not told apart'} |")
     assert "| even | last, % | minus slow | seeds | min |" in text
     assert capsys.readouterr().err == ""
