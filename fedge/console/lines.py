@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from fedge.exchange.clients import Standing
+from fedge.metrics.scores import Spread
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.rounds.measurements.results import ClientResult, RoundResult
 
@@ -153,11 +154,15 @@ def final_table(result: RoundResult) -> list[str]:
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for who, unseen_clients in (("clients", False), ("clients on users unseen in training", True)):
         if found := result.over_clients("test_score", unseen_clients):
-            lines.append(
-                f"all {found.n} {who}: test {first.said} {found.mean:.4f} mean, {found.std:.4f} std, "
-                f"{found.worst:.4f} worst"
-            )
+            lines.append(f"all {found.n} {who}: {_spread(found, first.said)}")
+        for name, own in result.over_own_models(unseen_clients).items():
+            lines.append(f"all {own.n} {who}, own models ({name}): {_spread(own, first.said)}")
     return lines
+
+
+def _spread(found: Spread, said: str) -> str:
+    """A score over clients in words."""
+    return f"test {said} {found.mean:.4f} mean, {found.std:.4f} std, {found.worst:.4f} worst"
 
 
 def _worst_client(result: RoundResult, leaf: int) -> ClientResult | None:

@@ -39,7 +39,8 @@ _PLACES = ("run-name", "runs-dir", "resume", "report", "tracker", "seed")
 def round_numbers(result: RoundResult, seconds: float) -> dict[str, float]:
     """The numbers of a global round, as ``global/<column>`` and ``leaf-<n>/<column>`` of its tables.
 
-    On the common test set those of ``common-global``, ``common-cluster-<n>`` and ``common-leaf-<n>``, too.
+    On the common test set those of ``common-global``, ``common-cluster-<n>`` and ``common-leaf-<n>``, too; of
+    clients' own models those of ``own-<name>``, and ``own-<name>-unseen`` of unseen clients.
     On the virtual clock those of devices/versions.csv, too, as ``devices/<column>``: virtual time, versions,
     updates, staleness and all others.
 
@@ -57,6 +58,15 @@ def round_numbers(result: RoundResult, seconds: float) -> dict[str, float]:
             {f"test_{result.learned.scores[0].name}": one.test_score, "test_loss": one.test_loss},
         )
         for one in result.common
+    ]
+    score = result.learned.scores[0].name
+    tables += [
+        (
+            f"own-{name}{'-unseen' * unseen}",
+            {f"test_{score}_{of}": getattr(spread, of) for of in ("mean", "std", "worst")},
+        )
+        for unseen in (False, True)
+        for name, spread in result.over_own_models(unseen).items()
     ]
     if result.moment is not None:
         columns = growing(result.learned.scores[0])[0]

@@ -8,7 +8,16 @@ from pathlib import Path
 
 from fedge.process.escape import harmless
 from fedge.report.comparison.groups import Group
-from fedge.report.comparison.metrics import Metric, by_validation, comparison_metrics, cost, share_metric
+from fedge.report.comparison.metrics import (
+    COMMON_TEST,
+    OWN_MODELS,
+    Metric,
+    by_validation,
+    comparison_metrics,
+    cost,
+    own_model_metrics,
+    share_metric,
+)
 from fedge.report.comparison.statistics import Estimate, estimate, paired_difference
 from fedge.report.comparison.targets import JOULES, VIRTUAL, costs_to, default_target, device_costs_to
 from fedge.report.comparison.yardsticks import Yardsticks
@@ -20,6 +29,12 @@ CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
 )  # fmt: skip
+_WHERE_KNOWN = (
+    OWN_MODELS,
+    COMMON_TEST,
+    VIRTUAL,
+    JOULES,
+)  # beginnings of metrics shown if a run has them
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,8 @@ def finals(groups: Sequence[Group], target: float | None = None) -> list[Final]:
     found = []
     first = groups[0].runs[0]
     known = comparison_metrics(first.scores, first.least_loss)
-    for name, metric in {**known, **_to_target(groups, target), **_relative(groups)}.items():
+    own = own_model_metrics(first.scores[0], [run for group in groups for run in group.runs])
+    for name, metric in {**known, **own, **_to_target(groups, target), **_relative(groups)}.items():
         per_group = [_values(group, metric) for group in groups]
         if metric.always or any(per_group):
             found += _rows(name, metric, groups, per_group)
@@ -174,8 +190,13 @@ def csv_cells(row: Final) -> list[object]:
     return [*_estimate_cells(row), *_difference_cells(row)]
 
 
+def is_shown(row: Final) -> bool:
+    """Whether a metric is shown in overviews and terminals: one of all comparisons, or of some kinds."""
+    return row.is_always or row.metric.startswith(_WHERE_KNOWN)
+
+
 def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -> Iterator[str]:
-    """Final numbers of some metrics as aligned text with a header, and costs of devices where known.
+    """Final numbers of some metrics as aligned text with a header, and those of some kinds where known.
 
     Args:
         rows: final numbers of all metrics.
@@ -186,7 +207,7 @@ def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -
         (r.metric, r.group, str(len(r.seeds)), estimate_text(r.over_seeds), estimate_text(r.difference),
          interval_text(r.difference))
         for r in rows
-        if (r.is_always if metrics is None else r.metric in metrics) or r.metric.startswith((VIRTUAL, JOULES))
+        if (is_shown(r) if metrics is None else r.metric in metrics or r.metric.startswith(_WHERE_KNOWN))
     ]  # fmt: skip
     yield from aligned([header, *body])
 

@@ -6,6 +6,7 @@ They are named by the scores of the runs' task, the first of which is the main o
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
@@ -18,6 +19,7 @@ from fedge.tasks.task import Score
 
 Read = Callable[[RunData], float | None]
 _MEGABYTES, _RAND = "megabytes up and down", "adjusted Rand index"
+COMMON_TEST, OWN_MODELS = "common test set", "clients' own models"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,43 @@ def _on_common_test(model: str) -> Read:
             return None
         newest = own.filter(pl.col("global_round") == own["global_round"].max())
         return newest["test_score"].mean()  # type: ignore[return-value]
+
+    return read
+
+
+def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric]:
+    """Metrics of the models that clients keep for themselves (`train.algorithm`), on their own test windows.
+
+    Args:
+        score: the task's first score.
+        runs: all compared runs. Where one has several such models, each name has metrics of its own;
+            otherwise the names of different algorithms do not matter.
+    """
+    named = [run.client_models["model"].unique().sort().to_list() for run in runs]
+    names = (
+        sorted({name for found in named for name in found})
+        if any(len(found) > 1 for found in named)
+        else [""]
+    )
+    found = {}
+    for name in names if any(named) else ():
+        of = f"{OWN_MODELS} ({name})" if name else OWN_MODELS
+        found[f"{of}: mean test {score.said}"] = of_score(score, _of_own_models(name, pl.Series.mean))
+        worst = pl.Series.min if score.higher_is_better else pl.Series.max
+        found[f"{of}: worst client's"] = of_score(score, _of_own_models(name, worst))
+    return found
+
+
+def _of_own_models(name: str, over_clients: Callable[[pl.Series], Any]) -> Read:
+    """Reader of the newest first score of training clients' own models; `name` empty: of any name."""
+
+    def read(run: RunData) -> float | None:
+        own = run.client_models.filter(pl.col("unseen_client") == 0)
+        own = own.filter(pl.col("model") == name) if name else own
+        if own.is_empty():
+            return None
+        newest = own.filter(pl.col("global_round") == own["global_round"].max())
+        return float(over_clients(newest["test_score"]))
 
     return read
 
@@ -156,8 +195,8 @@ def _where_known(scores: Sequence[Score]) -> dict[str, Metric]:
             f"unseen users: mean {each.said}": of_score(each, _last(f"unseen_{each.name}_mean"))
             for each in further
         },
-        f"common test set: {said} of the global mean": of_score(first, _on_common_test("global")),
-        f"common test set: mean {said} over leaves": of_score(first, _on_common_test("leaf")),
+        f"{COMMON_TEST}: {said} of the global mean": of_score(first, _on_common_test("global")),
+        f"{COMMON_TEST}: mean {said} over leaves": of_score(first, _on_common_test("leaf")),
         _RAND: Metric(_last("ari"), 1, -1.0, 1.0),
         "mean churn": Metric(_churn, 0, 0.0),
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from fedge.report.comparison.curves import curves_section
-from fedge.report.comparison.finals import Final, estimate_text
+from fedge.report.comparison.finals import Final, estimate_text, is_shown
 from fedge.report.comparison.groups import Group, differing_settings
 from fedge.report.comparison.page import (
     comparison_notices,
@@ -85,7 +85,7 @@ def overview_section(found: Sequence[Comparison]) -> PageSection:
     labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
     headers = ("", *(comparison.title for comparison in found))
     panels = []
-    always = dict.fromkeys(row.metric for comparison in found for row in comparison.rows if row.is_always)
+    always = dict.fromkeys(row.metric for comparison in found for row in comparison.rows if is_shown(row))
     for number, metric in enumerate(always):
         cells = {
             (comparison.title, row.group): estimate_text(row.over_seeds)

@@ -28,7 +28,14 @@ def accuracy_section(run: RunData) -> PageSection:
             "The model that a leaf serves at the end of a round, on test windows; nothing is chosen on them.",
             "Point at a figure, or go through it with ← and →, for its values.",
         ],
-        [accuracy_panel(run), loss_panel(run), overall_panel(run), *unseen_panels(run), *common_panels(run)],
+        [
+            accuracy_panel(run),
+            loss_panel(run),
+            overall_panel(run),
+            *own_model_panels(run),
+            *unseen_panels(run),
+            *common_panels(run),
+        ],
     )
 
 
@@ -82,6 +89,37 @@ def overall_panel(run: RunData) -> Panel:
     )  # fmt: skip
     caption = "Every client counts the same, whatever its windows."
     return Panel("All clients", numbers, figure, caption, points=Points(axes, series, shown=_LAST))
+
+
+def own_model_panels(run: RunData) -> list[Panel]:
+    """Scores of the models that clients keep for themselves, beside the served ones; empty without any."""
+    if run.client_models.is_empty():
+        return []
+    worst = pl.col("test_score").min() if run.score.higher_is_better else pl.col("test_score").max()
+    over_clients = run.client_models.group_by(
+        "unseen_client", "model", "global_round", maintain_order=True
+    ).agg(
+        clients=pl.len(), mean=pl.col("test_score").mean(), std=pl.col("test_score").std(ddof=0), worst=worst
+    )
+    figure, axes = new_figure()
+    series = [
+        _curve(axes, run, run.rounds, f"test_{run.score.name}_mean", "served models: mean", 0),
+        *(
+            _curve(axes, run, rows, of, f"{_own_model(*kind)}: {of}", index, style)
+            for index, (kind, rows) in enumerate(_kinds(over_clients), start=1)
+            for of, style in (("mean", "solid"), ("worst", "dashed"))
+        ),
+    ]
+    _finish(run, axes, f"test {run.score.said}")
+    numbers = table(
+        ("round", "model", "clients", "mean", "std", "worst"),
+        (
+            (number, _own_model(unseen, name), *rest)
+            for unseen, name, number, *rest in over_clients.sort("global_round", maintain_order=True).rows()
+        ),
+    )
+    caption = "Models that the algorithm leaves with each client, on its own test windows."
+    return [Panel("Clients' own models", numbers, figure, caption, points=Points(axes, series, shown=_LAST))]
 
 
 def unseen_panels(run: RunData) -> list[Panel]:
@@ -154,6 +192,20 @@ def common_panels(run: RunData) -> list[Panel]:
     )
     caption = f"{whole['test_samples'][-1]} windows, the same for every model."
     return [Panel("Common test set", numbers, figure, caption)]
+
+
+def _kinds(over_clients: pl.DataFrame) -> list[tuple[tuple[int, str], pl.DataFrame]]:
+    """Rows per kind of own model: (unseen client, name of the model)."""
+    kinds = over_clients.select("unseen_client", "model").unique(maintain_order=True).rows()
+    return [
+        ((unseen, name), over_clients.filter((pl.col("unseen_client") == unseen) & (pl.col("model") == name)))
+        for unseen, name in kinds
+    ]
+
+
+def _own_model(unseen_client: int, name: str) -> str:
+    """Name of a kind of own model in figures and tables."""
+    return f"{name}, unseen users" if unseen_client else name
 
 
 def _per_leaf(run: RunData, title: str, column: str, label: str) -> Panel:

@@ -7,8 +7,9 @@ import polars as pl
 
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.tables import bytes_text, quantity, text_of
+from fedge.report.html.tables import NOTHING, bytes_text, quantity, table, text_of
 from fedge.report.html.tree import MOST_BELOW, Branch, open_tiers
+from fedge.report.sections.clustering import groups_text
 
 _DECISIONS = {"accepted": "took its offer", "rejected": "kept its own model"}
 Row = Mapping[str, Any]
@@ -28,7 +29,30 @@ def tree_sections(run: RunData) -> list[PageSection]:
         "↑ and ↓: arrays to the server above and back in this round. metrics/servers.csv has all rounds.",
         is_wide=True,
     )
-    return [PageSection("Servers", [_sentence(rows)], [panel])]
+    return [PageSection("Servers", [_sentence(rows)], [panel, *_group_panels(run)])]
+
+
+def _group_panels(run: RunData) -> list[Panel]:
+    """Groups that servers below the cloud have made of their children; empty without any."""
+    steps = run.inner_clusters
+    if steps.is_empty():
+        return []
+    names = dict(run.servers.select("path", "name").unique().iter_rows())
+    rows = []
+    before: dict[str, list[int]] = {}
+    for step in steps.iter_rows(named=True):
+        path, labels = step["server"], step["labels"]
+        if labels != before.get(path):
+            changes = "; ".join(step["changes"] or ()) or NOTHING
+            where = f"{names.get(path, '')} {path[1:]}".strip()
+            rows.append((where, step["global_round"], step["server_round"], groups_text(labels), changes))
+        before[path] = labels
+    numbers = table(("server", "global round", "its round", "groups of its children", "changes"), rows)
+    caption = (
+        f"{quantity(len(steps), 'step')} of {quantity(len(before), 'server')}; a row for each new grouping. "
+        "Children are numbered from 0 below each server. clusters.jsonl has all steps, with similarities."
+    )
+    return [Panel("Groups below the cloud", numbers, caption=caption, is_open=True, is_wide=True)]
 
 
 def _sentence(rows: Sequence[Row]) -> str:

@@ -256,6 +256,19 @@ class RoundResult:
         """
         return self._spread([c for c in self.clients if c.unseen_client == unseen_clients], name)
 
+    def over_own_models(self, unseen_clients: bool = False) -> dict[str, Spread]:
+        """First score of the models that clients keep for themselves, over clients, by name of the model.
+
+        Args:
+            unseen_clients: over unseen instead of training clients.
+        """
+        found: dict[str, list[float]] = {}
+        for one in self.models:
+            if one.unseen_client == unseen_clients:
+                found.setdefault(one.model, []).append(one.test_score)
+        higher = self.learned.scores[0].higher_is_better
+        return {name: score_spread(values, higher_is_better=higher) for name, values in found.items()}
+
     def over_leaves(self, name: str) -> Spread | None:
         """One of LeafResult's numbers over the leaves with a value, or None without any."""
         return self._spread(self.leaves, name)

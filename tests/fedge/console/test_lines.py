@@ -5,6 +5,7 @@ import pytest
 
 from fedge.console.lines import Console, final_table, minutes, round_line
 from fedge.rounds.measurements.moment import VersionRow
+from fedge.rounds.measurements.results import ModelResult
 
 
 def test_a_round_by_hand(make_result):
@@ -81,6 +82,21 @@ def test_unseen_clients_stand_apart(make_result):
         "             0         -",
         "all 1 clients: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
         "all 1 clients on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
+    ]
+
+
+def test_own_models_of_clients_have_lines_of_their_own(make_result):
+    """Two clients with scores .5 and 1: mean .75, std .25; an unseen client's with .25 alone."""
+    models = [
+        ModelResult(0, 0, "personal", 10, 0.5, 1.0), ModelResult(1, 0, "personal", 10, 1.0, 1.0),
+        ModelResult(2, 1, "personal", 10, 0.25, 1.0, unseen_client=True),
+    ]  # fmt: skip
+    lines = final_table(dataclasses.replace(make_result(), models=models))
+    assert lines[3:] == [
+        "all 2 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
+        "all 2 clients, own models (personal): test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
+        "all 1 clients on users unseen in training, own models (personal): "
+        "test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
     ]
 
 

@@ -1,6 +1,7 @@
 """Trackers with the real libraries: what they hold is what the run's own tables hold, each round once."""
 
 import csv
+import dataclasses
 import importlib
 import io
 import json
@@ -19,6 +20,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import TRACKERS
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
+from fedge.rounds.measurements.results import ModelResult
 from fedge.trackers.tracker import refuse_missing_extra
 from fedge.trackers.tracking import STATE, Tracking, params_of, round_numbers
 
@@ -247,6 +249,20 @@ def test_the_numbers_of_a_round_by_hand(make_result):
         "leaf-1/kept_model": 0, "leaf-1/unseen_clients": 0,
     }  # fmt: skip
     assert all(type(value) is float for value in numbers.values())
+
+
+def test_own_models_of_clients_are_tracked_as_their_spread(make_result):
+    """Two clients with scores .5 and 1, an unseen one with .25."""
+    models = [
+        ModelResult(0, 0, "personal", 10, 0.5, 1.0), ModelResult(1, 0, "personal", 10, 1.0, 1.0),
+        ModelResult(2, 1, "personal", 10, 0.25, 1.0, unseen_client=True),
+    ]  # fmt: skip
+    numbers = round_numbers(dataclasses.replace(make_result(), models=models), 2.5)
+    assert {name: value for name, value in numbers.items() if name.startswith("own-")} == {
+        "own-personal/test_accuracy_mean": 0.75, "own-personal/test_accuracy_std": 0.25,
+        "own-personal/test_accuracy_worst": 0.5, "own-personal-unseen/test_accuracy_mean": 0.25,
+        "own-personal-unseen/test_accuracy_std": 0.0, "own-personal-unseen/test_accuracy_worst": 0.25,
+    }  # fmt: skip
 
 
 def test_the_params_of_a_run_by_hand():

@@ -68,3 +68,24 @@ def test_the_newest_round_with_scores_is_drawn(run):
 def test_a_single_leaf_has_no_tree(run):
     rows = pl.DataFrame([row("/", 0.6), row("/0", 0.6)], schema=run.servers.schema)
     assert tree_sections(replace(run, servers=rows)) == []
+
+
+def test_new_groupings_of_regions_are_listed(run):
+    """Region 0 groups its children in rounds 1 and 2 of its own alike, then otherwise; region 1 once."""
+    steps = [("/0", 1, 1, [0, 0, 1], []), ("/1", 1, 1, [0, 1, 1], []), ("/0", 1, 2, [0, 0, 1], []),
+             ("/0", 2, 3, [0, 1, 1], ["leaves moved: 1"])]  # fmt: skip
+    frame = pl.DataFrame(
+        [
+            dict(zip(("server", "global_round", "server_round", "labels", "changes"), step, strict=True))
+            for step in steps
+        ]
+    )
+    rows = [row("/", 0.6), row("/0", 0.7, 0), row("/0/0", 0.8, 0), row("/0/1", 0.6, 1), row("/1", 0.5, 0)]
+    servers = pl.DataFrame(rows, schema=run.servers.schema)
+    (section,) = tree_sections(replace(run, servers=servers, inner_clusters=frame))
+    assert [tuple(cells) for cells in section.panels[1].table.rows] == [
+        ("region 0", "1", "1", "{0 1}  {2}", "–"),
+        ("region 1", "1", "1", "{0}  {1 2}", "–"),
+        ("region 0", "2", "3", "{0}  {1 2}", "leaves moved: 1"),
+    ]
+    assert section.panels[1].caption.startswith("4 steps of 2 servers")
