@@ -29,12 +29,7 @@ CSV_COLUMNS = (
     "metric", "group", "seeds", "n", "mean", "std", "low", "high", "reference", "n_pairs", "difference",
     "difference_low", "difference_high",
 )  # fmt: skip
-_WHERE_KNOWN = (
-    OWN_MODELS,
-    COMMON_TEST,
-    VIRTUAL,
-    JOULES,
-)  # beginnings of metrics shown if a run has them
+_WHERE_KNOWN = (OWN_MODELS, COMMON_TEST, VIRTUAL, JOULES)  # first words of metrics shown if a run has them
 
 
 @dataclass(frozen=True)
@@ -190,24 +185,31 @@ def csv_cells(row: Final) -> list[object]:
     return [*_estimate_cells(row), *_difference_cells(row)]
 
 
-def is_shown(row: Final) -> bool:
-    """Whether a metric is shown in overviews and terminals: one of all comparisons, or of some kinds."""
-    return row.is_always or row.metric.startswith(_WHERE_KNOWN)
+def is_shown(row: Final, metrics: Collection[str] | None = None) -> bool:
+    """Whether a metric is shown in overviews and terminals.
+
+    Args:
+        row: its final number.
+        metrics: names of the chosen metrics; None for those that every comparison has. Own models, the common
+            test set and costs of devices are shown besides, where known.
+    """
+    is_chosen = row.is_always if metrics is None else row.metric in metrics
+    return is_chosen or row.metric.startswith(_WHERE_KNOWN)
 
 
 def final_lines(rows: Sequence[Final], metrics: Collection[str] | None = None) -> Iterator[str]:
-    """Final numbers of some metrics as aligned text with a header, and those of some kinds where known.
+    """Final numbers as aligned text with a header.
 
     Args:
         rows: final numbers of all metrics.
-        metrics: names of the metrics; None for those that every comparison has.
+        metrics: names of the chosen metrics, as of `is_shown`.
     """
     header = ("metric", "group", "n", "mean ± std", f"minus {rows[0].reference}", "95 % interval")
     body = [
         (r.metric, r.group, str(len(r.seeds)), estimate_text(r.over_seeds), estimate_text(r.difference),
          interval_text(r.difference))
         for r in rows
-        if (is_shown(r) if metrics is None else r.metric in metrics or r.metric.startswith(_WHERE_KNOWN))
+        if is_shown(r, metrics)
     ]  # fmt: skip
     yield from aligned([header, *body])
 

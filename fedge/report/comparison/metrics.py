@@ -92,18 +92,16 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
         runs: all compared runs. Where one has several such models, each name has metrics of its own;
             otherwise the names of different algorithms do not matter.
     """
-    named = [run.client_models["model"].unique().sort().to_list() for run in runs]
-    names = (
-        sorted({name for found in named for name in found})
-        if any(len(found) > 1 for found in named)
-        else [""]
-    )
+    names_of = [run.client_models["model"].unique() for run in runs]
+    if all(names.is_empty() for names in names_of):
+        return {}
+    have_several = any(len(names) > 1 for names in names_of)
+    worst = pl.Series.min if score.higher_is_better else pl.Series.max
     found = {}
-    for name in names if any(named) else ():
+    for name in pl.concat(names_of).unique().sort() if have_several else [""]:
         of = f"{OWN_MODELS} ({name})" if name else OWN_MODELS
         found[f"{of}: mean test {score.said}"] = of_score(score, _of_own_models(name, pl.Series.mean))
-        worst = pl.Series.min if score.higher_is_better else pl.Series.max
-        found[f"{of}: worst client's"] = of_score(score, _of_own_models(name, worst))
+        found[f"{of}: worst test {score.said}"] = of_score(score, _of_own_models(name, worst))
     return found
 
 

@@ -85,8 +85,8 @@ def overview_section(found: Sequence[Comparison]) -> PageSection:
     labels = list(dict.fromkeys(group.label for comparison in found for group in comparison.groups))
     headers = ("", *(comparison.title for comparison in found))
     panels = []
-    always = dict.fromkeys(row.metric for comparison in found for row in comparison.rows if is_shown(row))
-    for number, metric in enumerate(always):
+    metrics = dict.fromkeys(row.metric for comparison in found for row in comparison.rows if is_shown(row))
+    for number, metric in enumerate(metrics):
         cells = {
             (comparison.title, row.group): estimate_text(row.over_seeds)
             for comparison in found

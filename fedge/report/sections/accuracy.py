@@ -101,12 +101,13 @@ def own_model_panels(run: RunData) -> list[Panel]:
     ).agg(
         clients=pl.len(), mean=pl.col("test_score").mean(), std=pl.col("test_score").std(ddof=0), worst=worst
     )
+    kinds = over_clients.partition_by("unseen_client", "model", as_dict=True, maintain_order=True)
     figure, axes = new_figure()
     series = [
         _curve(axes, run, run.rounds, f"test_{run.score.name}_mean", "served models: mean", 0),
         *(
             _curve(axes, run, rows, of, f"{_own_model(*kind)}: {of}", index, style)
-            for index, (kind, rows) in enumerate(_kinds(over_clients), start=1)
+            for index, (kind, rows) in enumerate(kinds.items(), start=1)
             for of, style in (("mean", "solid"), ("worst", "dashed"))
         ),
     ]
@@ -194,17 +195,8 @@ def common_panels(run: RunData) -> list[Panel]:
     return [Panel("Common test set", numbers, figure, caption)]
 
 
-def _kinds(over_clients: pl.DataFrame) -> list[tuple[tuple[int, str], pl.DataFrame]]:
-    """Rows per kind of own model: (unseen client, name of the model)."""
-    kinds = over_clients.select("unseen_client", "model").unique(maintain_order=True).rows()
-    return [
-        ((unseen, name), over_clients.filter((pl.col("unseen_client") == unseen) & (pl.col("model") == name)))
-        for unseen, name in kinds
-    ]
-
-
 def _own_model(unseen_client: int, name: str) -> str:
-    """Name of a kind of own model in figures and tables."""
+    """Name of an algorithm's model in figures and tables, of training (0) or unseen clients (1)."""
     return f"{name}, unseen users" if unseen_client else name
 
 

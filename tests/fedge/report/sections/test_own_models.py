@@ -59,7 +59,7 @@ def test_runs_are_compared_by_them_in_the_last_round(run):
     metrics = own_model_metrics(SCORE, [run, own])
     assert {name: metric(own) for name, metric in metrics.items()} == {
         "clients' own models: mean test accuracy": pytest.approx(0.7),
-        "clients' own models: worst client's": 0.5,
+        "clients' own models: worst test accuracy": 0.5,
     }
     assert [metric(run) for metric in metrics.values()] == [None, None]
     assert own_model_metrics(SCORE, [run]) == {}
@@ -72,14 +72,14 @@ def test_names_of_models_matter_only_where_a_run_has_several(run):
     assert list(own_model_metrics(SCORE, [own, both])) == [
         f"clients' own models ({name}): {of}"
         for name in ("mixed", "personal")
-        for of in ("mean test accuracy", "worst client's")
+        for of in ("mean test accuracy", "worst test accuracy")
     ]
 
 
 def test_of_an_error_the_worst_is_the_largest(run):
     error = replace(SCORE, higher_is_better=False)
     metrics = own_model_metrics(error, [own := with_own_models(run, ROWS)])
-    assert metrics["clients' own models: worst client's"](own) == 0.9
+    assert metrics["clients' own models: worst test accuracy"](own) == 0.9
 
 
 def test_a_comparison_prints_them_only_where_a_run_has_them(run):
