@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.process.escape import printable
 from fedge.records.folder import find_run
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def compare_runs(options: argparse.Namespace) -> int:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
         for run in runs:
             for problem in problems_of(run):
-                print(f"fedge: {run.name}: {problem}", file=sys.stderr)
+                print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
         refuse_target(options.target, runs[0].score)
         rows = write_comparison(runs, options.output, options.target)
         if options.csv:

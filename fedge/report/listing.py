@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.process.escape import printable
 from fedge.records.manifest import MANIFEST, RunFolderError, read_manifest
 from fedge.records.tables.rows import records_of
 from fedge.tasks.chosen import scores_of
@@ -137,7 +138,8 @@ def lines(runs: Sequence[Listed]) -> Iterator[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines with aligned columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
+    """Rows as lines with aligned columns; control characters in names of files are escaped."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(shown[0]))]
+    for row in shown:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

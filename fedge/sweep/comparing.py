@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from fedge.config.registers.option import ConfigError
+from fedge.process.escape import printable
 from fedge.report.commands import file_error, refuse_target
 from fedge.report.comparison.finals import choice, final_lines
 from fedge.report.comparison.formats import FORMATS
@@ -29,7 +30,7 @@ def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
         )
     for run in runs.values():
         for problem in problems_of(run):
-            print(f"fedge: {run.name}: {problem}", file=sys.stderr)
+            print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
     refuse_target(options.target, next(iter(runs.values())).score)
     found = comparisons(study, runs, options.target)
     try:

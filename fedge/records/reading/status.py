@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.process.endings import exits
+from fedge.process.escape import printable
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
@@ -94,7 +95,7 @@ def _one_line(value: Any) -> str:
 
 
 def status_lines(status: RunStatus) -> list[str]:
-    """A run's status as lines of text."""
+    """A run's status as lines of text; control characters from its files are escaped."""
     of = f" of {status.num_rounds}" if status.num_rounds else ""
     lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
     if status.seconds_per_round is not None and status.last_row is not None:
@@ -107,7 +108,7 @@ def status_lines(status: RunStatus) -> list[str]:
     next_step = _next_step(status)
     if next_step:
         lines.append(f"next: {next_step}")
-    return lines
+    return [printable(line) for line in lines]
 
 
 def _next_step(status: RunStatus) -> str:

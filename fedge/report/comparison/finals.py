@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedge.process.escape import harmless
+from fedge.process.escape import harmless, printable
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.metrics import (
     COMMON_TEST,
@@ -83,7 +83,7 @@ def choice(rows: Sequence[Final], score: Score) -> str | None:
     best = [row for row in rows if row.metric == name and row.is_best]
     if len(best) != 1:
         return None
-    return f"by {name}, on which to choose: {best[0].group} ({estimate_text(best[0].over_seeds)})"
+    return printable(f"by {name}, on which to choose: {best[0].group} ({estimate_text(best[0].over_seeds)})")
 
 
 def _rows(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from fedge.process.escape import printable
 from fedge.report.comparison.finals import Final
 from fedge.report.comparison.targets import VIRTUAL
 from fedge.report.html.tables import NOTHING, text_of
@@ -64,7 +65,7 @@ def _groups(rows: Sequence[Final], metrics: Sequence[str]) -> Iterator[tuple[str
     found = {(row.group, row.metric): row for row in rows}
     for group in dict.fromkeys(row.group for row in rows):
         cells = [found[group, metric] for metric in metrics]
-        yield group, max(row.over_seeds.n if row.over_seeds else 0 for row in cells), cells
+        yield printable(group), max(row.over_seeds.n if row.over_seeds else 0 for row in cells), cells
 
 
 def _latex(text: str) -> str:
