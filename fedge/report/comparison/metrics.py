@@ -106,10 +106,13 @@ def own_model_metrics(score: Score, runs: Sequence[RunData]) -> dict[str, Metric
 
 
 def _of_own_models(name: str, over_clients: Callable[[pl.Series], Any]) -> Read:
-    """Reader of the newest first score of training clients' own models; `name` empty: of any name."""
+    """Reader of the newest first score of training clients' own models; `name` empty: of any name.
+
+    A cell without a number, as of a damaged file, counts as a missing client.
+    """
 
     def read(run: RunData) -> float | None:
-        own = run.client_models.filter(pl.col("unseen_client") == 0)
+        own = run.client_models.filter(pl.col("unseen_client") == 0).drop_nulls("test_score")
         own = own.filter(pl.col("model") == name) if name else own
         if own.is_empty():
             return None

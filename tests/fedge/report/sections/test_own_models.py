@@ -65,6 +65,14 @@ def test_runs_are_compared_by_them_in_the_last_round(run):
     assert own_model_metrics(SCORE, [run]) == {}
 
 
+@pytest.mark.parametrize(("second", "mean"), [((2, [(0, 0, None), (1, 0, 0.9)]), 0.9), ((1, []), None)])
+def test_a_cell_without_a_number_is_a_missing_client(run, second, mean):
+    own = with_own_models(run, [(1, [(0, 0, None)]), second])
+    metrics = own_model_metrics(SCORE, [own])
+    assert metrics["clients' own models: mean test accuracy"](own) == mean
+    assert len(own_model_panels(own)) == 1
+
+
 def test_names_of_models_matter_only_where_a_run_has_several(run):
     own, other = with_own_models(run, ROWS), with_own_models(run, ROWS, "mixed")
     assert len(own_model_metrics(SCORE, [own, other])) == 2
