@@ -1,10 +1,14 @@
-"""Checks of SuperNodes' replies before Flower's SuperLink stores them.
+"""Checks of SuperNodes' replies before Flower's SuperLink stores them, and one mended answer to SuperNodes.
 
 Flower 1.25 trusts a reply's own metadata: with one key, a node can answer in another's name if it knows the
 question's id. A second reply to one question, or one that names another run, makes the SuperLink fail at the
 run's next poll for replies, and all replies that had arrived are lost. So Fedge's SuperLink
 (`fedge.link.own_account`) records which question went to which node. A reply is accepted if this node has the
 question, it names the question's run, and it is the first.
+
+A SuperNode may ask for part of a message that the ServerApp is still sending. Flower 1.25 means to answer
+"not yet", but its account of traffic refuses zero bytes, and the SuperNode then waits for ever for a reply to
+a message that it has dropped. The guard gives the answer that was meant; the SuperNode asks again.
 """
 
 from collections import OrderedDict
@@ -14,6 +18,8 @@ from threading import Lock
 from typing import Any
 
 PULL, PUSH = "/flwr.proto.Fleet/PullMessages", "/flwr.proto.Fleet/PushMessages"
+PULL_OBJECT = "/flwr.proto.Fleet/PullObject"
+_NO_BYTES = "cannot be zero"  # in Flower's refusal to record a transfer of no bytes
 _MOST = 10_000  # remembered questions of a node
 
 
@@ -73,7 +79,8 @@ class FleetGuard:
 
     def around(self, method: str, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """A method of the Fleet API wrapped in this guard; other methods unchanged."""
-        return {PULL: self._pulling, PUSH: self._pushing}.get(method, lambda given: given)(behaviour)
+        wrappers = {PULL: self._pulling, PUSH: self._pushing, PULL_OBJECT: _pulling_object}
+        return wrappers.get(method, lambda given: given)(behaviour)
 
     def _pulling(self, behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def pull(request: Any, context: Any) -> Any:
@@ -96,3 +103,19 @@ class FleetGuard:
                 raise
 
         return push
+
+
+def _pulling_object(behaviour: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Answer "not yet" for an object that is announced and has no content."""
+
+    def pull_object(request: Any, context: Any) -> Any:
+        from flwr.proto.message_pb2 import PullObjectResponse
+
+        try:
+            return behaviour(request, context)
+        except ValueError as error:
+            if _NO_BYTES not in str(error):
+                raise
+            return PullObjectResponse(object_found=True, object_available=False)
+
+    return pull_object
