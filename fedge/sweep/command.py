@@ -4,7 +4,7 @@ import argparse
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def run_sweeps(options: argparse.Namespace) -> int:
         sweeps = [read_sweep(path) for path in options.files]
         _refuse_one_folder(sweeps)
         if options.only is not None:
-            return _carry_out_one(options, [_only(sweep, options.only) for sweep in sweeps], workers)
+            return _carry_out_one(options, sweeps, workers)
         with _locked(sweeps) if not options.dry_run else nullcontext():
             found = [standings(sweep) for sweep in sweeps]
             is_said = on_ray or options.launcher == "local"
@@ -141,17 +141,21 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
     """Create and lock the folders of sweeps."""
     with ExitStack() as held:
         for sweep in sweeps:
-            try:
-                sweep.folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(
-                    f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; "
-                    f"choose another"
-                ) from error
+            _make_folder(sweep)
             held.callback(
                 RunLock(sweep.folder, "a sweep must have ended before it is carried out again").close
             )
         yield
+
+
+def _make_folder(sweep: Sweep) -> None:
+    """Create a sweep's folder; ConfigError if it cannot be."""
+    try:
+        sweep.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; choose another"
+        ) from error
 
 
 # --- before -------------------------------------------------------------------------------------------
@@ -213,13 +217,14 @@ def _write_scripts(
 
 def _keep_plan(sweep: Sweep) -> None:
     """Write the sweep's file, and the plan made from it, to its folder."""
-    shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
+    with suppress(shutil.SameFileError):  # the sweep is carried out from its folder's own copy
+        shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
     keep_study(study_of(sweep))
 
 
 def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers: int) -> int:
     """Carry out one run of each sweep, without a summary; returns the exit code."""
-    found = [standings(sweep) for sweep in sweeps]
+    found = [standings(_only(sweep, options.only)) for sweep in sweeps]
     if options.dry_run:
         _list_runs(found)
         return exits.COMPLETED
@@ -227,7 +232,8 @@ def _carry_out_one(options: argparse.Namespace, sweeps: Sequence[Sweep], workers
     counter = _Counter(sum(map(len, found)) - len(todo), sum(map(len, found)), 0)
     keep = {sweep.folder: sweep.keep_checkpoints for sweep in sweeps}
     for sweep in sweeps:
-        sweep.folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(sweep)
+        _keep_plan(sweep)
     beside = max(1, available_cores() // workers)  # number of such commands on this machine, of Slurm or Ray
     with RunPool(todo, 1, workers, keep, beside) as pool:
         for ended in pool.results():

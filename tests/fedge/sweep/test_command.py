@@ -96,6 +96,21 @@ def test_every_run_is_there_and_counted(swept):
     assert (folder / "sweep.log").read_text() == ""
 
 
+def test_a_sweep_whose_runs_are_started_one_by_one_is_compared_from_its_folder(write, capsys, monkeypatch):
+    """Each command knows the whole sweep; the folder's own copy of the file may be the one that is given."""
+    path = write(VARIANTS, more='name = "s"')
+    monkeypatch.chdir(path.parent)
+    folder = path.parent / "runs" / "s"
+    assert main(["sweep", str(path), "--only", "fedge-seed1"]) == 0
+    assert main(["sweep", str(folder / "sweep.toml"), "--only", "fedge-seed1"]) == 0
+    assert (folder / "sweep.toml").read_text() == path.read_text()
+    runs = {run["run"] for run in json.loads((folder / "plan.json").read_text())["runs"]}
+    assert runs == {"hierfl-seed1", "hierfl-seed2", "fedge-seed1", "fedge-seed2"}
+    capsys.readouterr()
+    assert main(["compare", str(folder)]) == 0
+    assert "mean test accuracy" in capsys.readouterr().out
+
+
 def test_runs_of_a_sweep_are_small(swept):
     """No report, no checkpoints of what is complete; the models stay."""
     folder = swept[0].parent / "s" / "fedge-seed1"
@@ -391,6 +406,13 @@ def test_two_files_with_one_name_are_refused(write, capsys):
     other.write_text(path.read_text().replace("seeds", 'name = "s"\nseeds'))
     assert main(["sweep", str(path), str(other)]) == 4
     assert "sweeps must differ in name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--only", "fedge-seed1"]])
+def test_a_runs_dir_that_is_a_file_is_refused(write, tmp_path, capsys, words):
+    (tmp_path / "runs").write_text("")
+    assert main(["sweep", str(write(VARIANTS)), *words]) == 4
+    assert "runs-dir must be a writable folder, but " in capsys.readouterr().err
 
 
 def test_a_sweep_that_is_going_on_is_refused(write, tmp_path, capsys):
