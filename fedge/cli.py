@@ -73,7 +73,7 @@ def _refuse_lost_folder() -> None:
         Path.cwd()
     except OSError as error:
         raise ConfigError(
-            f"the working directory must be there, but: {error.strerror}; cd to one that is"
+            f"the working directory must be there, but: {error.strerror or error}; cd to one that is"
         ) from None
 
 

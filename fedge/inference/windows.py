@@ -37,7 +37,7 @@ def read_raw_windows(path: Path, card: Card) -> RawWindows:
             arrays = read_npz(stream, ("x",), ("user", "channels"))
     except OSError as error:
         raise ConfigError(
-            f"data must be a readable file, but {path}: {error.strerror}; check the path"
+            f"data must be a readable file, but {path}: {error.strerror or error}; check the path"
         ) from error
     except HharError as error:
         raise ConfigError(f"data: {error}") from error

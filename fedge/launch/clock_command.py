@@ -132,5 +132,6 @@ def _write(rows: "list[VersionRow]", lines: list[str], page: Path | None, table:
             print(page)
     except OSError as error:
         raise ConfigError(
-            f"output must be writable, but {error.filename or page}: {error.strerror}; choose another path"
+            f"output must be writable, but {error.filename or page}: "
+            f"{error.strerror or error}; choose another path"
         ) from error

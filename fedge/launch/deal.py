@@ -1,7 +1,9 @@
 """`fedge deal`: a data set dealt into one folder per client, for the machines of a deployment."""
 
 import argparse
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +67,14 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
     source = Path(deal.source.name).name
     try:
         folder.mkdir(parents=True)
-        for client in range(clients):
-            share = share_of(deal.windows, deal.partition, client, source, deal.source.synthetic)
-            write_share(folder / f"client-{client}", share)
+        with _whole_or_absent(folder):
+            for client in range(clients):
+                share = share_of(deal.windows, deal.partition, client, source, deal.source.synthetic)
+                write_share(folder / f"client-{client}", share)
     except OSError as error:
         raise ConfigError(
             f"the folder must be new and writable, but {error.filename or folder}: "
-            f"{error.strerror}; choose another"
+            f"{error.strerror or error}; choose another"
         ) from error
     return [
         f"{len(deal.windows.y)} windows of {deal.source.name} dealt to {clients} clients, "
@@ -80,3 +83,13 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
         f"'partition-id=0 num-partitions={clients} data-folder=\"{folder / 'client-0'}\"', 1, 2, …",
         f"the server does not need the data: start the run with the same seed and -c clients={clients}",
     ]
+
+
+@contextmanager
+def _whole_or_absent(folder: Path) -> Iterator[None]:
+    """Remove a new folder if writing into it fails, so that the command can be repeated."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

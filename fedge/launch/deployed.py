@@ -205,7 +205,8 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _S
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
-            f"a federation on a SuperLink needs the command flwr, but: {error.strerror}; activate the "
+            f"a federation on a SuperLink needs the command flwr, but: "
+            f"{error.strerror or error}; activate the "
             f"environment that Fedge is installed in"
         ) from error
     assert process.stdout is not None

@@ -42,7 +42,8 @@ def _convert(options: argparse.Namespace) -> int:
         rows = _write_parquet(found, out) if out.suffix == ".parquet" else _write_csv(found, out)
     except OSError as error:
         raise ConfigError(
-            f"the table must be writable, but {error.filename or out}: {error.strerror}; choose another path"
+            f"the table must be writable, but {error.filename or out}: "
+            f"{error.strerror or error}; choose another path"
         ) from error
     use = _SPEEDS_USE if found.columns == SPEEDS else _TIMES_USE
     print(_DONE.format(out=out, rows=rows, use=use.format(out=out)))

@@ -150,7 +150,8 @@ def make_certificates(folder: Path, wanted: CertificateRequest) -> list[Path]:
                 _node_keys(folder, f"node-{node}", written)
     except OSError as error:
         raise ConfigError(
-            f"the folder of certificates must be writable, but {error.filename or folder}: {error.strerror}; "
+            f"the folder of certificates must be writable, but {error.filename or folder}: "
+            f"{error.strerror or error}; "
             f"choose another"
         ) from error
     return written

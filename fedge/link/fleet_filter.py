@@ -55,7 +55,8 @@ class FleetFilter:
             self._server = _Server(host_and_port(name, address), Handler)
         except OSError as error:
             raise ConfigError(
-                f"{name} must be a free address of this machine, but {address}: {error.strerror}; change it"
+                f"{name} must be a free address of this machine, but {address}: "
+                f"{error.strerror or error}; change it"
             ) from error
         # handshakes run in each connection's thread, so a silent peer delays no other
         self._server.socket = shown.wrap_socket(

@@ -92,7 +92,7 @@ def _refuse_what_was_not_built(path: Path) -> None:
         about, content = path.stat(), path.read_bytes()
     except OSError as error:
         raise UnavailableError(
-            f"its library cannot be read ({error.strerror}); run python -m fedge.native.build"
+            f"its library cannot be read ({error.strerror or error}); run python -m fedge.native.build"
         ) from error
     if about.st_uid not in (0, os.geteuid(), os.stat(__file__).st_uid):
         raise UnavailableError("its library belongs to another account; run python -m fedge.native.build")

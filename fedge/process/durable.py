@@ -73,3 +73,21 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that the user has named: atomically, but straight into a device or a pipe.
+
+    Raises:
+        OSError: it cannot be written; a file that was there is unchanged.
+    """
+    if path.exists() and not path.is_file():  # /dev/null must not be replaced
+        path.write_bytes(content)
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_new(temporary, content)
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):  # a full disk has raised before
+            temporary.unlink(missing_ok=True)

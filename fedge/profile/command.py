@@ -82,7 +82,7 @@ def _new_folder(options: argparse.Namespace) -> Path:
         folder.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(
-            f"--output must be a new folder, but {folder}: {error.strerror}; choose another"
+            f"--output must be a new folder, but {folder}: {error.strerror or error}; choose another"
         ) from error
     return folder
 
@@ -212,7 +212,9 @@ def _compare(options: argparse.Namespace) -> int:
     try:
         write_comparison_page(before, after, path)
     except OSError as error:
-        raise ConfigError(f"--output must be a writable file, but {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"--output must be a writable file, but {path}: {error.strerror or error}"
+        ) from error
     print(*change_lines(before, after), sep="\n")
     print(short(path))
     limit = options.max_growth

@@ -102,7 +102,7 @@ def read_profile(folder: Path) -> Profile:
         return Profile(folder.resolve().name, entries["facts"], samples, captures)
     except OSError as error:
         raise ConfigError(
-            f"a profile must be a folder with {FILE}, but {path}: {error.strerror}; "
+            f"a profile must be a folder with {FILE}, but {path}: {error.strerror or error}; "
             f"make one with fedge profile"
         ) from error
     except (ValueError, KeyError, TypeError) as error:

@@ -42,7 +42,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
         sync(parent)
     except OSError as error:
         raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename or parent}: {error.strerror}; "
+            f"runs-dir must be a writable folder, but {error.filename or parent}: {error.strerror or error}; "
             f"choose another runs-dir"
         ) from error
     point_latest(folder)

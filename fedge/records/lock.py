@@ -24,7 +24,8 @@ class RunLock:
             self._file = (folder / _NAME).open("a")
         except OSError as error:
             raise ConfigError(
-                f"a run folder must be writable, but {folder}: {error.strerror}; change that, or use a copy"
+                f"a run folder must be writable, but {folder}: "
+                f"{error.strerror or error}; change that, or use a copy"
             ) from error
         try:
             if sys.platform != "win32":

@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise RunFolderError(
-            f"{path} cannot be read: {error.strerror}; fix this, or name another run"
+            f"{path} cannot be read: {error.strerror or error}; fix this, or name another run"
         ) from error
     except (ValueError, RecursionError):
         raise _damaged(path, "it is not JSON") from None

@@ -102,10 +102,15 @@ def compare_runs(options: argparse.Namespace) -> int:
                 print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
         refuse_target(options.target, runs[0].score)
         rows = write_comparison(runs, options.output, options.target)
-        if options.csv:
-            write_csv(options.csv, rows)
     except OSError as error:
         raise file_error(error, options.output) from error
+    if options.csv:
+        try:
+            write_csv(options.csv, rows)
+        except OSError as error:
+            raise ConfigError(
+                f"--csv must be writable, but {options.csv}: {error.strerror or error}; choose another file"
+            ) from error
     if options.format == "text":
         print(*final_lines(rows), sep="\n")
         if (line := choice(rows, runs[0].score)) is not None:

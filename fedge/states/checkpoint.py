@@ -158,7 +158,9 @@ def _read_manifest(folder: Path) -> Any:
         content = json.loads(written)["content"]
         whole = _manifest_bytes(content) == written
     except OSError as error:
-        raise CheckpointError(f"checkpoint {folder} is damaged: {MANIFEST}: {error.strerror}") from error
+        raise CheckpointError(
+            f"checkpoint {folder} is damaged: {MANIFEST}: {error.strerror or error}"
+        ) from error
     except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
@@ -180,7 +182,7 @@ def _checked(path: Path, sha256: str) -> FileState:
         return map_state(path)
     except OSError as error:
         raise CheckpointError(
-            f"checkpoint {path.parent} is damaged: {path.name}: {error.strerror}"
+            f"checkpoint {path.parent} is damaged: {path.name}: {error.strerror or error}"
         ) from error
 
 

@@ -243,7 +243,7 @@ def write_state(
         else:
             temporary.replace(path)
     except OSError as error:
-        raise StateFileError(f"cannot write state {path}: {error.strerror}") from error
+        raise StateFileError(f"cannot write state {path}: {error.strerror or error}") from error
     finally:
         with suppress(OSError):  # a full disk raises above
             temporary.unlink(missing_ok=True)

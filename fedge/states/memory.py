@@ -69,7 +69,7 @@ def write_memory(folder: Path, client: int, leaf_round: int, memory: State, dura
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StateFileError(f"cannot write memory {path}: {error.strerror}") from error
+        raise StateFileError(f"cannot write memory {path}: {error.strerror or error}") from error
     ticket = write_state(path, memory, durably)
     return Kept(leaf_round, ticket.checksum, ticket.array_bytes)
 

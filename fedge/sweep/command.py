@@ -154,7 +154,8 @@ def _make_folder(sweep: Sweep) -> None:
         sweep.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; choose another"
+            f"runs-dir must be a writable folder, but {error.filename}: "
+            f"{error.strerror or error}; choose another"
         ) from error
 
 

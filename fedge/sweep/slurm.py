@@ -53,7 +53,8 @@ def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> P
         (folder / SCRIPT).chmod(0o755)
     except OSError as error:
         raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename}: {error.strerror}; choose another"
+            f"runs-dir must be a writable folder, but {error.filename}: "
+            f"{error.strerror or error}; choose another"
         ) from error
     return folder / SCRIPT
 

@@ -109,7 +109,9 @@ def _predict(options: argparse.Namespace) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise ConfigError(f"--output must be writable, but {to}: {error.strerror}; choose another") from error
+        raise ConfigError(
+            f"--output must be writable, but {to}: {error.strerror or error}; choose another"
+        ) from error
     return 0
 
 

@@ -163,7 +163,7 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
         reason = getattr(error, "reason", error)
         if isinstance(reason, socket.gaierror):
             raise HharError(
-                f"{url}: server cannot be reached ({reason.strerror}); without a network, download "
+                f"{url}: server cannot be reached ({reason.strerror or reason}); without a network, download "
                 f"the file elsewhere and copy it to {part.with_name(part.name.removesuffix('.part'))}"
             ) from error
         raise HharError(

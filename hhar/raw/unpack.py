@@ -190,7 +190,7 @@ def possible_path(archive: Path, path: PurePosixPath) -> Iterator[None]:
             raise
         raise HharError(
             f"{archive}: {str(path)[:200]!r} must be a valid path that no other member takes, "
-            f"but: {error.strerror}; unpack it by hand"
+            f"but: {error.strerror or error}; unpack it by hand"
         ) from error
 
 

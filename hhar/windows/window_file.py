@@ -125,6 +125,8 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
     target = Path(path)
     windows = as_format(windows)
     check_windows(windows, str(target))
+    if target.exists() and not target.is_file():  # a device must not be replaced
+        raise WindowFileError(f"{target}: must be a regular file or new, but is not; choose another path")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     write: Any = np.savez_compressed if compress else np.savez
     try:
@@ -134,7 +136,7 @@ def save_windows(path: str | Path, windows: Windows, *, compress: bool = False) 
         os.replace(temporary, target)
     except OSError as error:
         raise WindowFileError(
-            f"{target}: cannot be written ({error.strerror}); choose another path"
+            f"{target}: cannot be written ({error.strerror or error}); choose another path"
         ) from error
     finally:
         with suppress(OSError):  # on a full disk it may not exist

@@ -24,7 +24,7 @@ METHOD = {
     "report": False,
 }  # fmt: skip
 
-pytestmark = pytest.mark.whole_runs
+pytestmark = [pytest.mark.extended, pytest.mark.whole_runs]
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def find_code(register: Register, name: str, never_in: Path | None = None) -> Fo
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(
-            f"{register.option} {name} cannot be imported: {file}: {error.strerror}; mend that"
+            f"{register.option} {name} cannot be imported: {file}: {error.strerror or error}; mend that"
         ) from error
     return FoundCode(register.option, name, entry.code, file, digest, entry.origin)
 

@@ -116,7 +116,8 @@ def logged_ends(path: str) -> RealEnds:
                 found[number] = device, end_us, row["outcome"] == "failed"
     except OSError as error:
         raise ConfigError(
-            f"asynchrony.replay must be a run folder, or its {LOG}, but {file}: {error.strerror}; change it"
+            f"asynchrony.replay must be a run folder, or its {LOG}, but {file}: "
+            f"{error.strerror or error}; change it"
         ) from error
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise ConfigError(

@@ -112,7 +112,7 @@ class SuperLinkPlace:
             (self.folder / "flower").mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"--folder must be writable, but {error.filename}: {error.strerror}; choose another"
+                f"--folder must be writable, but {error.filename}: {error.strerror or error}; choose another"
             ) from error
         with suppress(OSError):  # may belong to another account, e.g. a container's volume
             self.folder.chmod(0o700)

@@ -56,7 +56,7 @@ def _refuse_bad_folder(name: str, folder: Path) -> None:
         free = shutil.disk_usage(ours).free
     except OSError as error:
         raise ConfigError(
-            f"{name} must be a folder that Ray can write to, but {ours}: {error.strerror}; "
+            f"{name} must be a folder that Ray can write to, but {ours}: {error.strerror or error}; "
             f"set e.g. RAY_TMPDIR=/var/tmp, or use fedge run, which needs no Ray"
         ) from error
     if free < _LEAST_FREE_BYTES:

@@ -43,7 +43,7 @@ def start_command(
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
-            f"--engine flower needs the command {words[0]}, but: {error.strerror}; activate the "
+            f"--engine flower needs the command {words[0]}, but: {error.strerror or error}; activate the "
             f"environment that Fedge is installed in"
         ) from error
 

@@ -130,7 +130,8 @@ def _start(words: Sequence[str], folder: Path) -> "subprocess.Popen[bytes]":
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
-            f"fedge node needs the command flower-supernode, but: {error.strerror}; install Fedge's Flower"
+            f"fedge node needs the command flower-supernode, but: "
+            f"{error.strerror or error}; install Fedge's Flower"
         ) from error
 
 

@@ -153,7 +153,8 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ConfigError(
-                f"the project's folder must be writable, but {file}: {error.strerror}; choose another"
+                f"the project's folder must be writable, but {file}: "
+                f"{error.strerror or error}; choose another"
             ) from error
         written.append(file)
     return written

@@ -44,7 +44,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(
-            f"{what} must be a readable file, but {path}: {error.strerror}; check the path"
+            f"{what} must be a readable file, but {path}: {error.strerror or error}; check the path"
         ) from error
     except _NOT_TOML as error:
         raise ConfigError(f"{what} must be TOML, but {path}: {error}; correct that line") from error

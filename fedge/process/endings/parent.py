@@ -99,7 +99,7 @@ def main(parent: str, signum: str, *words: str) -> int:
     try:
         os.execvp(words[0], words)
     except OSError as error:
-        print(f"{words[0]}: {error.strerror}", file=sys.stderr)
+        print(f"{words[0]}: {error.strerror or error}", file=sys.stderr)
         return _NOT_FOUND
 
 

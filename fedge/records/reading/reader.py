@@ -433,7 +433,7 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror}")
+        problems.append(f"{path.name} cannot be read: {error.strerror or error}")
         return []
     *lines, rest = text.split("\n")
     if rest:

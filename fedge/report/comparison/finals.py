@@ -1,11 +1,13 @@
 """Final numbers of groups of runs: mean ± std over seeds, and paired differences from the first group."""
 
 import csv
+import io
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedge.process.durable import write_output
 from fedge.process.escape import harmless, printable
 from fedge.report.comparison.groups import Group
 from fedge.report.comparison.metrics import (
@@ -173,11 +175,12 @@ def interval_text(found: Estimate | None) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Final]) -> None:
-    """Write the final numbers with all digits; unknown ones are left empty."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(CSV_COLUMNS)
-        table.writerows(map(harmless, map(csv_cells, rows)))
+    """Write the final numbers with all digits, atomically; unknown ones are left empty."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(CSV_COLUMNS)
+    table.writerows(map(harmless, map(csv_cells, rows)))
+    write_output(path, text.getvalue().encode())
 
 
 def csv_cells(row: Final) -> list[object]:

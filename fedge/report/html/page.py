@@ -6,9 +6,7 @@ Pages are readable without scripts; a script adds values at the pointer and copy
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +16,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from fedge.console.palette import css_variables
-from fedge.process.durable import write_new
+from fedge.process.durable import write_output
 from fedge.process.escape import on_page
 from fedge.report.html.points import Points
 from fedge.report.html.svg import to_svg
@@ -156,13 +154,7 @@ def _finalize(value: Any) -> Any:
 
 def write_page(page: Page, path: Path) -> None:
     """Write the page to `path` atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write_new(temporary, render(page).encode())
-        temporary.replace(path)
-    finally:
-        with suppress(OSError):  # a full disk has raised before
-            temporary.unlink(missing_ok=True)
+    write_output(path, render(page).encode())
 
 
 def _css(variables: dict[str, str]) -> str:

@@ -32,7 +32,7 @@ def _sha256(option: str, path: Path) -> str:
         return fingerprint(path)
     except OSError as error:
         raise ConfigError(
-            f"{option} must be a file that can be read, but {path}: {error.strerror}; check it"
+            f"{option} must be a file that can be read, but {path}: {error.strerror or error}; check it"
         ) from error
 
 

@@ -232,10 +232,10 @@ def test_a_tick_costs_next_to_nothing(make_result):
     with Terminal() as terminal:
         console = LiveConsole(terminal.stream, 5)
         console.phase("preparing data")
-        began = time.perf_counter()
+        began = time.thread_time()
         for _ in range(1000):
             console.tick()
-        assert time.perf_counter() - began < 0.1
+        assert time.thread_time() - began < 0.1  # of the processor's time, whatever else the machine does
 
 
 # --- terminals that cannot ----------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(make_result, mon
         began = time.monotonic()
         console.close(failed=True)
         console.say("fedge: stalled")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # the other thread lets go after 30
         let_go.set()
         thread.join()
         assert "fedge: stalled" in terminal.look(0.2)

@@ -189,7 +189,7 @@ def test_what_is_no_regular_file_is_refused_at_once(asked, own_file, kind, telli
     began = time.monotonic()
     with pytest.raises(StateFileError, match=telling):
         replied_state(reply_with(asked, **{**asdict(ticket), "array_bytes": size}), folder)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # a pipe would be waited for without end
 
 
 def device(path):

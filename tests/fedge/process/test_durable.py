@@ -1,11 +1,14 @@
 """Whole files: the old one or the new one, and synced before they get their name."""
 
+import errno
 import os
+import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from fedge.process.durable import commit, make_durable_folder, sync, write_bytes
+from fedge.process.durable import commit, make_durable_folder, sync, write_bytes, write_output
 
 
 @pytest.fixture
@@ -59,3 +62,35 @@ def test_every_folder_that_is_made_has_a_name_that_stays(tmp_path, calls):
     assert calls == [("fsync", tmp_path.name), ("fsync", "a"), ("fsync", "b")]
     make_durable_folder(tmp_path / "a" / "b")
     assert len(calls) == 3
+
+
+def test_an_output_is_there_whole_or_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    write_output(path, b"one")
+
+    def fail(temporary, content):
+        temporary.write_bytes(content[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedge.process.durable.write_new", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_output(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_an_output_never_takes_the_place_of_a_device_or_a_pipe(tmp_path, is_link):
+    pipe, path = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
+    if is_link:
+        path.symlink_to(pipe)
+    else:
+        path = pipe
+    found = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_output(path, b"one")
+    reader.join(20)
+    assert found == [b"one"]
+    assert stat.S_ISFIFO(path.stat().st_mode)

@@ -76,6 +76,7 @@ def test_a_search_gone_on_with_is_the_one_in_one_go(tmp_path, capsys):
     assert f"best by validation: {best['trial']}" in capsys.readouterr().out
 
 
+@pytest.mark.extended
 def test_poor_trials_end_early_and_are_not_the_best(tmp_path, capsys):
     assert sweep(tmp_path, 6, prune=2, jobs=2) == 0
     rows = trials_of(tmp_path / "runs" / "s")

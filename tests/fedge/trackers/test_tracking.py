@@ -367,7 +367,7 @@ def test_a_tracker_that_hangs_holds_up_nothing(tmp_path, monkeypatch, make_resul
         tracking.start(MANIFEST)
         assert tracking.observe(make_result(), 1.0) == []
         (line,) = tracking.finish("completed", 0, 0.5)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 18  # the server's silence ends after 20
     assert line.endswith("not done 0.5 s after the run; see run.log")
 
 

@@ -1,6 +1,8 @@
 """Window files: round trip, fingerprints, and one line for every defect."""
 
 import dataclasses
+import os
+import stat
 import zipfile
 
 import numpy as np
@@ -246,6 +248,16 @@ def test_bad_windows_are_not_written(tmp_path):
     with pytest.raises(WindowFileError):
         save_windows(tmp_path / "w.npz", small(y=np.zeros(4, np.int64)))
     assert not (tmp_path / "w.npz").exists()
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(WindowFileError, match="must be a regular file or new, but is not; choose"):
+            save_windows(tmp_path / name, small())
+    assert stat.S_ISFIFO((tmp_path / "link").stat().st_mode)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):

@@ -45,6 +45,7 @@ def test_with_a_method_its_clients_follow_it(tmp_path):
     assert "| `mine/algorithm.py` |" in (tmp_path / "mine" / "README.md").read_text()
 
 
+@pytest.mark.extended
 @pytest.mark.whole_runs
 def test_the_tests_of_a_project_with_a_method_pass(tmp_path):
     """They fail where the method has no personal models."""

@@ -1,27 +1,39 @@
 """A clock that stands still while nothing runs; a run that is really stopped: runs/stops/test_exits.py."""
 
-import time
+from types import SimpleNamespace
+
+import pytest
 
 from fedge.process.endings import awake as module
-from fedge.process.endings.awake import awake, keeping
+from fedge.process.endings.awake import STOPPED_S, awake, keeping
 
 
-def test_time_in_which_nobody_looked_does_not_count(monkeypatch):
-    """With 0.1 s instead of 2.5 s: 0.3 s at once are a stop, 0.3 s in steps of 0.02 s are not."""
-    monkeypatch.setattr(module, "STOPPED_S", 0.1)
+@pytest.fixture
+def wait(monkeypatch):
+    """Function that lets so many seconds pass for the clock."""
+    now = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def wait(seconds):
+        now[0] += seconds
+
+    return wait
+
+
+def test_time_in_which_nobody_looked_does_not_count(wait):
+    """A long gap at once is a stop, the same time in steps is not."""
     with keeping():
         began = awake()
-        time.sleep(0.3)
-        assert awake() - began < 0.01
-        real = time.monotonic()
-        while time.monotonic() - real < 0.3:
+        wait(STOPPED_S + 0.5)
+        assert awake() == began
+        for _ in range(4):
+            wait(STOPPED_S / 2)
             awake()
-        assert awake() - began >= 0.2
+        assert awake() - began == pytest.approx(2 * STOPPED_S)
 
 
-def test_who_does_not_keep_it_loses_nothing(monkeypatch):
-    monkeypatch.setattr(module, "STOPPED_S", 0.1)
+def test_who_does_not_keep_it_loses_nothing(wait):
     began = awake()
-    time.sleep(0.2)
+    wait(STOPPED_S + 0.5)
     with keeping():
-        assert awake() - began >= 0.2
+        assert awake() - began == pytest.approx(STOPPED_S + 0.5)

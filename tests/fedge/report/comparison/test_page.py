@@ -247,6 +247,13 @@ def test_the_command_writes_page_csv_and_table(six, tmp_path, capsys):
     assert printed.endswith(f"{tmp_path / 'c.html'}\n")
 
 
+def test_a_csv_that_cannot_be_written_is_the_one_that_is_named(six, tmp_path, capsys):
+    (tmp_path / "c.csv").mkdir()
+    words = ["--runs-dir", str(tmp_path), "-o", str(tmp_path / "c.html"), "--csv", str(tmp_path / "c.csv")]
+    assert main(["compare", six[0].name, *words]) == 4
+    assert f"--csv must be writable, but {tmp_path / 'c.csv'}: Is a directory" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_from_python_it_is_a_frame(six, tmp_path):
     """Runs or their folders; the same numbers as in the CSV."""
