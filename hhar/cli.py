@@ -33,7 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hhar: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"hhar: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+        print(
+            f"hhar: {error.filename or 'the disk'}: cannot be used ({error.strerror or error}); make room, "
+            "or choose another path",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         resumes = arguments.command == "download"

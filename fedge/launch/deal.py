@@ -1,15 +1,14 @@
 """`fedge deal`: a data set dealt into one folder per client, for the machines of a deployment."""
 
 import argparse
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser, refuse_misplaced
 from fedge.launch.projects.project import Project
+from fedge.process.durable import removed_on_failure
 
 
 def add_deal(commands: Any) -> None:
@@ -67,7 +66,7 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
     source = Path(deal.source.name).name
     try:
         folder.mkdir(parents=True)
-        with _whole_or_absent(folder):
+        with removed_on_failure(folder):
             for client in range(clients):
                 share = share_of(deal.windows, deal.partition, client, source, deal.source.synthetic)
                 write_share(folder / f"client-{client}", share)
@@ -83,13 +82,3 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
         f"'partition-id=0 num-partitions={clients} data-folder=\"{folder / 'client-0'}\"', 1, 2, …",
         f"the server does not need the data: start the run with the same seed and -c clients={clients}",
     ]
-
-
-@contextmanager
-def _whole_or_absent(folder: Path) -> Iterator[None]:
-    """Remove a new folder if writing into it fails, so that the command can be repeated."""
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise

@@ -5,7 +5,9 @@ sync, rename, sync the folder.
 """
 
 import os
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -91,3 +93,13 @@ def write_output(path: Path, content: bytes) -> None:
     finally:
         with suppress(OSError):  # a full disk has raised before
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def removed_on_failure(folder: Path) -> Iterator[None]:
+    """Context that writes into a folder made for it: if that fails, the folder goes with all its files."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

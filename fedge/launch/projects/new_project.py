@@ -4,11 +4,13 @@ import keyword
 import os
 import re
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.launch.projects.packaged import packaged_folder
+from fedge.process.durable import removed_on_failure
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*([._-][A-Za-z0-9]+)*")  # of a project, and of a module made from it
 _TABLES = ("[tool.flwr.app.config", '[tool."flwr".federations')  # of a new project
@@ -146,17 +148,18 @@ def new_project(folder: Path, method: bool = False) -> list[Path]:
     module = re.sub(r"[.-]", "_", name.lower())
     _refuse_module_that_is_there(name, module)
     written = []
-    for path, text in _files(name, module, method).items():
-        file = folder / path
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                f"the project's folder must be writable, but {file}: "
-                f"{error.strerror or error}; choose another"
-            ) from error
-        written.append(file)
+    with nullcontext() if folder.is_dir() else removed_on_failure(folder):
+        for path, text in _files(name, module, method).items():
+            file = folder / path
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise ConfigError(
+                    f"the project's folder must be writable, but {file}: {error.strerror or error}; "
+                    f"choose another"
+                ) from error
+            written.append(file)
     return written
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fedge.process.durable import commit, make_durable_folder, sync, write_bytes, write_output
+from fedge.process.durable import (
+    commit,
+    make_durable_folder,
+    removed_on_failure,
+    sync,
+    write_bytes,
+    write_output,
+)
 
 
 @pytest.fixture
@@ -94,3 +101,14 @@ def test_an_output_never_takes_the_place_of_a_device_or_a_pipe(tmp_path, is_link
     reader.join(20)
     assert found == [b"one"]
     assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_folder_whose_files_could_not_be_written_goes(tmp_path):
+    folder = tmp_path / "new"
+    with removed_on_failure(folder):
+        folder.mkdir()
+    assert folder.is_dir()
+    (folder / "a").write_text("")
+    with pytest.raises(KeyboardInterrupt), removed_on_failure(folder):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
