@@ -1,5 +1,6 @@
 """Fixtures of all tests: quiet engines, one torch thread, modest property tests, real data if any."""
 
+import gc
 import os
 import signal
 import sys
@@ -96,6 +97,24 @@ def pytest_collection_modifyitems(items):
         dealt += [*mine, *short[: max(0, share - len(mine))]]
         del short[: max(0, share - len(mine))]
     items[:] = [*dealt, *short]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection():
+    """Collect tests without looking for garbage: half the time went into objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Look for garbage again; modules and tests themselves are none."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished():
+    """The same in the process that only deals tests out."""
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
