@@ -616,6 +616,7 @@ def test_without_ray_nothing_is_loaded_or_said(monkeypatch, caplog):
     assert not caplog.records
 
 
+@pytest.mark.extended
 def test_faults_on_ray(on_ray, in_process):
     """One of everything, in turn, as a user meets it: killed workers, exits, None, NaN, a client that hangs.
 

@@ -96,6 +96,7 @@ def test_rounds_that_a_crash_undoes_leave_no_trace(method, tmp_path):
     assert comparable(again.folder) == comparable(whole.folder)
 
 
+@pytest.mark.extended
 def test_the_same_bits_with_any_number_of_workers(tmp_path):
     """One worker or four, every method."""
     for method in METHODS:

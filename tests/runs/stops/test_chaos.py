@@ -50,7 +50,8 @@ MOMENTS = ("start", "hello", "train", "evaluate", "cloud", "checkpoint", "report
 
 @pytest.mark.parametrize(
     ("victim", "phase"),
-    [("flwr", "start"), ("flower-simulati", "train")],  # all others with make soak
+    # all others with make soak
+    [("flwr", "start"), pytest.param("flower-simulati", "train", marks=pytest.mark.extended)],
 )
 def test_a_killed_process_leaves_nothing_behind(tmp_path, victim, phase):
     kill_one(tmp_path, victim, phase, gone_s=60.0)

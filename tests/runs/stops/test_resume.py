@@ -127,6 +127,7 @@ def together(commands):
     return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
 
+@pytest.mark.extended
 def test_killed_on_ray_resumed_in_this_process(tmp_path):
     """All processes of `flwr run`'s simulation die at once; engine and workers are others afterwards."""
     config = {**tiny(), "num-server-rounds": 400, "runs-dir": str(tmp_path / "runs")}
