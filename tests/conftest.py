@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -45,6 +46,18 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} does not exist; set FEDGE_TEST_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture
+def ray_home(monkeypatch):
+    """Folder of the folders of all Rays that the test starts; at a short path, as sockets need it.
+
+    In Ray's usual place there may be one of any process id: what another run left when it was killed.
+    """
+    home = Path(tempfile.mkdtemp(prefix="r-", dir="/tmp"))
+    monkeypatch.setenv("RAY_TMPDIR", str(home))
+    yield home / "ray"
+    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(name="make_windows", scope="session")

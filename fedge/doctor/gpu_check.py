@@ -22,6 +22,7 @@ from torch import Tensor
 from fedge.client.guarded_app import is_out_of_gpu_memory
 from fedge.doctor.gpus import gpus
 from fedge.parallel.team import Team, TeamKind
+from fedge.process.durable import write_output
 from fedge.process.versions import versions
 from fedge.states.averaging import State
 from fedge.training.gpu import FLOAT32, TF32, settle_gpus
@@ -251,5 +252,5 @@ def check_gpus(device: str = "cuda", file: Path = FILE) -> int:
         "system": sys.platform,
         "checks": [asdict(one) for one in found],
     }
-    file.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    write_output(file, (json.dumps(told, indent=2) + "\n").encode())
     return sum(one.state == BAD for one in found)

@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from fedge.config.registers.option import ConfigError
 from fedge.inference.card import Card
 from fedge.inference.network import Classifier
+from fedge.process.durable import output_file
 
 TOLERANCE = 1e-5  # of a probability
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
@@ -40,9 +41,8 @@ def write_onnx(classifier: Classifier, card: Card, path: Path) -> float:
     if missing:
         raise ConfigError(f"--onnx needs {', '.join(missing)}, not installed here; pip install 'fedge[onnx]'")
     onnxruntime: Any = importlib.import_module("onnxruntime")
-    part = path.with_name(path.name + ".part")
 
-    def write() -> None:
+    def write(part: Path) -> None:
         (example,) = _examples(card)[:1]
         torch.onnx.export(
             classifier, (torch.from_numpy(example),), str(part), input_names=["windows"],
@@ -50,53 +50,51 @@ def write_onnx(classifier: Classifier, card: Card, path: Path) -> float:
             dynamo=True, external_data=False,
         )  # fmt: skip
 
-    def read() -> Run:
+    def read(part: Path) -> Run:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(str(part), options, providers=["CPUExecutionProvider"])
         return lambda x: session.run(["probabilities"], {"windows": x})[0]
 
-    return _write(classifier, card, path, part, write, read)
+    return _write(classifier, card, path, write, read)
 
 
 def write_torchscript(classifier: Classifier, card: Card, path: Path) -> float:
     """Write a TorchScript file, for `torch.jit.load`; otherwise as `write_onnx`."""
-    part = path.with_name(path.name + ".part")
 
-    def write() -> None:
+    def write(part: Path) -> None:
         with torch.no_grad():
             traced = torch.jit.trace(classifier, torch.from_numpy(_examples(card)[0]), check_trace=False)
         part.write_bytes(traced.save_to_buffer())  # on a full disk its own `save` ends the process
 
-    def read() -> Run:
+    def read(part: Path) -> Run:
         loaded = torch.jit.load(str(part))
         return lambda x: loaded(torch.from_numpy(x)).detach().numpy()
 
-    return _write(classifier, card, path, part, write, read)
+    return _write(classifier, card, path, write, read)
 
 
 def _write(
     classifier: Classifier,
     card: Card,
     path: Path,
-    part: Path,
-    write: Callable[[], None],
-    read: Callable[[], Run],
+    write: Callable[[Path], None],
+    read: Callable[[Path], Run],
 ) -> float:
     """Write a file under a temporary name, compare it, and move it into place."""
     try:
-        part.touch()  # exporters say it on a page of their own
-        with _quiet():
-            write()
-            again = read()
-            off = max(_difference(classifier, again, x) for x in _examples(card))
-        if not off <= TOLERANCE:
-            raise ConfigError(
-                f"the file must give the model's probabilities to {TOLERANCE:g}, but is {off:.2g} "
-                f"off; its network "
-                f"does something else when it is traced, as a branch that depends on its input"
-            )
-        part.replace(path)
+        with output_file(path) as part:
+            part.touch()  # exporters say it on a page of their own
+            with _quiet():
+                write(part)
+                again = read(part)
+                off = max(_difference(classifier, again, x) for x in _examples(card))
+            if not off <= TOLERANCE:
+                raise ConfigError(
+                    f"the file must give the model's probabilities to {TOLERANCE:g}, but is {off:.2g} "
+                    f"off; its network "
+                    f"does something else when it is traced, as a branch that depends on its input"
+                )
     except OSError as error:
         raise ConfigError(
             f"{path} must be writable, but: {error.strerror or error}; choose another"
@@ -110,9 +108,6 @@ def _write(
             f"{words}; write it "
             f"with other operations"
         ) from error
-    finally:
-        with suppress(OSError):  # a full disk raises above
-            part.unlink(missing_ok=True)
     return off
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser
 from fedge.launch.projects.project import Project
+from fedge.process.durable import output_file
 
 if TYPE_CHECKING:
     from fedge.devices.timing import Crowd
@@ -123,7 +124,7 @@ def _write(rows: "list[VersionRow]", lines: list[str], page: Path | None, table:
 
     try:
         if table is not None:
-            with table.open("w", newline="", encoding="utf-8") as file:
+            with output_file(table) as part, part.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow(COLUMNS)
                 writer.writerows(map(cells, rows))

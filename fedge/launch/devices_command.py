@@ -2,12 +2,14 @@
 
 import argparse
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.devices.population.convert import KINDS, SPEEDS, Converted, converted
 from fedge.launch.command_line import Parser
+from fedge.process.durable import output_file
 
 _DONE = "{out}: {rows} rows; {use}"
 _SPEEDS_USE = 'devices.preset="trace", devices.preset-args.path="{out}"'
@@ -39,11 +41,11 @@ def _convert(options: argparse.Namespace) -> int:
         raise ConfigError(f"OUT must end in .csv or .parquet, but is {out}; choose another name")
     found = converted(options.kind, options.source, options.seconds_per_window)
     try:
-        rows = _write_parquet(found, out) if out.suffix == ".parquet" else _write_csv(found, out)
+        with output_file(out) as path:
+            rows = _write_parquet(found, path) if out.suffix == ".parquet" else _write_csv(found, path)
     except OSError as error:
         raise ConfigError(
-            f"the table must be writable, but {error.filename or out}: "
-            f"{error.strerror or error}; choose another path"
+            f"OUT must be writable, but {out}: {error.strerror or error}; choose another"
         ) from error
     use = _SPEEDS_USE if found.columns == SPEEDS else _TIMES_USE
     print(_DONE.format(out=out, rows=rows, use=use.format(out=out)))
@@ -70,5 +72,7 @@ def _write_parquet(found: Converted, out: Path) -> int:
 
     rows = [(str(device), *numbers) for device, *numbers in found.rows]
     schema = {name: pl.Float64 if number else pl.String for number, name in enumerate(found.columns)}
-    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(out)
+    content = io.BytesIO()  # Polars has an error of its own for a full disk
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(content)
+    out.write_bytes(content.getvalue())
     return len(rows)

@@ -6,6 +6,7 @@ sync, rename, sync the folder.
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,18 +79,42 @@ def write_bytes(path: Path, content: bytes, durably: bool = True) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that the user has named: atomically, but straight into a device or a pipe.
+    """Write a file that the user has named: atomically, but into a device or a pipe as it is.
 
     Raises:
         OSError: it cannot be written; a file that was there is unchanged.
     """
-    if path.exists() and not path.is_file():  # /dev/null must not be replaced
-        path.write_bytes(content)
+    with output_file(path) as temporary:
+        write_new(temporary, content)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[Path]:
+    """Context with the path under which to write a file that the user has named; at its end it is renamed.
+
+    A file that was there stays if the context fails; the new one has its permissions. Into a device or a pipe
+    the content is copied: /dev/null must not be replaced.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        with tempfile.TemporaryDirectory(prefix="fedge-output-") as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            with temporary.open("rb") as written, path.open("wb") as device:
+                shutil.copyfileobj(written, device)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        write_new(temporary, content)
+        yield temporary
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)  # the name that the user knows
+        raise
     finally:
         with suppress(OSError):  # a full disk has raised before
             temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.process.durable import write_output
 from fedge.profile.allocators import Allocator, Capture
 from fedge.profile.watch import ROLES, Sample, peaks
 
@@ -78,7 +79,7 @@ def write_profile(folder: Path, profile: Profile) -> None:
         "samples": [asdict(sample) for sample in profile.samples],
         "captures": [asdict(capture) for capture in profile.captures],
     }
-    (folder / FILE).write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+    write_output(folder / FILE, (json.dumps(entries, indent=1) + "\n").encode())
 
 
 def read_profile(folder: Path) -> Profile:

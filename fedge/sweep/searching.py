@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, Scalar, shown
-from fedge.process.durable import write_bytes
+from fedge.process.durable import output_file, write_bytes
 from fedge.process.escape import harmless
 from fedge.records.folder import short, write_whole
 from fedge.records.reading.reader import RunData, load_run
@@ -200,7 +200,7 @@ def write_trials(search: Search, drawn: Sequence[Drawn]) -> list[str]:
         OSError: a file cannot be written.
     """
     ended = trials_of(search, drawn)
-    with (search.folder / TRIALS).open("w", newline="", encoding="utf-8") as file:
+    with output_file(search.folder / TRIALS) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(harmless(["trial", "state", "validation", *search.space]))
         for number, trial in enumerate(ended):

@@ -8,6 +8,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fedge.process.durable import output_file
 from fedge.process.escape import harmless
 from fedge.records.manifest import RunFolderError
 from fedge.records.reading.reader import RunData, load_run
@@ -162,7 +163,7 @@ def _always(run: RunData) -> dict[str, Metric]:
 
 def _write_csv(path: Path, header: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
     """Write a table with all digits; unknown cells are left empty."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with output_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(harmless(header))
         table.writerows(map(harmless, rows))

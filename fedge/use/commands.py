@@ -3,13 +3,13 @@
 import argparse
 import csv
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.register import look_in
 from fedge.config.registers.trust import FLAG, own_folders
+from fedge.process.durable import output_file
 from fedge.process.escape import cell
 from fedge.records.folder import find_run
 from fedge.records.private import code_folders_of
@@ -104,8 +104,11 @@ def _predict(options: argparse.Namespace) -> int:
     found = _fitted(models, windows) if choice is None else models.predict(windows.x, choice)
     try:
         to = options.output
-        with to.open("w", newline="", encoding="utf-8") if to else nullcontext(sys.stdout) as file:
-            _write(file, windows, found)
+        if to is None:
+            _write(sys.stdout, windows, found)
+        else:
+            with output_file(to) as path, path.open("w", newline="", encoding="utf-8") as file:
+                _write(file, windows, found)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

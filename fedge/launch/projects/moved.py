@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedge.process.durable import write_output
+
 _HEADER = re.compile(r"\s*\[(.*)\]")
 _MOVED = "tool.flwr.federations"
 _TITLE = "# CONFIGURATION MIGRATION NOTICE:"
@@ -39,8 +41,7 @@ def restore_commented_lines(path: Path) -> bool:
     before = lines[:begin] + _uncommented(lines[end:])
     if _commented(before, notice) != lines:
         return False
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(before)
+    write_output(path.resolve(), "".join(before).encode())  # the user's own may be a link
     return True
 
 

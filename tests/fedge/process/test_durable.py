@@ -86,6 +86,21 @@ def test_an_output_is_there_whole_or_as_it_was(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_output_keeps_the_permissions_of_the_file_that_was_there(tmp_path):
+    path = tmp_path / "pyproject.toml"
+    path.write_bytes(b"one")
+    path.chmod(0o640)
+    write_output(path, b"two")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"two", 0o640)
+
+
+def test_an_output_that_cannot_be_written_has_the_name_the_user_knows(tmp_path):
+    path = tmp_path / "no" / "page.html"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_output(path, b"one")
+    assert caught.value.filename == str(path)
+
+
 @pytest.mark.parametrize("is_link", [False, True])
 def test_an_output_never_takes_the_place_of_a_device_or_a_pipe(tmp_path, is_link):
     pipe, path = tmp_path / "pipe", tmp_path / "out"

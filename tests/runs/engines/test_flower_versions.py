@@ -87,7 +87,7 @@ QUICK_FAILURE = "num-server-rounds=2 report=false data.path='synthetic' guard.st
 
 @pytest.mark.extended
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
-def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path, signum):
+def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path, ray_home, signum):
     """After a round or two, on Ray; it goes on there, to the bits of a run that was not stopped.
 
     What is gone: its processes, its ports, Ray's folder, the SuperLink's home.
@@ -99,7 +99,7 @@ def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path
     for place in own.values():
         Path(place).mkdir()
     environment = {**os.environ, "SEED": "5", MARK: str(tmp_path), "PYTHONPATH": str(ROOT), **own}
-    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", RAY_TMPDIR="/tmp")
+    environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0")
     environment.pop("FLWR_HOME", None)
     with (tmp_path / "said").open("wb") as out:
         run = subprocess.Popen(
@@ -113,29 +113,26 @@ def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path
         assert time.monotonic() < deadline
         time.sleep(0.1)
     processes = marked(str(tmp_path))
-    sockets, places = listening(processes), folders_of(processes)
+    sockets, held = listening(processes), states_of(processes)
     assert {"raylet", "gcs_server"} <= {name for name, _, _ in sockets}, sockets
     assert not [socket for socket in sockets if not is_loopback(socket[1])]
-    assert [place.parent for place in places] == [Path("/tmp/ray")], places
+    assert len(list(ray_home.iterdir())) == 1
     assert [place.name for place in Path(own["TMPDIR"]).glob("fedge-*")]
     run.send_signal(signum)
     code = run.wait(90)
     assert code == (130 if signum == signal.SIGINT else -9), (tmp_path / "said").read_text()
     left = leftovers(str(tmp_path), wait_s=60.0)
     assert left == [], [process.cmdline() for process in left]
-    assert [place for place in places if place.exists()] == []
+    assert [*ray_home.iterdir(), *(path for path in held if path.exists())] == []
     assert list(Path(own["TMPDIR"]).glob("fedge-*")) == []
     assert list(Path(own["HOME"]).rglob(".flwr")) == []
     assert not {(ip, port) for _, ip, port in sockets} & {(ip, port) for _, ip, port in everybody_s()}
     goes_on_as_if_nothing_had_been(python, tmp_path, folder)
 
 
-def folders_of(processes):
-    """Ray's folders of processes, and what they have in memory."""
-    pids = [process.pid for process in processes]
-    found = [Path(f"/tmp/ray/f{pid}") for pid in pids]
-    found += [place for pid in pids for place in MEMORY.glob(f"fedge-states-{pid}-*")]
-    return [place for place in found if place.exists()]
+def states_of(processes):
+    """What processes have in memory in files."""
+    return [path for process in processes for path in MEMORY.glob(f"fedge-states-{process.pid}-*")]
 
 
 def everybody_s():

@@ -77,7 +77,7 @@ def test_files_give_the_bits_of_a_run_in_process_on_ray(tmp_path, kinds):
 
 @pytest.mark.extended
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no file system in memory at /dev/shm")
-def test_the_next_run_removes_what_a_killed_run_left(tmp_path):
+def test_the_next_run_removes_what_a_killed_run_left(tmp_path, ray_home):
     """Killed in the middle with all its processes: files stay in memory until the next run, on any engine."""
     runs = str(tmp_path / "runs")
     config = {

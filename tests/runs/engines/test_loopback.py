@@ -5,7 +5,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from ray_runs import ENDLESS, ROOT, RayRun, listening
@@ -19,7 +18,7 @@ BARE = "[tool.flwr.federations.bare]\noptions.num-supernodes = 9\n"  # as who kn
     ("program", "federation"),
     [("flwr", "bare"), pytest.param("fedge", "local-simulation", marks=pytest.mark.extended)],
 )
-def test_every_socket_of_a_run_is_on_loopback(tmp_path, program, federation):
+def test_every_socket_of_a_run_is_on_loopback(tmp_path, ray_home, program, federation):
     """Of a federation that asks for nothing; of Fedge's own, the second of its kind, with make extended."""
     app = tmp_path / "app"
     app.mkdir()
@@ -36,7 +35,7 @@ def test_every_socket_of_a_run_is_on_loopback(tmp_path, program, federation):
         # Ray keeps a process of its dashboard even so, for statistics of use: it must serve nobody
         assert listening(run.named("dashboard/dashboard.py")) == set()
         refuse_what_is_not_rays_own(run, sockets)
-        (folder,) = [f for f in map(Path, (f"/tmp/ray/f{p.pid}" for p in run.processes())) if f.is_dir()]
+        (folder,) = ray_home.iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert list(folder.rglob("plasma_store")), "Ray's sockets, its store of objects among them, lie in it"
 

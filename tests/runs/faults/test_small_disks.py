@@ -1,15 +1,22 @@
 """Every command that writes files, on disks that are too small: one line, and nothing half written stays."""
 
 import os
+import pickle
+import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from small_runs import carry_out, small_config
 
+from hhar.windows.window_file import load_windows
+
 pytestmark = [pytest.mark.extended, pytest.mark.whole_runs]
 
+ROOT = Path(__file__).parents[3]
 SIZES = ("4k", "16k", "64k", "256k")
 # in a mount of its own, which ends with the process: what the command leaves there is listed in "left"
 SMALL_DISK = """\
@@ -18,13 +25,22 @@ code=$?
 find . -mindepth 1 -not -type d | sort > "$left"
 exit $code
 """
-KEEPS_FILES = ("certs", "compare")  # whole ones: the next command goes on with them; a page before its table
+KEEPS_FILES = ("certs", "compare", "clock")  # whole: the next command goes on with them; one of two outputs
+CLOCKED = (
+    "asynchrony.rule=fedbuff asynchrony.concurrency=100 asynchrony.evaluate-every-s=0.05 "
+    "num-server-rounds=200 devices.preset=half-normal"
+)
 COMMANDS = {
     "report": "fedge report {run} -o page.html",
     "compare": "fedge compare {run} -o page.html --csv table.csv",
-    "export": "fedge export {run} --to model.onnx",
+    "predict": "fedge predict {run} {windows} -o answers.csv",
+    "export onnx": "fedge export {run} --onnx model.onnx",
+    "export torchscript": "fedge export {run} --torchscript model.pt",
     "export-run": "fedge export-run {run} shared",
     "export-run zip": "fedge export-run {run} shared.zip",
+    "clock": f'fedge clock --app {ROOT} -c "{CLOCKED}" --devices 500 --csv table.csv -o page.html',
+    "devices convert csv": "fedge devices convert fedscale-capacity {trace} out.csv",
+    "devices convert parquet": "fedge devices convert fedscale-capacity {trace} out.parquet",
     "new": "fedge new project --method",
     "deal": "fedge deal dealt --clients 3",
     "certs": "fedge certs certs --nodes 3",
@@ -34,11 +50,15 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The folder of a run."""
-    folder = tmp_path_factory.mktemp("finished")
-    carry_out({**small_config(folder), "report": False, "runs-dir": str(folder)}, "done")
-    return folder / "done"
+def read(tmp_path_factory):
+    """Paths of what the commands read: a run, windows, a trace of devices."""
+    folder = tmp_path_factory.mktemp("read")
+    config = small_config(folder)
+    carry_out({**config, "report": False, "runs-dir": str(folder)}, "done")
+    np.savez(folder / "x.npz", x=np.tile(load_windows(config["data.path"]).x, (20, 1, 1)))
+    devices = {n: {"computation": 100.0 + n, "communication": 5000.0 + n} for n in range(5000)}
+    (folder / "trace").write_bytes(pickle.dumps(devices))
+    return {"run": folder / "done", "windows": folder / "x.npz", "trace": folder / "trace"}
 
 
 def on_a_small_disk(folder, size, words):
@@ -56,10 +76,10 @@ def on_a_small_disk(folder, size, words):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_disk_that_is_too_small_is_one_line(name, finished, tmp_path):
+def test_a_disk_that_is_too_small_is_one_line(name, read, tmp_path):
     if not shutil.which("unshare"):
         pytest.skip("unshare is not installed")
-    program, *words = COMMANDS[name].format(run=finished).split()
+    program, *words = shlex.split(COMMANDS[name].format(**read))
     refused = 0
     for size in SIZES:
         command = [os.path.join(os.path.dirname(sys.executable), program), *words]

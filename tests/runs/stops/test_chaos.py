@@ -53,38 +53,38 @@ MOMENTS = ("start", "hello", "train", "evaluate", "cloud", "checkpoint", "report
     # all others with make soak
     [("flwr", "start"), pytest.param("flower-simulati", "train", marks=pytest.mark.extended)],
 )
-def test_a_killed_process_leaves_nothing_behind(tmp_path, victim, phase):
-    kill_one(tmp_path, victim, phase, gone_s=60.0)
+def test_a_killed_process_leaves_nothing_behind(tmp_path, ray_home, victim, phase):
+    kill_one(tmp_path, ray_home, victim, phase, gone_s=60.0)
 
 
 @pytest.mark.soak
-def test_every_process_killed_in_every_phase(tmp_path):
+def test_every_process_killed_in_every_phase(tmp_path, ray_home):
     """Prints how often, and how long what was left took to go."""
     took = []
     for victim in VICTIMS:
         for phase in PHASES:
             folder = tmp_path / f"{victim.strip(':')}-{phase}".replace(":", "")
             folder.mkdir()
-            took.append(kill_one(folder, victim, phase))
+            took.append(kill_one(folder, ray_home, victim, phase))
             shutil.rmtree(folder)
     kills = f"{len(took)} kills of {len(VICTIMS)} processes in {len(PHASES)} phases"
     print(f"\n{kills}; all gone {max(took):.1f} s after the run's end")
 
 
 @pytest.mark.soak
-def test_every_signal_in_every_moment(tmp_path):
+def test_every_signal_in_every_moment(tmp_path, ray_home):
     """To `fedge run` on Ray, alone and with its whole group, as a terminal that is closed does it."""
     took = []
     for name, code in SIGNALS.items():
         for place, moment in enumerate(MOMENTS):
             folder = tmp_path / f"{name}-{moment}"
             folder.mkdir()
-            took.append(signal_one(folder, name, code, moment, to_group=place % 2 == 1))
+            took.append(signal_one(folder, ray_home, name, code, moment, to_group=place % 2 == 1))
             shutil.rmtree(folder)
     print(f"\n{len(took)} signals; all gone {max(took):.1f} s after the signal at the latest")
 
 
-def signal_one(folder, name, code, moment, to_group):
+def signal_one(folder, ray_home, name, code, moment, to_group):
     """Send a signal to a run in some moment; returns the seconds until all was gone."""
     app, phases, runs = paced_app(folder)
     base = (
@@ -96,7 +96,7 @@ def signal_one(folder, name, code, moment, to_group):
     words = ("run", app, "--engine", "flower", "-c", config)
     with RayRun(folder, *words, program="fedge", FEDGE_TEST_PHASES=str(phases)) as run:
         reach(run, moment, phases, runs / "it")
-        simulation, number = named(run, "flower-simulati"), getattr(signal, name)
+        number = getattr(signal, name)
         began = time.monotonic()
         if to_group:
             os.killpg(run.process.pid, number)
@@ -105,7 +105,7 @@ def signal_one(folder, name, code, moment, to_group):
         ended = run.process.wait(timeout=60)
         assert run.left(GONE_S) == []
         took = time.monotonic() - began
-        assert what_is_left(runs / "it", simulation) == [], run.output
+        assert what_is_left(runs / "it", ray_home) == [], run.output
         manifest = json.loads((runs / "it" / "manifest.json").read_text())
         found = (
             ended,
@@ -146,7 +146,7 @@ def paced_app(folder):
     return app, phases, runs
 
 
-def kill_one(folder, victim, phase, gone_s=GONE_S):
+def kill_one(folder, ray_home, victim, phase, gone_s=GONE_S):
     """Kill a process of a run in a phase; returns the seconds from the run's end until all was gone."""
     app, phases, runs = paced_app(folder)
     config = (
@@ -160,7 +160,6 @@ def kill_one(folder, victim, phase, gone_s=GONE_S):
             for seen in phases.iterdir():
                 seen.unlink()
             run.wait_until((phases / phase).exists, phase)
-        simulation = named(run, "flower-simulati")
         named(run, victim)[0].kill()
         if victim == "ray::ClientApp" and phase != "start":
             run.wait_for(" 4/100000")  # it goes on without that client, and then with it
@@ -169,7 +168,7 @@ def kill_one(folder, victim, phase, gone_s=GONE_S):
         began = time.monotonic()
         assert run.left(gone_s) == []
         took = time.monotonic() - began
-        assert what_is_left(runs / "it", simulation) == [], run.output
+        assert what_is_left(runs / "it", ray_home) == [], run.output
         manifest = json.loads((runs / "it" / "manifest.json").read_text())
         # who was killed cannot write that; everybody else's end is written down
         assert (manifest["status"], victim) in [
@@ -188,9 +187,9 @@ def named(run, name):
     return found
 
 
-def what_is_left(folder, simulation):
-    """The files that only a running run has: state files, client windows, Ray's folder."""
+def what_is_left(folder, ray_home):
+    """The files that only a running run has: state files, client windows, Ray's folders."""
     owners = [*Path("/dev/shm").glob("*fedge-states-*/owner"), *folder.glob("*fedge-states-*")]
     left = [owner for owner in owners if owner.is_dir() or str(folder) in owner.read_text()]
     left += folder.glob("data*")
-    return left + [path for s in simulation if (path := Path(f"/tmp/ray/f{s.pid}")).exists()]
+    return [*left, *ray_home.glob("*")]

@@ -128,7 +128,7 @@ def together(commands):
 
 
 @pytest.mark.extended
-def test_killed_on_ray_resumed_in_this_process(tmp_path):
+def test_killed_on_ray_resumed_in_this_process(tmp_path, ray_home):
     """All processes of `flwr run`'s simulation die at once; engine and workers are others afterwards."""
     config = {**tiny(), "num-server-rounds": 400, "runs-dir": str(tmp_path / "runs")}
     program = Path(sys.executable).parent / "flower-simulation"

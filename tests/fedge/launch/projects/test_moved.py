@@ -1,5 +1,7 @@
 """Changes of `flwr run` of 1.26 and later to a pyproject.toml are undone, byte by byte, and no others."""
 
+import errno
+
 import pytest
 
 from fedge.config.registers.option import ConfigError
@@ -61,6 +63,21 @@ def test_what_was_commented_out_is_there_again(before, after, tmp_path):
     assert restore_commented_lines(path)
     assert path.read_text(encoding="utf-8") == before
     assert not restore_commented_lines(path)
+
+
+def test_on_a_full_disk_pyproject_stays_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "pyproject.toml"
+    text = HEAD + NOTICE + commented(FEDERATIONS)
+    path.write_text(text, encoding="utf-8")
+
+    def full(temporary, content):
+        temporary.write_bytes(content[:1])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fedge.process.durable.write_new", full)
+    with pytest.raises(OSError, match="No space"):
+        restore_commented_lines(path)
+    assert path.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize(
