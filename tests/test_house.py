@@ -269,6 +269,7 @@ def test_every_cited_contract_is_defined() -> None:
 # Modules without a test module of their own, and what tests them instead
 ELSEWHERE = (
     {
+        "fedge/launch/nodes/node_folder.py": "fedge/process/endings/test_owner.py",
         # entry points and what only a whole run shows
         "fedge/devices/world.py": "fedge/devices/test_procedure.py",
         "fedge/client/together.py": "runs/engines/test_processes.py",

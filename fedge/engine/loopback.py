@@ -20,6 +20,7 @@ from typing import Any
 from fedge.config.registers.option import ConfigError, shown
 from fedge.engine.federation import TOLD, federation_of_this_process
 from fedge.process.endings.exits import leaving_if_stuck
+from fedge.process.endings.owner import note_owner, remove_ownerless
 from fedge.process.endings.reaper import has_reaper, remove_at_end
 
 LOOPBACK = "127.0.0.1"
@@ -97,13 +98,17 @@ def own_arguments(init_args: Mapping[str, Any]) -> dict[str, Any]:
 def session_folder() -> dict[str, str]:
     """Start arguments for a private folder of a Ray's logs and sockets, removed with the run.
 
-    Ray's own folder is open to all accounts; this one's parent is not. Empty, for Ray's default, if there is
-    no reaper to remove the folder or the user wants to keep it (`KEEP`).
+    Ray's own folder is open to all accounts; this one's parent is not. Those of runs that were killed with
+    their reapers go first. Empty, for Ray's default, if there is no reaper to remove the folder or the user
+    wants to keep it (`KEEP`).
     """
     if os.environ.get(KEEP) or not has_reaper():
         return {}
-    folder = _make_private(Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray", f"f{os.getpid()}")
+    parent = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / "ray"
+    remove_ownerless(parent.glob("f*"))
+    folder = _make_private(parent, f"f{os.getpid()}")
     remove_at_end(folder)
+    note_owner(folder)
     return {"_temp_dir": str(folder / "s")}  # short, because socket paths have a limited length
 
 

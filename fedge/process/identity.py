@@ -55,11 +55,15 @@ def pid_of(process: int) -> int:
 @cache
 def _machine() -> str:
     """Name of this machine or container, for the present boot."""
+    return f"{platform.node()}/{_boot()}/{namespace()}"
+
+
+def namespace() -> str:
+    """Name of the namespace of process ids, of which each container has its own; empty outside Linux."""
     try:
-        pids = os.readlink("/proc/self/ns/pid")  # Linux: each container has its own process ids
+        return os.readlink("/proc/self/ns/pid")
     except OSError:
-        pids = ""
-    return f"{platform.node()}/{_boot()}/{pids}"
+        return ""
 
 
 def has_ended(process: Mapping[str, Any]) -> bool | None:

@@ -131,7 +131,7 @@ def test_a_run_there_that_is_stopped_leaves_nothing_and_goes_on(python, tmp_path
 
 
 def states_of(processes):
-    """What processes have in memory in files."""
+    """Files in memory of processes."""
     return [path for process in processes for path in MEMORY.glob(f"fedge-states-{process.pid}-*")]
 
 

@@ -1,0 +1,42 @@
+"""Owner of a folder: the process that made it. If that was killed, the next process removes the folder.
+
+For folders outside any run folder. Only folders of this account are removed, and only after their owner has
+certainly ended.
+"""
+
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from fedge.process.identity import has_ended, namespace, this_process
+
+_OWNER = "process.json"
+
+
+def note_owner(folder: Path) -> None:
+    """Write into a folder that this process owns it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    (folder / _OWNER).write_text(json.dumps({**this_process(), "namespace": namespace()}), encoding="utf-8")
+
+
+def remove_ownerless(folders: Iterable[Path]) -> None:
+    """Remove folders of this account whose owner has ended; all others, without an owner's name too, stay."""
+    if sys.platform == "win32":
+        return
+    for folder in folders:
+        with suppress(OSError, ValueError, RecursionError):
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                continue
+            owner = json.loads((folder / _OWNER).read_text(encoding="utf-8"))
+            # in another container, process ids mean nothing here
+            if isinstance(owner, dict) and owner.get("namespace") == namespace() and has_ended(owner):
+                shutil.rmtree(folder, ignore_errors=True)
