@@ -92,13 +92,13 @@ def write_output(path: Path, content: bytes) -> None:
 def output_file(path: Path) -> Iterator[Path]:
     """Context with the path under which to write a file that the user has named; at its end it is renamed.
 
-    A file that was there stays if the context fails; the new one has its permissions. Into a device or a pipe
-    the content is copied: /dev/null must not be replaced.
+    A file that was there stays if the context fails; the new one has its permissions. Into a device, a pipe or
+    an open file the content is copied: /dev/null and /dev/stdout must not be replaced.
 
     Raises:
         OSError: it cannot be written.
     """
-    if path.exists() and not path.is_file():
+    if _is_open_elsewhere(path):
         with tempfile.TemporaryDirectory(prefix="fedge-output-") as folder:
             temporary = Path(folder) / path.name
             yield temporary
@@ -118,6 +118,14 @@ def output_file(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # a full disk has raised before
             temporary.unlink(missing_ok=True)
+
+
+def _is_open_elsewhere(path: Path) -> bool:
+    """Whether a path is a device, a pipe, or a name of an open file, as /dev/stdout and /dev/fd/1 are."""
+    if path.exists() and not path.is_file():
+        return True
+    link = str(path.readlink()) if path.is_symlink() else ""
+    return link.startswith("/proc/") or path.parent.resolve().is_relative_to("/proc")
 
 
 @contextmanager

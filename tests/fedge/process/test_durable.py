@@ -118,6 +118,20 @@ def test_an_output_never_takes_the_place_of_a_device_or_a_pipe(tmp_path, is_link
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="there is no /proc")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_an_output_never_takes_the_place_of_the_name_of_an_open_file(tmp_path, is_link):
+    """`-o /dev/stdout > FILE`: that is a link to the name of an open file."""
+    with (tmp_path / "file").open("wb") as file:
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        if is_link:
+            (tmp_path / "stdout").symlink_to(path)
+            path = tmp_path / "stdout"
+        write_output(path, b"one")
+    assert (tmp_path / "file").read_bytes() == b"one"
+    assert path.is_symlink() == is_link
+
+
 def test_a_folder_whose_files_could_not_be_written_goes(tmp_path):
     folder = tmp_path / "new"
     with removed_on_failure(folder):
