@@ -92,8 +92,8 @@ def write_output(path: Path, content: bytes) -> None:
 def output_file(path: Path) -> Iterator[Path]:
     """Context with the path under which to write a file that the user has named; at its end it is renamed.
 
-    A file that was there stays if the context fails; the new one has its permissions. Into a device, a pipe or
-    an open file the content is copied: /dev/null and /dev/stdout must not be replaced.
+    A file that was there stays if the context fails; the new one has its permissions. Into a device, a pipe
+    or an open file the content is copied: /dev/null and /dev/stdout must not be replaced.
 
     Raises:
         OSError: it cannot be written.
