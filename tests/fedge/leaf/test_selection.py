@@ -88,6 +88,15 @@ def test_power_of_choice_of_as_many_candidates_as_are_asked_for_draws_by_windows
     assert abs(np.mean(np.array(drawn) == 8) - 0.6) < 0.044
 
 
+def test_power_of_choice_has_twice_as_many_candidates_as_are_asked_for():
+    _, turns = rounds_of("power-of-choice", 2, losses=lambda client: client / 10)
+    drawn = {
+        d: [chosen("power-of-choice", n, turns, 1, f'{{"candidates": {d}}}') for n in range(1, 51)]
+        for d in (0, 2, 3)
+    }
+    assert drawn[0] == drawn[2] != drawn[3]
+
+
 def test_which_selections_go_by_earlier_turns():
     assert [reads_turns(name) for name in CLIENT_SELECTIONS.names] == [False, False, True, True, True]
     assert reads_turns(f"{__name__}:biggest")

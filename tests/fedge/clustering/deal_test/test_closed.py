@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import combine_pvalues
 
 from fedge.clustering.deal_test.closed import ClosedTest, DealTests, fisher, levels_of_groups, partitions_of
+from fedge.clustering.deal_test.cuts import MOST_LEAVES_FOR_ALL_CUTS
 from fedge.clustering.deal_test.deals import labels_after
 from fedge.clustering.deal_test.reach import level_in_force, smallest_p_of_any_cut
 from fedge.clustering.likeness.sketch import cosines
@@ -117,6 +118,22 @@ def test_a_group_that_cannot_be_rejected_takes_no_share():
     assert labels == groups
     assert smallest_p_of_any_cut([3, 3, 3]) > 0.01
     assert [test.stands for test in chain] == [True, True, True, *[False] * (len(chain) - 3)]
+
+
+def test_a_group_that_cannot_be_tested_is_not():
+    """Two different leaves of one client each have one deal, which says nothing: they stay together."""
+    tests = drawn_tests([0, 0, 1, 2], [4, 4, 1, 1], between=4.0)
+    assert tests.floor((2, 3)) == 1
+    chain = ClosedTest(tests, (0, 1, 2, 3), "auto").chain()
+    assert [test.leaves for test in chain if tests.floor(test.leaves) == 1] == []
+
+
+def test_the_first_of_many_leaves_is_found_alone():
+    """Of more leaves than all cuts are tried for, where the cut goes on from the one that was tested."""
+    groups = [0, *[1] * MOST_LEAVES_FOR_ALL_CUTS]
+    labels, chain = found(groups, 3, draws=999)
+    assert labels == groups
+    assert chain[0].parts[0] == (0,)
 
 
 def test_the_order_of_leaves_does_not_matter():

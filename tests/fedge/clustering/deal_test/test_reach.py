@@ -2,6 +2,7 @@
 
 from math import comb
 
+import numpy as np
 import pytest
 from scipy.stats import binom
 
@@ -49,6 +50,23 @@ def test_a_leaf_that_differs_entirely_is_hardly_ever_lost_by_the_draw(leaves):
     level, draws = (0.01 if floor <= 0.01 else 0.05), draws_for(floor)
     assert binom.sf(level * (draws + 1) - 1, draws, floor) < 0.002
     assert binom.sf(0.01 * 2000 - 1, 1999, smallest_p([3] * 6)) > 0.1
+
+
+def test_no_more_deals_are_drawn_than_are_needed():
+    """The fewest by which a perfect leaf's count is 3.1 standard deviations below the largest one allowed."""
+    allowed = {
+        (draws, level): max(c for c in range(draws) if (1 + c) / (draws + 1) <= level)
+        for draws in (1999, 19_999, 49_999)
+        for level in (0.01, 0.05)
+    }
+    for floor in np.linspace(0.0005, 0.0499, 500):
+        sure = []
+        for draws in (1999, 19_999, 49_999):
+            mean, variance = binom.stats(draws, floor)
+            room = allowed[draws, 0.01 if floor <= 0.01 else 0.05] - mean
+            sure += [draws] if room >= 3.1 * np.sqrt(variance) else []
+        assert draws_for(floor) == (sure or [49_999])[0]
+    assert draws_for(0.2) == 1999  # never below the level
 
 
 @pytest.mark.parametrize(("leaves", "needed"), [(2, 6), (3, 5), (6, 4)])

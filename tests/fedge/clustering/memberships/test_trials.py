@@ -48,7 +48,9 @@ def test_what_parted_clusters_is_over():
 def test_one_leaf_counts_as_much_as_the_many_that_it_leaves():
     """63 leaves gain nothing, one gains 1: half of that."""
     many = ClusterChange("split", (tuple(range(64)),), (tuple(range(63)), (63,)))
-    assert change_gain(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05).gain == pytest.approx(0.5)
+    found = change_gain(many, said_of([0.0] * 63 + [1.0], [0.0] * 64), 0.05)
+    assert found.gain == pytest.approx(0.5)
+    assert found.better == 1 / 64  # no change is nothing better
 
 
 def test_a_leaf_on_the_wrong_side_of_a_cut():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import FedAvg
 
 from fedge.config.flat import from_run_config
 from fedge.exchange.round_context import RoundContext
@@ -91,3 +92,31 @@ def test_a_reply_that_cannot_be_combined_is_named_and_leaves_no_trace():
         assert made.aggregate_train(context, others, states[0], settings, 1) == {}
     assert np.array_equal(spoilt.model["w"], honest.model["w"])
     assert not np.array_equal(spoilt.model["w"], start["w"])
+
+
+class TakesTwo(FedAvg):
+    """One that names what it takes."""
+
+    def __init__(self, min_train_nodes, weighted_by_key="num-examples"):
+        super().__init__(weighted_by_key=weighted_by_key)
+        self.given = {"min_train_nodes": min_train_nodes}
+
+
+class TakesAll(FedAvg):
+    """One that passes on whatever it is given."""
+
+    def __init__(self, **given):
+        super().__init__(**given)
+        self.given = given
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("TakesTwo", {"min_train_nodes": 1}),
+        ("TakesAll", {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}),
+    ],
+)
+def test_a_strategy_of_a_user_s_own_is_offered_what_it_takes(name, given):
+    """Flower's own settings, so that one client is enough: none that its constructor does not know."""
+    assert strategy(f"{__name__}:{name}").given == given
