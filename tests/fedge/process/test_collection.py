@@ -34,15 +34,33 @@ def test_who_has_it_off_keeps_it_off():
         gc.enable()
 
 
-def test_what_is_made_later_is_searched_as_ever():
-    class Node:
-        pass
+class Node:
+    """One that only a search finds, once it is in a circle."""
 
+
+def lost():
+    """A weak reference to an object in a circle that nobody else refers to."""
+    node = Node()
+    node.itself = node
+    return weakref.ref(node)
+
+
+def test_what_is_made_later_is_searched_as_ever():
     with spared_imports():
         pass
-    node = Node()
-    node.itself, gone = node, weakref.ref(node)
-    del node
+    gone = lost()
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_an_earlier_run_has_left_is_found_where_nothing_was_to_be_imported():
+    gc.disable()
+    try:
+        gone = lost()
+        with spared_imports():
+            pass
+    finally:
+        gc.enable()
     gc.collect()
     assert gone() is None
 
