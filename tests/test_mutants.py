@@ -82,6 +82,20 @@ def test_survivors_are_those_that_no_test_notices(place):
     assert module.read_bytes() == before
 
 
+@pytest.mark.slow
+def test_tests_of_another_room_that_import_the_module_notice_too(place):
+    module = place / "fedge" / "leaf" / "sizes.py"
+    other = place / "tests" / "fedge" / "cloud" / "test_limit.py"
+    other.parent.mkdir()
+    other.write_text(
+        "from fedge.leaf.sizes import is_large\n\n\ndef test_three():\n    assert not is_large(3)\n"
+    )
+    other.with_name("test_none.py").write_text("from fedge.leaf import other\n")
+    assert mutants.tests_of(module)[-1] == [other]
+    strict = next(m for m in mutants_of(module, module.read_bytes()) if m.after == "(x >= 3)")
+    assert not mutants.survives(strict, place)
+
+
 def test_what_is_no_module_is_refused():
     with pytest.raises(SystemExit, match="nowhere is no room or module"):
         mutants.modules(["nowhere"])

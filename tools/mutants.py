@@ -4,8 +4,9 @@ python -m tools.mutants                          50 mutants, drawn over the room
 python -m tools.mutants leaf cloud --number 200  of two rooms
 python -m tools.mutants leaf/norms.py --all      every one of a module
 
-Tests of a mutant: those of its module, then those of its room. One that both pass survives and is listed: a
-test is missing, or the change makes no difference. Mutants are made in a copy of the repository.
+Tests of a mutant: those of its module, of its room, and others that import the module. One that all pass
+survives and is listed: a test is missing, or the change makes no difference. Mutants are made in a copy of
+the repository.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import ast
 import copy
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -121,11 +123,20 @@ def _changes(node: ast.expr) -> Iterator[ast.expr | str]:
 
 
 def tests_of(path: Path) -> list[list[Path]]:
-    """Tests of a module, from the nearest on: those of its own name, those of its room."""
+    """Tests of a module, from the nearest on: of its own name, of its room, others that import it."""
     place = path.parent.relative_to(ROOT)
     own = ROOT / "tests" / place / f"test_{path.name}"
     folder = ROOT.joinpath("tests", *place.parts[:2])
-    return [[found] for found in (own, folder) if found.exists()]
+    others = [test for test in importers(path) if not test.is_relative_to(folder)]
+    return [[found] for found in (own, folder) if found.exists()] + ([others] if others else [])
+
+
+def importers(path: Path) -> list[Path]:
+    """Test modules of fedge/ that import a module by name."""
+    room, _, name = ".".join(path.relative_to(ROOT).with_suffix("").parts).rpartition(".")
+    said = re.compile(rf"from {room}(\.{name} import| import .*\b{name}\b)")
+    tests = sorted((ROOT / "tests" / "fedge").rglob("test_*.py"))
+    return [test for test in tests if said.search(test.read_text(encoding="utf-8"))]
 
 
 def survives(mutant: Mutant, place: Path) -> bool:
