@@ -174,11 +174,24 @@ def later(places, turn):
     return {0: 9} if turn.global_round == 7 else {}
 
 
+def at_once(places, turn):
+    return {0: 9} if turn.global_round == 1 else {}
+
+
+def at_last(places, turn):
+    return {0: 9} if turn.global_round == 9 else {}
+
+
+def after_the_run(places, turn):
+    return {0: 9} if turn.global_round > 9 else {}
+
+
 def test_one_of_one_s_own():
     name = f"{__name__}:gather"
     assert moves(name, '{"at": 2}', 3) == {0: 2, 1: 2, 3: 2, 4: 2}
     assert moves(name, "", 4, dict.fromkeys(HOME, 1)) == {0: 0, 1: 0, 6: 2, 7: 2}
     refuse_moves_that_cannot_be(config_of(name), SIZES, 7)
+    refuse_moves_that_cannot_be(config_of(f"{__name__}:after_the_run"), SIZES, 7)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +204,8 @@ def test_one_of_one_s_own():
         ("truth", "it sends 0 to True"),
         ("failing", "failed: KeyError: 'lost'"),
         ("later", "before global round 7 it sends 0 to 9"),
+        ("at_once", "before global round 1 it sends 0 to 9"),
+        ("at_last", "before global round 9 it sends 0 to 9"),
     ],
 )
 def test_one_that_lies_is_refused_before_the_run(name, telling):

@@ -54,6 +54,14 @@ def test_what_took_long_is_not_asked_together_with_more(transport):
     assert found == [True, False, True, False]
 
 
+def test_how_long_clients_trained_is_known_from_one_exchange_to_the_next(transport, monkeypatch):
+    clock = transport._clock
+    monkeypatch.setattr(transport, "_exchange", lambda *words: None)
+    began = clock.now()
+    transport.train([])
+    assert 0 <= transport.train_s <= clock.now() - began
+
+
 def test_large_models_do_not_wait_at_the_server(transport):
     small, large = ({"w": np.zeros(size, np.float32)} for size in (8_000_000, 8_000_001))
     assert transport.can_hold_replies(small)

@@ -1,11 +1,13 @@
 """Kernel of a model's steps, and why."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from any_networks import kernels, needs_native
 from torch import nn
 
-from fedge.training.kernels import AUTO, NATIVE, TORCH, Kernel, kernel_of, native_plan
+from fedge.training.kernels import AUTO, NATIVE, TORCH, Kernel, kernel_of, native_plan, plan_of
 from fedge.training.networks.models import build_model
 
 SHAPE = (6, 32)
@@ -35,6 +37,24 @@ def test_a_known_model_has_the_native_step(wanted):
     model = build_model("cnn-pool", SHAPE, 4, torch.Generator())
     assert native_plan(model, SHAPE, wanted) is not None
     assert kernel_of(model, SHAPE, wanted).name.removeprefix("native ") in kernels()
+
+
+@needs_native
+def test_auto_takes_no_kernel_that_is_slower_than_pytorch(monkeypatch):
+    """A processor without vectors of eight has one, taken if the user names it in the environment."""
+    model, found = build_model("cnn-pool", SHAPE, 4, torch.Generator()), plan_of
+    plain = lambda *words: replace(found(*words), kernel="plain")  # noqa: E731
+    monkeypatch.setattr("fedge.training.kernels.plan_of", plain)
+    monkeypatch.delenv("FEDGE_KERNEL", raising=False)
+    why = "this processor runs only its plain kernel, which is slower than PyTorch"
+    assert kernel_of(model, SHAPE, AUTO) == Kernel(TORCH, why)
+    assert kernel_of(model, SHAPE, NATIVE) == Kernel("native plain")
+    monkeypatch.setenv("FEDGE_KERNEL", "plain")
+    assert kernel_of(model, SHAPE, AUTO) == Kernel("native plain")
+    quick = lambda *words: replace(found(*words), kernel="avx2")  # noqa: E731
+    monkeypatch.setattr("fedge.training.kernels.plan_of", quick)
+    monkeypatch.delenv("FEDGE_KERNEL")
+    assert kernel_of(model, SHAPE, AUTO) == Kernel("native avx2")
 
 
 @needs_native

@@ -132,6 +132,15 @@ def test_what_cannot_be_drawn_from_a_generator_follows_from_it():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_what_can_be_drawn_from_a_generator_is_drawn_from_it():
+    """As dropout's masks are, whose operation takes one."""
+    with OwnDraws(torch.Generator().manual_seed(3)):
+        drawn = torch.zeros(9).bernoulli_(0.5), torch.multinomial(torch.ones(5), 2)
+    own = torch.Generator().manual_seed(3)
+    assert torch.equal(drawn[0], torch.zeros(9).bernoulli_(0.5, generator=own))
+    assert torch.equal(drawn[1], torch.multinomial(torch.ones(5), 2, generator=own))
+
+
 def test_own_layers_follow_from_the_parameters():
     assert head_names(built("lstm")) == ("head.weight", "head.bias")
     assert head_names(built("residual")) == ("fc.weight",)
