@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
     """
     parent = Path(runs_dir)
     refuse_taken_name(runs_dir, name)
-    try:
+    with writing_below(parent):
         make_durable_folder(parent)
         if name:
             folder = parent / name
@@ -40,13 +41,20 @@ def create_run_folder(runs_dir: str, name: str, seed: int) -> Path:
         else:
             folder = _fresh_folder(parent, f"{datetime.now():%Y%m%d-%H%M%S}-seed{seed}")
         sync(parent)
-    except OSError as error:
-        raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename or parent}: {error.strerror or error}; "
-            f"choose another runs-dir"
-        ) from error
     point_latest(folder)
     return folder.absolute()
+
+
+@contextmanager
+def writing_below(folder: Path) -> Iterator[None]:
+    """Context that turns an OSError of writing below `folder` into a ConfigError of runs-dir."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"runs-dir must be a writable folder, but {error.filename or folder}: {error.strerror or error}; "
+            f"choose another runs-dir"
+        ) from error
 
 
 def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path:

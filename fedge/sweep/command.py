@@ -11,7 +11,7 @@ from pathlib import Path
 from fedge.config.registers.option import ConfigError, nearest, shown
 from fedge.process.endings import exits
 from fedge.process.resources.threads import available_cores
-from fedge.records.folder import short
+from fedge.records.folder import short, writing_below
 from fedge.records.lock import RunLock
 from fedge.report.html.tables import quantity
 from fedge.sweep.plan import Sweep, read_sweep
@@ -150,13 +150,8 @@ def _locked(sweeps: Sequence[Sweep]) -> Iterator[None]:
 
 def _make_folder(sweep: Sweep) -> None:
     """Create a sweep's folder; ConfigError if it cannot be."""
-    try:
+    with writing_below(sweep.folder):
         sweep.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename}: "
-            f"{error.strerror or error}; choose another"
-        ) from error
 
 
 # --- before -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.records.folder import short
+from fedge.records.folder import short, writing_below
 from fedge.sweep.plan import Sweep
 from fedge.sweep.standing import RunStanding
 
@@ -46,16 +46,11 @@ def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> P
     """
     folder = (sweep.folder / FOLDER).resolve()
     text = _script(sweep, len(todo), wishes, folder)
-    try:
+    with writing_below(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / NAMES).write_text("".join(f"{standing.run.name}\n" for standing in todo))
         (folder / SCRIPT).write_text(text)
         (folder / SCRIPT).chmod(0o755)
-    except OSError as error:
-        raise ConfigError(
-            f"runs-dir must be a writable folder, but {error.filename}: "
-            f"{error.strerror or error}; choose another"
-        ) from error
     return folder / SCRIPT
 
 
