@@ -36,6 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.commands import exit_with
 from fedge import simulate
 from fedge.data.scenario import Change
 from fedge.launch.projects.project import flatten, read_toml
@@ -198,4 +199,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

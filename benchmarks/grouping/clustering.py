@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.commands import exit_with
 from fedge import simulate
 from fedge.launch.projects.project import flatten, parse_override, read_toml
 from fedge.metrics.agreement import agreement
@@ -148,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import exit_with
 from fedge import simulate
 from fedge.launch.projects.project import flatten, read_toml
 
@@ -100,4 +101,4 @@ def table_row(method: str, runs: list[dict[str, float]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

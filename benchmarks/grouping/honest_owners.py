@@ -10,7 +10,6 @@ is allowed. Ends with exit code 1 if anybody is left out.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import exit_with
 from fedge.data.outliers import outlying_clients, proportions
 from fedge.data.scaling import channel_sums
 from hhar.facts import DEVICES
@@ -241,4 +241,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from scipy.stats import kstest
 
+from benchmarks.commands import exit_with
 from fedge.clustering.deal_test import deals
 from fedge.clustering.deal_test.auto import dealt_tests
 from fedge.clustering.likeness.sketch import cosines, sketch
@@ -206,4 +207,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from benchmarks.commands import exit_with
 from fedge.clustering.deal_test.deals import deal_test
 from fedge.clustering.likeness.sketch import cosines, sketch
 from fedge.config.flat import from_run_config
@@ -130,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import exit_with
 from hhar.windows.window_file import Windows, load_windows, save_windows
 
 AXES = ("acc_x", "acc_y", "acc_z")
@@ -57,4 +58,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -23,6 +23,7 @@ import numpy as np
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
+from benchmarks.commands import exit_with
 from fedge import simulate
 from fedge.config.flat import from_run_config
 from fedge.devices.clients.evaluation import ClockEvaluation
@@ -221,4 +222,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

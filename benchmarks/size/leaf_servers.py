@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.commands import exit_with
 from benchmarks.size.many_leaves import people
 from hhar.windows.window_file import save_windows
 
@@ -123,4 +124,4 @@ def _overrides(config: dict[str, object], folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.commands import exit_with
 from fedge import simulate
 from fedge.clustering.memberships.strangers import MOST_MODELS
 from fedge.launch.projects.project import flatten, read_toml
@@ -91,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    exit_with(main)

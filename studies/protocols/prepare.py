@@ -6,7 +6,10 @@ IMAGES.npz holds x (N, 3, H, W) uint8, y (N,), split (N,) "train" or "test", and
 the test images of the data set stay its test images.
 """
 
+import argparse
 import sys
+import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,5 +29,21 @@ def windows_of(path: str | Path) -> Windows:
     return replace(windows, part=split.astype(str))
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the window file; 1 with one line on stderr if the images cannot be read."""
+    parser = argparse.ArgumentParser(description="Window file of the ten-by-ten protocol.")
+    parser.add_argument("images", type=Path, metavar="IMAGES.npz", help="x, y, split and classes")
+    parser.add_argument("out", type=Path, help="the window file to write")
+    options = parser.parse_args(arguments)
+    try:
+        save_windows(options.out, windows_of(options.images))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        print(
+            f"{options.images} must hold x, y, split and classes, but: {error}; make it anew", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    save_windows(sys.argv[2], windows_of(sys.argv[1]))
+    sys.exit(main())
