@@ -243,7 +243,10 @@ def test_pods_can_read_their_keys_and_write_their_volumes():
 def slurm(tmp_path):
     """A folder of stand-ins: srun carries out what it is given, fedge writes down how it was called."""
     for name, body in (
-        ("srun", 'while [[ "$1" == --* ]]; do shift; done\nexec "$@"\n'),
+        (
+            "srun",
+            f'echo "$*" >> {tmp_path}/steps\nwhile [[ "$1" == --* ]]; do shift; done\nexec "$@"\n',
+        ),
         ("fedge", f'echo "fedge $*" >> {tmp_path}/calls\n'),
     ):
         path = tmp_path / name
@@ -263,6 +266,32 @@ def test_a_slurm_job_starts_a_cloud_and_its_leaf_servers(slurm):
     assert [(leaf.leaf, leaf.once, leaf.workers) for leaf in leaves] == [(n, True, 2) for n in range(3)]
     assert cloud.run_config == ["fedge:fedge", "hierarchy.num-servers=3"]
     assert {leaf.cloud.rpartition(":")[2] for leaf in leaves} == {cloud.leaves.rpartition(":")[2]}
+    steps = (slurm / "steps").read_text().splitlines()
+    assert len(steps) == 4, "a process that is no step shares the cores of one, and may outlive its job"
+    assert all({"--nodes=1", "--ntasks=1", "--cpus-per-task=2", "--exact"} <= set(s.split()) for s in steps)
+    assert [step for step in steps if "--relative=0" in step] == [
+        step for step in steps if "fedge run" in step
+    ]
+    directives = re.findall(r"^#SBATCH (\S+)", script.read_text(), re.MULTILINE)
+    assert "--no-requeue" in directives, "from the beginning it would make a second run"
+    assert any(word.startswith("--mem-per-cpu=") for word in directives), (
+        "else one step takes a node's memory"
+    )
+
+
+def test_a_slurm_job_goes_on_with_a_run_and_takes_windows_of_a_user(slurm):
+    given = {"SLURM_NTASKS": "3", "SLURM_CPUS_PER_TASK": "1", "DATA": "windows.npz"}
+    env = {**os.environ, **given, "PATH": f"{slurm}:{os.environ['PATH']}"}
+    script = DEPLOY / "slurm" / "leaf-servers.sh"
+    for words in (["-c", "clients=9"], ["resume", "runs/a", "-c", "num-server-rounds=9"]):
+        subprocess.run([script, *words], env=env, check=True, timeout=30, cwd=slurm)
+    calls = [understood(shlex.split(line)) for line in (slurm / "calls").read_text().splitlines()]
+    begun = next(call for call in calls if call.run_config and "clients=9" in call.run_config)
+    assert begun.run_config[-1].replace('"', "") == f"data.path={slurm / 'windows.npz'}"
+    resumed = next(call for call in calls if getattr(call, "run", "") and str(call.run) == "runs/a")
+    assert (resumed.leaves, resumed.run_config) == (begun.leaves, ["num-server-rounds=9"])
+    leaves = [call for call in calls if hasattr(call, "cloud")]
+    assert [str(leaf.data) for leaf in leaves] == [str(slurm / "windows.npz")] * 4
 
 
 def made_for_the_user():
@@ -316,6 +345,6 @@ def test_every_task_of_a_slurm_job_gets_its_cores():
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     given = re.findall(r"^#SBATCH --(\S+?)=(\S+)$", script, re.MULTILINE)
     assert dict(given).keys() >= {"ntasks", "cpus-per-task", "time"}
-    commands = [line for line in script.splitlines() if re.match(r"\s*srun ", line)]
+    commands = [line for line in script.splitlines() if re.search(r"\bsrun ", line)]
     assert commands
     assert [line for line in commands if '--cpus-per-task="$SLURM_CPUS_PER_TASK"' not in line] == []

@@ -1,9 +1,10 @@
 """A sweep as a Slurm job array: a script for ``sbatch``, with one run of the sweep per task.
 
-The script and the names of its runs are in ``<sweep>/slurm/``. A task carries out the run named in the line
-of its number, by ``fedge sweep FILE --only NAME``: it resumes from the run's checkpoint if there is one, and
-does nothing if the run is complete. So requeued tasks, and resubmitted scripts, only do the rest. Tasks share
-no process, and no lock but that of a run's own folder.
+The script, ``<sweep>/slurm/array.sh``, has the names of its runs. A task carries out the run of its number,
+by ``fedge sweep FILE --only NAME``: it resumes from the run's checkpoint if there is one, and does nothing if
+the run is complete. So requeued tasks, and resubmitted scripts, only do the rest. Slurm keeps a copy of a
+submitted script: a task that waits still has its run when a newer script has been written. Tasks share no
+process, and no lock but that of a run's own folder.
 """
 
 import os
@@ -20,7 +21,7 @@ from fedge.records.folder import short, writing_below
 from fedge.sweep.plan import Sweep
 from fedge.sweep.standing import RunStanding
 
-FOLDER, SCRIPT, NAMES = "slurm", "array.sh", "runs.txt"
+FOLDER, SCRIPT = "slurm", "array.sh"
 
 
 @dataclass(frozen=True)
@@ -45,21 +46,20 @@ def write_script(sweep: Sweep, todo: Sequence[RunStanding], wishes: Wishes) -> P
         ConfigError: the folder cannot be written to, or the arguments for sbatch are invalid.
     """
     folder = (sweep.folder / FOLDER).resolve()
-    text = _script(sweep, len(todo), wishes, folder)
+    text = _script(sweep, [standing.run.name for standing in todo], wishes, folder)
     with writing_below(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / NAMES).write_text("".join(f"{standing.run.name}\n" for standing in todo))
         (folder / SCRIPT).write_text(text)
         (folder / SCRIPT).chmod(0o755)
     return folder / SCRIPT
 
 
-def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
+def _script(sweep: Sweep, names: Sequence[str], wishes: Wishes, folder: Path) -> str:
     """Text of the script."""
     limit = f"%{wishes.at_a_time}" if wishes.at_a_time else ""
     options = [
         f"--job-name=fedge-{sweep.name}",
-        f"--array=0-{count - 1}{limit}",
+        f"--array=0-{len(names) - 1}{limit}",
         f"--cpus-per-task={wishes.workers}",
         f"--output={folder}/%A-%a.log",
         "--open-mode=append",
@@ -74,7 +74,9 @@ def _script(sweep: Sweep, count: int, wishes: Wishes, folder: Path) -> str:
             *(f"#SBATCH {option}" for option in options),
             "set -eu",
             f"cd {shlex.quote(str(Path.cwd()))}",
-            f"mapfile -t runs < {shlex.quote(str(folder / NAMES))}",
+            "runs=(",
+            *(f"  {shlex.quote(name)}" for name in names),
+            ")",
             f'exec {program} --only "${{runs[$SLURM_ARRAY_TASK_ID]}}" --workers {wishes.workers}',
             "",
         ]

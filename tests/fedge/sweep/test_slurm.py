@@ -43,6 +43,11 @@ def options_of(script):
     return re.findall(r"^#SBATCH (.*)$", Path(script).read_text(), re.MULTILINE)
 
 
+def runs_of(script):
+    """Names of the runs, as bash reads them."""
+    return re.search(r"^runs=\(\n(.*?)^\)$", Path(script).read_text(), re.MULTILINE | re.DOTALL)[1].split()
+
+
 @pytest.mark.slow
 def test_the_script_has_a_task_per_run_and_the_users_options(path, capsys):
     words = ["--launcher", "slurm", "--workers", "2", "--jobs", "3", "--sbatch=--time=01:00:00 --mem=4G"]
@@ -52,11 +57,29 @@ def test_the_script_has_a_task_per_run_and_the_users_options(path, capsys):
         "--job-name=fedge-s", "--array=0-3%3", "--cpus-per-task=2", f"--output={folder}/%A-%a.log",
         "--open-mode=append", "--requeue", "--time=01:00:00", "--mem=4G",
     ]  # fmt: skip
-    assert (folder / "runs.txt").read_text().split() == [
-        "hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2"
-    ]  # fmt: skip
+    assert runs_of(folder / "array.sh") == ["hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2"]
     assert "next: sbatch runs/s/slurm/array.sh\n" in capsys.readouterr().out
     assert subprocess.run(["bash", "-n", folder / "array.sh"], check=False).returncode == 0
+
+
+def test_a_task_that_waits_has_its_run_when_a_newer_script_is_written(path, monkeypatch):
+    """Slurm keeps a copy of a submitted script: nothing that the next command writes may change its tasks."""
+    assert main(["sweep", path.name, "--launcher", "slurm"]) == 0
+    folder = path.parent / "runs" / "s" / "slurm"
+    kept = path.parent / "kept.sh"
+    kept.write_text(
+        (folder / "array.sh").read_text().replace(sys.executable, str(path.parent / "bin/python"))
+    )
+    path.write_text(path.read_text().replace("[1, 2]", "[2]"))
+    assert main(["sweep", path.name, "--launcher", "slurm"]) == 0
+    stand_in(path.parent, '#!/bin/bash\necho "$@"\n')
+    (path.parent / "bin" / "sbatch").rename(path.parent / "bin" / "python")
+    for task, name in enumerate(["hierfl-seed1", "fedge-seed1", "hierfl-seed2", "fedge-seed2"]):
+        done = subprocess.run(
+            ["bash", kept], env={**os.environ, "SLURM_ARRAY_TASK_ID": str(task)}, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.split()[-4:-2] == ["--only", name]
 
 
 @pytest.mark.extended
@@ -76,7 +99,7 @@ def test_an_array_carries_the_sweep_out_and_goes_on_where_it_was(path, capsys):
 
     subprocess.run(["rm", "-r", folder / "fedge-seed2"], check=True)
     assert main(command) == 0
-    assert (folder / "slurm" / "runs.txt").read_text() == "fedge-seed2\n"
+    assert runs_of(folder / "slurm" / "array.sh") == ["fedge-seed2"]
     again = (folder / "fedge-seed2" / "checkpoints" / "final.safetensors").read_bytes()
     assert again == models["fedge-seed2"]
 
