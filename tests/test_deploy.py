@@ -286,7 +286,7 @@ def test_a_slurm_job_goes_on_with_a_run_and_takes_windows_of_a_user(slurm):
     for words in (["-c", "clients=9"], ["resume", "runs/a", "-c", "num-server-rounds=9"]):
         subprocess.run([script, *words], env=env, check=True, timeout=30, cwd=slurm)
     calls = [understood(shlex.split(line)) for line in (slurm / "calls").read_text().splitlines()]
-    begun = next(call for call in calls if call.run_config and "clients=9" in call.run_config)
+    begun = next(call for call in calls if "clients=9" in (getattr(call, "run_config", None) or []))
     assert begun.run_config[-1].replace('"', "") == f"data.path={slurm / 'windows.npz'}"
     resumed = next(call for call in calls if getattr(call, "run", "") and str(call.run) == "runs/a")
     assert (resumed.leaves, resumed.run_config) == (begun.leaves, ["num-server-rounds=9"])
