@@ -5,6 +5,7 @@ sync, rename, sync the folder.
 """
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -105,7 +106,8 @@ def output_file(path: Path) -> Iterator[Path]:
             with temporary.open("rb") as written, path.open("wb") as device:
                 shutil.copyfileobj(written, device)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # several processes may write it at a time, on several machines
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         yield temporary
         if path.exists():

@@ -13,6 +13,7 @@ from fedge.records.reading.reader import RunData, load_run
 from fedge.report.html.page import Notice, Page, PageSection, Tile, write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import bytes_text, quantity, seconds_text, text_of, total
+from fedge.report.intact import intact_tables
 from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, users_of, worst_first
 from fedge.report.sections.clustering import clustering_section
@@ -36,12 +37,12 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
     """Write the report of a run, by default to report.html in its folder; returns its path.
 
     Raises:
-        RunFolderError: there is no run in `folder`.
+        RunFolderError: there is no run in `folder`, or its tables are damaged.
         OSError: the file cannot be written.
     """
     run = load_run(folder)
     path = path or run.folder / FILE_NAME
-    with figure_style():
+    with intact_tables([run]), figure_style():
         write_page(run_page(run), path)
     return path
 

@@ -2,13 +2,13 @@
 
 import argparse
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.process.durable import write_output
 from fedge.process.endings import exits
 from fedge.process.resources.threads import available_cores
 from fedge.records.folder import short, writing_below
@@ -213,8 +213,9 @@ def _write_scripts(
 
 def _keep_plan(sweep: Sweep) -> None:
     """Write the sweep's file, and the plan made from it, to its folder."""
-    with suppress(shutil.SameFileError):  # the sweep is carried out from its folder's own copy
-        shutil.copyfile(sweep.path, sweep.folder / "sweep.toml")
+    own = sweep.folder / "sweep.toml"
+    if not (own.exists() and own.samefile(sweep.path)):  # it may be carried out from its folder's own copy
+        write_output(own, sweep.path.read_bytes())
     keep_study(study_of(sweep))
 
 

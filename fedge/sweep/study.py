@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
-from fedge.records.folder import short, write_whole
+from fedge.process.durable import write_output
+from fedge.records.folder import short
 from fedge.sweep.plan import Sweep
 
 PLAN = "plan.json"
@@ -68,7 +69,7 @@ def study_of(sweep: Sweep) -> StudyPlan:
 
 
 def keep_study(study: StudyPlan) -> None:
-    """Write `PLAN` into the sweep's folder.
+    """Write `PLAN` into the sweep's folder, as tasks on several machines may do at the same time.
 
     Raises:
         OSError: the file cannot be written.
@@ -80,7 +81,7 @@ def keep_study(study: StudyPlan) -> None:
         "seeds": study.seeds,
         "runs": [{"run": run.name, "point": run.point, "seed": run.seed} for run in study.runs],
     }
-    write_whole(study.folder / PLAN, kept, indent=1)
+    write_output(study.folder / PLAN, (json.dumps(kept, indent=1) + "\n").encode())
 
 
 def kept_study(folder: Path) -> StudyPlan | None:

@@ -31,6 +31,7 @@ from fedge.report.html.page import Notice, Page, PageSection, Panel, write_page
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure
 from fedge.report.html.tables import quantity, ranges, table, text_of
+from fedge.report.intact import intact_tables
 from fedge.tasks.task import Score
 
 _STATISTICS = (
@@ -51,10 +52,11 @@ def write_comparison(runs: Sequence[RunData], path: Path, target: float | None =
 
     Raises:
         OSError: the file cannot be written.
+        RunFolderError: tables of a run are damaged.
     """
-    groups, left_out = group_runs(runs)
-    rows = finals(groups, target)
-    with figure_style():
+    with intact_tables(runs), figure_style():
+        groups, left_out = group_runs(runs)
+        rows = finals(groups, target)
         write_page(compare_page(groups, left_out, rows), path)
     return rows
 

@@ -1,6 +1,7 @@
 """Plan of a sweep in its folder: the same after a round trip, refused where it is damaged."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,6 +50,19 @@ def test_a_kept_plan_is_the_one_that_was_read(kept):
     assert kept.runs[0].seed == 2
     assert kept.runs[0].point["variants"] == "zero"
     assert all(run.folder == kept.folder / run.name for run in kept.runs)
+
+
+def test_many_tasks_that_begin_at_the_same_time_keep_the_plan(kept):
+    """Those of an array of jobs: each writes the file, and each reads a whole one."""
+    study, folder = kept, kept.folder
+
+    def begin(_):
+        keep_study(study)
+        return kept_study(folder) == study
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(begin, range(200)))
+    assert not list(folder.glob(".*"))
 
 
 def test_a_folder_that_was_moved_has_its_runs_where_it_is(kept, tmp_path):

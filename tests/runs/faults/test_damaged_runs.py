@@ -27,6 +27,8 @@ from hhar.windows.window_file import load_windows
 SAMPLE, ALL, FORGED, ROUNDS, LIMIT_S = 18, 3000, 500, 3, 300
 FIRST = int(os.environ.get("DAMAGED_RUNS", "0"))
 SAMPLE = int(os.environ.get("DAMAGED_RUNS_TRIED", SAMPLE))
+# once a traceback of a figure's
+FOUND = (153, 225, 378, 828, 1710, 1863, 2259, 2502)
 OK, REFUSED = 0, 4
 
 
@@ -178,6 +180,7 @@ def note_right(study, place, command, right):
 @pytest.mark.parametrize(
     "cases",
     [pytest.param(range(FIRST, FIRST + SAMPLE), id="sample"),
+     pytest.param(FOUND, id="found", marks=pytest.mark.extended),
      pytest.param(range(ALL), id="all", marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
 )  # fmt: skip
 def test_a_damaged_run_is_one_line_or_a_right_result(study, tmp_path, cases):

@@ -1,0 +1,34 @@
+"""Pages of tables that are not as a run writes them: one line instead of an error in some figure."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from fedge.config.registers.option import ConfigError
+from fedge.process.escape import printable
+from fedge.records.folder import short
+from fedge.records.manifest import RunFolderError
+from fedge.records.outputs import damaged_tables
+from fedge.records.reading.reader import RunData
+
+
+@contextmanager
+def intact_tables(runs: Sequence[RunData]) -> Iterator[None]:
+    """Context that makes a page from the tables of runs; damaged ones are named where it cannot be made.
+
+    Raises:
+        RunFolderError: a part of the page cannot be made of the tables.
+    """
+    try:
+        yield
+    except (ConfigError, OSError):
+        raise
+    except Exception as error:  # of polars, Matplotlib or NumPy: rows and columns may be anything
+        lines = [line for run in runs for line in (*damaged_tables(run.folder, run.manifest), *run.problems)]
+        words = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        what = "; ".join([*lines, words])
+        folders = ", ".join(str(short(run.folder)) for run in runs)
+        raise RunFolderError(
+            printable(
+                f"tables must be as the run wrote them, but {what}; repair them with fedge resume {folders}"
+            )
+        ) from error
