@@ -5,9 +5,13 @@ Neither library is imported: both hand over their columns in the same few ways.
 
 from __future__ import annotations
 
+import datetime
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from numbers import Integral
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +19,8 @@ from numpy.typing import NDArray
 from fedge.config.registers.option import nearest, shown
 from hhar.errors import HharError
 
+_MOST = 10**499  # whole numbers as names are below it
+LONGEST_NAME = 500  # characters of a user, label, device or session
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
@@ -29,12 +35,13 @@ def refuse_unknown_columns(frame: Any, others: Sequence[Any], channels: Sequence
     Raises:
         HharError: as said.
     """
-    lazy = hasattr(frame, "collect")
-    if lazy or not all(hasattr(frame, name) for name in ("columns", "shape", "__getitem__")):
+    lazy, arrow = hasattr(frame, "collect"), hasattr(frame, "column_names")
+    if lazy or arrow or not all(hasattr(frame, name) for name in ("columns", "shape", "__getitem__")):
         step = "collect() it" if lazy else "make it one: pandas.DataFrame(…)"
+        step = "to_pandas() makes it one" if arrow else step
         raise HharError(f"frame: must be a pandas or Polars DataFrame, is {type(frame).__name__}; {step}")
     if not channels:
-        raise HharError("channels: must name at least one column, are none")
+        raise HharError('channels: must name at least one column, are none; give channels=["…"]')
     named = [*others, *channels]
     known = list(frame.columns)
     for name in named:
@@ -48,9 +55,11 @@ def refuse_unknown_columns(frame: Any, others: Sequence[Any], channels: Sequence
             raise HharError(f"frame: must have the column {name!r} once, has it {times} times{step}")
     twice = [name for name in named if named.count(name) > 1]
     if twice:
-        raise HharError(f"columns: must be named for one thing each, {twice[0]!r} is named twice")
+        raise HharError(
+            f"columns: must be named for one thing each, {twice[0]!r} is named twice; leave out one"
+        )
     if not len(frame):
-        raise HharError("frame: must have rows, has none")
+        raise HharError("frame: must have rows, has none; give one with a row per sample")
 
 
 def _next_step(frame: Any, name: str, times: int) -> str:
@@ -86,7 +95,7 @@ def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     refuse_missing(frame, name)
     column = frame[name]
     kind = str(column.dtype)
-    values = np.asarray(column.to_numpy())
+    values = _values(column, name)
     if values.dtype.kind == "O" and getattr(column.dtype, "kind", "O") in "fiub":  # pandas' Int64, Float64
         values = column.to_numpy(dtype="float64")
     if values.dtype.kind not in "fiub":
@@ -118,20 +127,99 @@ class Names:
 
 
 def names(frame: Any, name: str) -> Names:
-    """A column of names: text unchanged, integers without a point.
+    """A column of names: text unchanged, whole numbers without a point, dates as ISO 8601.
 
     Successive rows mostly have one name, so only changes are examined.
 
     Raises:
-        HharError: something is missing.
+        HharError: something is missing, is no name, or cannot be printed.
     """
     refuse_missing(frame, name)
-    values = np.asarray(frame[name].to_numpy())
-    if values.dtype.kind == "f" and (values == np.rint(values)).all():
-        values = values.astype(np.int64)  # as pandas makes of whole numbers with a gap
-    starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
-    found, code = np.unique([str(value) for value in values[starts].tolist()], return_inverse=True)
+    values = _values(frame[name], name)
+    if values.dtype.kind == "O" and set(map(type, values.tolist())) != {str}:
+        starts = np.arange(len(values))  # 1, 1.0 and True are equal, but not one text
+    else:
+        starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+    texts = _texts(values[starts], name)
+    for text in texts:
+        if not text.isprintable() or len(text) > LONGEST_NAME:
+            raise HharError(
+                f"{name}: must hold printable names of at most {LONGEST_NAME} characters, holds "
+                f"{shown(text)}; rename it"
+            )
+    found, code = np.unique(texts, return_inverse=True)
     return Names(np.repeat(code, np.diff(np.append(starts, len(values)))), found.tolist())
+
+
+def _texts(values: NDArray[Any], name: str) -> list[str]:
+    """Values (rows,) as text: numbers without a point where all are whole, dates as ISO 8601.
+
+    Raises:
+        HharError: a value is none of text, numbers, truth values and dates, or not finite.
+    """
+    if values.dtype.kind == "M":
+        return values.astype(str).tolist()
+    listed = values.tolist()
+    if values.dtype.kind == "m":  # NumPy lists them as whole numbers
+        _refuse_name(values[0], name)
+    if values.dtype.kind == "f":
+        refuse_infinite(values, name)
+        listed = [float(value) for value in listed]  # of a longdouble, too
+        refuse_infinite(np.array(listed), name)
+        return list(map(str, map(int, listed) if all(map(float.is_integer, listed)) else listed))
+    return [_text(value, name) for value in listed]
+
+
+def _text(value: Any, name: str) -> str:
+    """One value as text; errors as of `_texts`."""
+    if isinstance(value, str | bool | np.bool_ | datetime.date | datetime.time):
+        return str(value)
+    if isinstance(value, Integral) and abs(int(value)) < _MOST:
+        return str(int(value))
+    if isinstance(value, float | np.floating) and math.isfinite(value):
+        return str(int(value)) if value == int(value) else str(float(value))
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) < LONGEST_NAME:
+        text = f"{value:f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    _refuse_name(value, name)
+
+
+def _refuse_name(value: Any, name: str) -> NoReturn:
+    """Raise HharError for a value that is no name."""
+    raise HharError(
+        f"{name}: must hold text, finite numbers or dates, holds {shown(value)} of type "
+        f"{type(value).__name__}; make it text: frame[{name!r}].map(…)"
+    )
+
+
+def refuse_infinite(values: NDArray[Any], name: str) -> None:
+    """Raise HharError for names (rows,) that are infinite numbers."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise HharError(
+            f"{name}: names must be finite, {len(bad)} are not, first {values[bad[0]]}; drop these rows or "
+            "mend them"
+        )
+
+
+def _values(column: Any, name: str) -> NDArray[Any]:
+    """A column's values (rows,), of any type.
+
+    Raises:
+        HharError: NumPy has no such type, or rows hold several values.
+    """
+    try:
+        values = np.asarray(column.to_numpy())
+    except Exception as error:  # each library has errors of its own
+        raise HharError(
+            f"{name}: must hold numbers, text or dates, holds {column.dtype}, for which NumPy has no type "
+            f"({type(error).__name__}); cast it"
+        ) from error
+    if values.ndim != 1 or values.dtype.kind == "V":
+        raise HharError(
+            f"{name}: must hold one value per row, holds {column.dtype}; make a column of each of its parts"
+        )
+    return values
 
 
 def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
@@ -140,24 +228,30 @@ def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
     Raises:
         HharError: neither type, missing values, or numbers too large for the unit.
     """
-    if unit not in UNITS_NS:
-        raise HharError(f"time_unit: must be one of {', '.join(UNITS_NS)}, is {unit!r}; s is the default")
+    if not isinstance(unit, str) or unit not in UNITS_NS:
+        raise HharError(
+            f"time_unit: must be one of {', '.join(UNITS_NS)}, is {shown(unit)}; s is the default"
+        )
     refuse_missing(frame, name)
     column = frame[name]
     if hasattr(column, "dt") and getattr(column.dtype, "tz", None) is not None:  # pandas; Polars gives UTC
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
-    values = np.asarray(column.to_numpy())
+    values = _values(column, name)
     if values.dtype.kind in "mM":
-        return values.astype(f"{values.dtype.kind}8[ns]").astype(np.int64)
+        cast = values.astype(f"{values.dtype.kind}8[ns]")
+        if (cast.astype(values.dtype) != values).any():  # NumPy lets them run over
+            raise HharError(f"{name}: dates must be from 1678 to 2262, are not; mend them, or give numbers")
+        return cast.astype(np.int64)
     if values.dtype.kind not in "fiu":
         raise HharError(
             f"{name}: must hold dates or numbers, holds {frame[name].dtype}; make dates of text: "
             f"pandas.to_datetime(frame[{name!r}])"
         )
     most = 9.2e18 / UNITS_NS[unit]
-    if not (np.abs(values.astype(np.float64)) < most).all():
+    sizes = np.abs(values.astype(np.float64))
+    if not (sizes < most).all():
         raise HharError(
-            f"{name}: times must be below {most:.0e} {unit}, are up to {np.abs(values).max():.3g}; are they "
+            f"{name}: times must be below {most:.0e} {unit}, are up to {sizes.max():.3g}; are they "
             "in ms or ns? name it: time_unit='ns'"
         )
     if values.dtype.kind == "f":

@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedge.config.registers.option import shown
 from fedge.datasets import columns
 from fedge.datasets.columns import Names
 from hhar.errors import HharError
@@ -74,12 +77,14 @@ def from_pandas(
     Raises:
         HharError: one line with the column, its fault and the next step.
     """
-    wanted = [channels] if isinstance(channels, str) else list(channels)
-    others = [name for name in (user, label, time, session, device) if name is not None]
+    wanted = _listed(channels)
+    others = [user, label, *(name for name in (time, session, device) if name is not None)]
     columns.refuse_unknown_columns(frame, others, wanted)
-    stride_s = window_s / 2 if stride_s is None else stride_s
+    rate_hz, window_s = _number("rate_hz", rate_hz), _number("window_s", window_s)
+    stride_s = window_s / 2 if stride_s is None else _number("stride_s", stride_s)
     spec = WindowSpec(_SENSOR, rate_hz, window_s, stride_s, tuple(wanted))
     rows, kinds = _read(frame, user, label, time, time_unit, session, device, wanted)
+    _refuse_odd_about(about)
     said = dict(about or {}) | {"rate_hz": f"{rate_hz:g}", "window_s": f"{window_s:g}"}
     windows, left_out = _windows(rows, spec)
     other = sorted({kind for kind in kinds if kind.lower() != "float32"})
@@ -91,6 +96,35 @@ def from_pandas(
     windows = replace(windows, about=said)
     check_windows(windows, "frame")
     return windows
+
+
+def _listed(channels: Any) -> list[Any]:
+    """Names of channels as a list."""
+    if isinstance(channels, str):
+        return [channels]
+    try:
+        return list(channels)
+    except TypeError:
+        raise HharError(
+            f'channels: must be a list of columns, is {shown(channels)}; give channels=["…", "…"]'
+        ) from None
+
+
+def _number(name: str, value: Any) -> float:
+    """A number of Python's or NumPy's as a float; HharError if it is none."""
+    with suppress(OverflowError):
+        if isinstance(value, Real):
+            return float(value)
+    raise HharError(f"{name}: must be a positive number, but is {shown(value)}; give it in Hz or seconds")
+
+
+def _refuse_odd_about(about: Any) -> None:
+    """Raise HharError unless a description is a mapping of text, or there is none."""
+    texts = [*about.keys(), *about.values()] if isinstance(about, Mapping) else []
+    if about is not None and not (
+        isinstance(about, Mapping) and all(isinstance(text, str) for text in texts)
+    ):
+        raise HharError(f'about: must be text by name, is {shown(about)}; give about={{"source": "…"}}')
 
 
 def _read(
@@ -116,7 +150,9 @@ def _windows(rows: _Rows, spec: WindowSpec) -> tuple[Windows, str]:
     """The windows, and in words the rows without any."""
     classes = sorted(rows.label.known, key=_in_order)
     if len(classes) < 2:
-        raise HharError(f"label: must be of at least two classes, all rows are {classes[0]!r}")
+        raise HharError(
+            f"label: must be of at least two classes, all rows are {classes[0]!r}; name another column"
+        )
     builder = WindowBuilder(spec, tuple(classes))
     runs: list[tuple[str, int, int]] = []
     for places in _streams(rows):

@@ -17,6 +17,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ REBUILD_HINT = "correct the arrays and save them again; docs/data.md describes t
 LABEL_HINT = (
     "y holds indices into classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
 )
+_LARGEST = np.iinfo(np.int64).max
 MAX_ABOUT = 20_000  # characters of a file's self-description
 
 
@@ -93,6 +95,14 @@ class Windows:
 
     def __repr__(self) -> str:
         """Counts and names in one line, without the arrays."""
+        try:
+            text = self._in_words()
+        except Exception:  # arrays of another form, before `check_windows` has seen them
+            text = f"<Windows of an odd form: x {type(self.x).__name__}, y {type(self.y).__name__}>"
+        return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+    def _in_words(self) -> str:
+        """Text of `repr` for windows in the format."""
         shape = " × ".join(map(str, np.shape(self.x)[1:]))
         kinds = {"users": len(np.unique(self.user))}
         if self.session is not None:
@@ -174,6 +184,7 @@ def as_format(windows: Windows) -> Windows:
     Casts are recorded in `about["cast"]`; arrays that cannot be cast stay as they are, for `check_windows` to
     refuse.
     """
+    windows = _plain(windows)
     cast: dict[str, NDArray[Any]] = {}
     for key, array in (("x", windows.x), ("y", windows.y), *_names(windows).items()):
         if (found := _cast(key, array, is_tokens=_is_empty(windows.channels))) is not None:
@@ -181,15 +192,33 @@ def as_format(windows: Windows) -> Windows:
     if not cast:
         return windows
     words = [f"{key} from {getattr(windows, key).dtype} to {_word(array)}" for key, array in cast.items()]
+    if not isinstance(windows.about, Mapping):
+        return replace(windows, **cast)  # for `check_windows` to refuse
     about = {**windows.about, "cast": ", ".join(words)}
     return replace(windows, **cast, about=about)  # type: ignore[arg-type]
 
 
+def _plain(windows: Windows) -> Windows:
+    """Windows in NumPy's own class of arrays, memory maps and the like, and with names in tuples of text."""
+    found: dict[str, Any] = {}
+    for key in ("x", "y", "user", "device", "session", "part"):
+        array = getattr(windows, key)
+        if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray):
+            found[key] = np.asarray(array)
+    for key in ("classes", "channels"):
+        names = getattr(windows, key)
+        if _is_sequence(names):
+            found[key] = tuple(str(name) if isinstance(name, (str, Integral)) else name for name in names)
+    return replace(windows, **found)
+
+
 def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
     """An array cast to the type of the format; None if it has this type already or cannot be cast."""
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         return None
     kind = array.dtype.kind
+    if kind == "u" and array.size and array.max() > _LARGEST:  # would turn negative
+        return None
     if key == "x":
         if is_tokens and kind in "iu":  # integers without channels
             return None if array.dtype == np.int64 else array.astype(np.int64)
@@ -202,6 +231,10 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
             with np.errstate(over="ignore"):
                 return array.astype(np.float32)
         return None if kind not in "iub" or array.dtype == np.int64 else array.astype(np.int64)
+    if kind == "U" and not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    if kind == "O" and any("\0" in name for name in array.flat if isinstance(name, str)):
+        return None  # NumPy leaves out a NUL at the end
     if kind in "iu" or (kind == "O" and all(isinstance(name, str) for name in array.flat)):
         return array.astype(np.str_)
     return None
@@ -209,7 +242,12 @@ def _cast(key: str, array: Any, *, is_tokens: bool) -> NDArray[Any] | None:
 
 def _is_empty(names: Any) -> bool:
     """Whether `names` is an empty sequence; other types are refused by `check_windows`."""
-    return isinstance(names, (tuple, list, np.ndarray)) and len(names) == 0
+    return _is_sequence(names) and len(names) == 0
+
+
+def _is_sequence(names: Any) -> bool:
+    """Whether `names` is a tuple, a list or an array with one axis."""
+    return isinstance(names, (tuple, list)) or (isinstance(names, np.ndarray) and names.ndim == 1)
 
 
 def _word(array: NDArray[Any]) -> str:
@@ -279,8 +317,15 @@ def _check_names(windows: Windows, name: str) -> None:
     for key, array in {**_arrays(windows), **_about(windows)}.items():
         if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
             codes = np.ascontiguousarray(array).view(np.uint32)
+            if not _is_text(array):
+                raise WindowFileError(
+                    f"{name}: {key} must be text, but holds invalid characters; {REBUILD_HINT}"
+                )
             used = np.flatnonzero(np.bincount(codes.ravel()))
             odd = [code for code in used.tolist() if code and not chr(code).isprintable()]
+            rows = codes.reshape(array.size, -1)
+            if not odd and ((rows[:, :-1] == 0) & (rows[:, 1:] != 0)).any():  # NULs at the end are none
+                odd = [0]
             if odd:
                 raise WindowFileError(
                     f"{name}: {key} must hold printable names, but holds the character "
@@ -291,12 +336,31 @@ def _check_names(windows: Windows, name: str) -> None:
 def _check_types(windows: Windows, name: str) -> None:
     x, y = windows.x, windows.y
     for key in ("classes", "channels"):
-        if not isinstance(getattr(windows, key), (tuple, list, np.ndarray)):
+        names = getattr(windows, key)
+        if not _is_sequence(names):
             raise WindowFileError(
-                f"{name}: {key} must be a tuple of names, but is {type(getattr(windows, key)).__name__}; "
+                f"{name}: {key} must be a tuple of names, but is {type(names).__name__}; "
                 f'write {key}=("…", "…")'
             )
+        odd = [item for item in names if not isinstance(item, str) or "\0" in item]
+        if odd:
+            raise WindowFileError(
+                f"{name}: {key} must be a tuple of printable names, but has {_one_line(odd[0])}; "
+                f'write {key}=("…", "…")'
+            )
+    about = windows.about
+    if not isinstance(about, Mapping) or not all(
+        isinstance(text, str) for pair in about.items() for text in pair
+    ):
+        raise WindowFileError(
+            f"{name}: about must be text by name, but is {_one_line(about)}; write about={{'source': '…'}}"
+        )
     for key, array in {"x": x, "y": y, "user": windows.user, **_names(windows)}.items():
+        if isinstance(array, np.ma.MaskedArray):
+            raise WindowFileError(
+                f"{name}: {key} must not be masked, but is a masked array; leave out what is masked, or fill "
+                f"it: {key}.filled(…)"
+            )
         if not isinstance(array, np.ndarray):
             raise WindowFileError(
                 f"{name}: {key} must be a NumPy array, but is {type(array).__name__}; convert it: "
@@ -319,6 +383,15 @@ def _check_types(windows: Windows, name: str) -> None:
                 f"{name}: {key} must be str of shape (windows,), but is {array.dtype} {array.shape}; "
                 f"{REBUILD_HINT}"
             )
+
+
+def _one_line(value: Any) -> str:
+    """Short form of any value."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an object's own repr may fail
+        return type(value).__name__
+    return text if len(text) <= 200 else f"{text[:200]} …"
 
 
 def _hint(x: NDArray[Any]) -> str:

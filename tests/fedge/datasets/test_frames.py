@@ -231,7 +231,7 @@ def test_columns_that_are_an_index_or_have_no_name():
     with pytest.raises(HharError, match=r"columns: must be named by text, 0 is none; rename it"):
         fedge.from_pandas(numbered, **{**AS, "channels": [0]})
     rude = given.assign(user=given["user"] + "\x1b[2J")
-    with pytest.raises(HharError, match="frame: user must hold printable names"):
+    with pytest.raises(HharError, match="user: must hold printable names"):
         fedge.from_pandas(rude, **AS)
 
 
