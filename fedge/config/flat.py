@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from fedge.config.config import SECTIONS, Config
-from fedge.config.registers.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest
+from fedge.config.registers.option import ConfigError, Scalar, Section, arguments_of, key_of, nearest, shown
 
 
 @cache
@@ -83,9 +83,28 @@ def fold_tables(run_config: Mapping[str, Any]) -> dict[str, Any]:
             *outer, last = key.removeprefix(f"{table}.").split(".")
             for word in outer:
                 inner = inner.setdefault(word, {})
+                if not isinstance(inner, dict):
+                    raise ConfigError(
+                        f"{key} must be in a table, but {word} is {shown(inner)}; leave out one"
+                    )
             inner[last] = value
-            folded[table] = json.dumps(arguments, ensure_ascii=False)
+            folded[table] = _as_json(arguments, key, value)
     return folded
+
+
+def _as_json(arguments: Mapping[str, Any], key: str, value: Any) -> str:
+    """A table of keyword arguments as JSON text.
+
+    Raises:
+        ConfigError: `value`, the last that was added, under `key`, has no such text.
+    """
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError(
+            f"{key} must be text, a number, true or false, or a list or table of these, but is "
+            f"{shown(value)}; give it as one"
+        ) from None
 
 
 def _listed(key: str, value: Any) -> Any:

@@ -40,7 +40,7 @@ class Console:
             except UnicodeEncodeError as error:
                 escaped = text.encode(error.encoding, "backslashreplace").decode(error.encoding)
                 print(escaped, file=self._stream, flush=True)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a stream given from Python may raise any
             self._lose_terminal(error)
 
     def _lose_terminal(self, error: Exception) -> None:

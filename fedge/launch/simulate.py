@@ -10,6 +10,7 @@ from inspect import isroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Strategy
 
@@ -108,6 +109,8 @@ def simulate(
     """
     data = _data_given(data)
     _refuse_network(model)
+    _refuse_odd_settings(config, workers, terminal)
+    watchers = _callbacks(callbacks)
     given = (
         (MODELS, model), (ALGORITHMS, algorithm), (RULES, _strategy(rule)), (CLOUD, _strategy(cloud_rule)),
         (SIGNALS, signal), (GROUPINGS, grouping), (GATES, gate),
@@ -115,11 +118,12 @@ def simulate(
         (TRACKERS, _tracker(tracker)),
     )  # fmt: skip
     named = {register.option: register.given(part) for register, part in given if part is not None}
-    watching = [CALLBACKS.given(_factory(part), n) for n, part in enumerate(callbacks, start=1)]
+    watching = [CALLBACKS.given(_factory(part), n) for n, part in enumerate(watchers, start=1)]
     if watching:
         named["callbacks"] = ",".join(watching)
-    flat = fold_tables({**flatten(config or {}), **named})
-    count = num_supernodes if clients is None else clients
+    options = {key: _plain(value) for key, value in flatten(config or {}).items()}
+    flat = fold_tables({**options, **named})
+    count = _plain(num_supernodes if clients is None else clients)
     if count is not None:
         flat["clients"] = count
     federation = Federation(_CLIENTS, is_default=True)
@@ -127,7 +131,7 @@ def simulate(
         _refuse_model_of_this_process(flat, model)
         prepared = check(flat, federation)
         federation = replace(federation, num_supernodes=prepared.num_clients)
-        outcome = run_in_process(flat, federation, workers, terminal, prepared=prepared)
+        outcome = run_in_process(flat, federation, _plain(workers), terminal, prepared=prepared)
     finally:
         for register, _ in given:
             register.forget(str(named.get(register.option)))
@@ -138,6 +142,45 @@ def simulate(
     from fedge.records.reading.reader import load_run  # loads Polars, which other commands do not need
 
     return load_run(outcome.folder)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's as one of Python's; all else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _refuse_odd_settings(config: Any, workers: Any, terminal: Any) -> None:
+    """Raise ConfigError for a configuration, number of workers or terminal of another kind."""
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(
+            f'config must be a table of options, but is {shown(config)}; give {{"train.lr": 0.1}}'
+        )
+    if workers is not None and (type(_plain(workers)) is not int or workers < 1):
+        raise ConfigError(
+            f"workers must be a whole number of at least 1, but is {shown(workers)}; leave it out for one "
+            "per core"
+        )
+    if terminal is not None and not callable(getattr(terminal, "write", None)):
+        raise ConfigError(
+            f"terminal must be a stream of text, but is {shown(terminal)}; leave it out for standard output"
+        )
+
+
+def _callbacks(callbacks: Any) -> list[Any]:
+    """Callbacks as a list; one name stands for itself, None for none.
+
+    Raises:
+        ConfigError: there is nothing to go through.
+    """
+    if isinstance(callbacks, str) or callbacks is None:
+        return [callbacks] if callbacks else []
+    try:
+        return list(callbacks)
+    except TypeError:
+        raise ConfigError(
+            f"callbacks must be a list of objects, classes or names, but is {shown(callbacks)}; give "
+            f"callbacks=[…]"
+        ) from None
 
 
 def _data_given(data: Any) -> Any:
@@ -279,7 +322,7 @@ def run_in_process(
     count, told = client_threads(run_config, workers, federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
-        return terminal or sys.stdout or open(os.devnull, "w")
+        return terminal if terminal is not None else sys.stdout or open(os.devnull, "w")
 
     with InProcessGrid(client_app, federation.num_supernodes, told, count) as grid:
         described = {**federation.describe(), "workers": count}

@@ -23,7 +23,9 @@ class ConfigError(ValueError):
 
     def __init__(self, message: str) -> None:
         """Escape line breaks and the like, and leave out the middle of a long text."""
-        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message[:_LONGEST_READ])
+        if len(message) > _LONGEST_READ:  # the next step is at the end
+            message = message[:_LONGEST] + message[-_LONGEST:]
+        line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
         super().__init__(line if len(line) <= _LONGEST else f"{line[:400]} … {line[-400:]}")
 
     def _render_traceback_(self) -> list[str]:
@@ -156,7 +158,7 @@ def arguments_of(text: str, key: str) -> dict[str, Any]:
     """
     try:
         table = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):  # of tables within tables, too many
         table = None
     if not isinstance(table, dict):
         raise ConfigError(

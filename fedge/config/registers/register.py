@@ -204,7 +204,10 @@ class Register:
         if isinstance(part, str):
             return part
         if not callable(part):
-            raise ConfigError(f"{self.option} must be a name, a class or a function, but is {shown(part)}")
+            raise ConfigError(
+                f"{self.option} must be a name, a class or a function, but is {shown(part)}; see "
+                "docs/extend.md"
+            )
         kind = part.func if isinstance(part, partial) else part
         kind = kind if hasattr(kind, "__qualname__") else type(kind)
         name = f"{kind.__module__}:{kind.__qualname__}" + (f".{number}" if number > 1 else "")

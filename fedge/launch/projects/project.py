@@ -50,10 +50,21 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{what} must be TOML, but {path}: {error}; correct that line") from error
 
 
+_DEEPEST = 100  # tables within tables
+
+
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
-    """Nested tables as one flat mapping with dotted keys."""
+    """Nested tables as one flat mapping with dotted keys.
+
+    Raises:
+        ConfigError: a key is not text, or tables are nested too deeply.
+    """
     flat: dict[str, Scalar] = {}
+    if prefix.count(".") > _DEEPEST:
+        raise ConfigError(f"options must be at most {_DEEPEST} tables deep, but {prefix} is deeper; mend it")
     for key, value in table.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"options must be named by text, but {shown(key)} is none; write it in quotes")
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:

@@ -290,6 +290,20 @@ class RunData:
         return path
 
 
+def _folder_of(path: Any) -> Path:
+    """A path without links, as "latest" is one: its target has the run's name.
+
+    Raises:
+        RunFolderError: not a path.
+    """
+    try:
+        return Path(path).resolve()
+    except (TypeError, ValueError, OSError, RuntimeError) as error:  # NUL, surrogates, links in a circle
+        raise RunFolderError(
+            f"a run must be the path of its folder, but is {shown(path)} ({error}); give one, e.g. runs/NAME"
+        ) from error
+
+
 def load_run(path: str | Path) -> RunData:
     """Read a run folder, ``runs/NAME``, in any state of the run.
 
@@ -305,7 +319,7 @@ def load_run(path: str | Path) -> RunData:
     >>> run.status, run.manifest["seed"], weight.shape
     ('completed', 42, (10, 64))
     """
-    folder = Path(path).resolve()  # "latest" is a link; its target has the run's name
+    folder = _folder_of(path)
     manifest = read_manifest(folder)
     problems: list[str] = []
     scores, loss_unit = scores_of(manifest.get("task"))
