@@ -26,6 +26,7 @@ from fedge.records.outputs import (
     MODELS,
     checksums,
     damaged_outputs,
+    damaged_tables,
     kept_models,
     models_file,
 )
@@ -56,9 +57,12 @@ def export_run(folder: Path, target: Path) -> Path:
             f"a run must have ended before export, but {folder} is in progress; wait for it, or stop it"
         )
     if damaged := damaged_outputs(folder, manifest):
-        raise ConfigError(
-            f"a run must be intact for export, but {'; '.join(damaged)}; repair it with fedge resume {folder}"
+        # checkpoints hold models again, but of tables only how long they were
+        lost = damaged_tables(folder, manifest)
+        step = (
+            "restore it from a copy, or start the run again" if lost else f"fedge resume {folder} repairs it"
         )
+        raise ConfigError(f"a run must be intact for export, but {'; '.join(damaged)}; {step}")
     if target.exists():
         raise ConfigError(f"DEST must be new, but {target} exists; choose another")
     ending = next((end for end in sorted(ARCHIVES, key=len, reverse=True) if target.name.endswith(end)), None)

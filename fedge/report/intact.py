@@ -23,12 +23,15 @@ def intact_tables(runs: Sequence[RunData]) -> Iterator[None]:
     except (ConfigError, OSError):
         raise
     except Exception as error:  # of polars, Matplotlib or NumPy: rows and columns may be anything
-        lines = [line for run in runs for line in (*damaged_tables(run.folder, run.manifest), *run.problems)]
-        words = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        what = "; ".join([*lines, words])
-        folders = ", ".join(str(short(run.folder)) for run in runs)
+        lines = [
+            f"{short(run.folder)}: {line}"
+            for run in runs
+            for line in (*damaged_tables(run.folder, run.manifest), *run.problems)
+        ]
+        what = "; ".join([*lines, f"{type(error).__name__}: {error}".strip().splitlines()[0]])
         raise RunFolderError(
             printable(
-                f"tables must be as the run wrote them, but {what}; repair them with fedge resume {folders}"
+                f"tables must be as the run wrote them, but {what}; restore them from a copy, or start the "
+                "run again"
             )
         ) from error

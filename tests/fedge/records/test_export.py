@@ -104,9 +104,13 @@ def test_what_is_refused(folder, tmp_path):
     (damaged / "metrics" / "clients.csv").unlink()
     with pytest.raises(
         ConfigError,
-        match=r"must be intact for export, but metrics/clients\.csv is missing; repair it with fedge",
+        match=r"must be intact for export, but metrics/clients\.csv is missing; restore it from a copy, or",
     ):
         export_run(damaged, tmp_path / "shared")
+    without_models = shutil.copytree(folder, tmp_path / "without-models")
+    (without_models / "checkpoints" / "final.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"final\.safetensors is missing; fedge resume .* repairs it$"):
+        export_run(without_models, tmp_path / "shared")
     manifest = json.loads((folder / "manifest.json").read_text())
     write_whole(damaged / "manifest.json", {**manifest, "status": "running"})
     with pytest.raises(ConfigError, match="must have ended before export"):

@@ -25,14 +25,14 @@ def refused(runs, error):
 def test_a_damaged_table_is_named_with_the_error_and_the_next_step(tmp_path):
     run = run_of(tmp_path, outputs={"metrics/clients.csv": "0" * 64}, problems=["timing.csv is missing"])
     assert refused([run], ValueError("no row\nof a page\x1b")) == (
-        "tables must be as the run wrote them, but metrics/clients.csv is missing; timing.csv is missing; "
-        f"ValueError: no row; repair them with fedge resume {tmp_path}"
+        f"tables must be as the run wrote them, but {tmp_path}: metrics/clients.csv is missing; {tmp_path}: "
+        "timing.csv is missing; ValueError: no row; restore them from a copy, or start the run again"
     )
 
 
 def test_of_a_run_that_has_not_ended_the_error_alone_is_known(tmp_path):
     said = refused([run_of(tmp_path, status="running")], KeyError("x\x1b[2J"))
-    assert said.startswith("tables must be as the run wrote them, but KeyError: 'x\\x1b[2J'; repair")
+    assert said.startswith("tables must be as the run wrote them, but KeyError: 'x\\x1b[2J'; restore")
 
 
 @pytest.mark.parametrize("error", [ConfigError("a line"), OSError(28, "full")])
