@@ -9,6 +9,7 @@ from fedge.report.commands import file_error, refuse_target
 from fedge.report.comparison.finals import choice, final_lines
 from fedge.report.comparison.formats import FORMATS
 from fedge.report.comparison.page import problems_of
+from fedge.report.intact import intact_tables
 from fedge.sweep.study import StudyPlan
 from fedge.sweep.summary import comparisons, load_study, write_finals, write_study_page
 
@@ -32,11 +33,12 @@ def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
         for problem in problems_of(run):
             print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
     refuse_target(options.target, next(iter(runs.values())).score)
-    found = comparisons(study, runs, options.target)
     try:
-        write_study_page(study, missing, found, options.output, "fedge compare")
-        if options.csv:
-            write_finals(study, found, options.csv)
+        with intact_tables(list(runs.values())):
+            found = comparisons(study, runs, options.target)
+            write_study_page(study, missing, found, options.output, "fedge compare")
+            if options.csv:
+                write_finals(study, found, options.csv)
     except OSError as error:
         raise file_error(error, options.output) from error
     for comparison in found:

@@ -19,6 +19,7 @@ from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
 from fedge.report.html.tables import quantity
+from fedge.report.intact import intact_tables
 from fedge.sweep.study import StudyPlan
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"
@@ -30,15 +31,17 @@ def write_summary(study: StudyPlan) -> list[str]:
 
     Raises:
         OSError: a file cannot be written.
+        RunFolderError: tables of a run are damaged.
     """
     runs, missing = load_study(study)
-    found = comparisons(study, runs)
-    _write_runs(study, runs)
-    if not found:
-        return ["no run of the sweep has a finished round: nothing to compare"]
-    write_finals(study, found, study.folder / TABLE)
-    write_study_page(study, missing, found, study.folder / PAGE)
-    return list(_lines(found))
+    with intact_tables(list(runs.values())):
+        found = comparisons(study, runs)
+        _write_runs(study, runs)
+        if not found:
+            return ["no run of the sweep has a finished round: nothing to compare"]
+        write_finals(study, found, study.folder / TABLE)
+        write_study_page(study, missing, found, study.folder / PAGE)
+        return list(_lines(found))
 
 
 def write_study_page(

@@ -4,11 +4,16 @@ import csv
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from fedge import load_run
 from fedge.cli import main
+from fedge.records.manifest import RunFolderError
+from fedge.sweep.comparing import compare_study
+from fedge.sweep.study import kept_study
+from fedge.sweep.summary import write_summary
 
 pytestmark = pytest.mark.whole_runs
 
@@ -102,3 +107,26 @@ def test_beside_others_a_sweep_stands_for_its_runs(study, tmp_path):
     rows = compared(study, tmp_path, "s", os.path.join("s", "zero-lr=0.1-seed1"))
     assert "grid" not in rows[0]
     assert len({row["group"] for row in rows}) == 4
+
+
+def summarised(study, page):
+    """The summary that a sweep writes at its end."""
+    return write_summary(study)
+
+
+def compared_later(study, page):
+    """The comparison that is asked for later."""
+    return compare_study(study, SimpleNamespace(output=page, csv=None, format="text", target=None))
+
+
+@pytest.mark.parametrize(("module", "act"), [("summary", summarised), ("comparing", compared_later)])
+def test_tables_of_which_nothing_can_be_made_are_one_line(study, tmp_path, monkeypatch, module, act):
+    """A row that no figure expects."""
+
+    def odd(*words):
+        raise ValueError("zip() argument 2 is shorter than argument 1")
+
+    monkeypatch.setattr(f"fedge.sweep.{module}.comparisons", odd)
+    plan = kept_study(study)
+    with pytest.raises(RunFolderError, match=r"^tables must be as the run wrote them, but ValueError: zip"):
+        act(plan, tmp_path / "c.html")
