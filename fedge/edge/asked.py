@@ -5,6 +5,7 @@ without the leaf server's user's consent (`fedge.run.preparation.foreign_parts`)
 server's folder, nor use more memory than a run of this model needs. An invalid order is refused in one line.
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
 from fedge.config.tree import dotted
 from fedge.edge import orders
+from fedge.edge.bundles import PARTS, parts_of
 from fedge.edge.memories import check_memories, check_needed
 from fedge.edge.told import ToldError, finite_number, mapping, rows, text, whole_number
 from fedge.edge.turns import check_turns
@@ -28,7 +30,10 @@ from fedge.process.escape import printable
 from fedge.states.averaging import State
 from fedge.timing.laps import PHASES
 
+logger = logging.getLogger(__name__)
+
 _LONGEST = 200  # characters of why an order is refused
+_LONGEST_FAILED = 300  # of why one that was accepted has failed
 _MOST_CLIENTS, _MOST_ROUNDS, _MOST_SEED = 10**6, 10**9, 2**64
 _MOST_OPTIONS, _LONGEST_OPTION, _LONGEST_NAME = 1000, 10**5, 500
 _LONGEST_TOLD = 2**20  # characters of one client's description of its windows
@@ -41,6 +46,16 @@ class OrderRefused(ValueError):
 
     def __init__(self, why: str) -> None:
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
+
+
+def failed_order(kind: str, error: Exception) -> Packet:
+    """The answer to an order that could not be carried out; the error is logged."""
+    if isinstance(error, OrderRefused):
+        logger.warning("an order is refused: %s", error)
+        return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
+    logger.error("order %s failed", shown(kind), exc_info=error)
+    words = printable(words_of(error)[:_LONGEST_FAILED])[:_LONGEST_FAILED]
+    return Packet(orders.FAILED, {"words": words})
 
 
 def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
@@ -99,6 +114,27 @@ def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
     except Exception as error:  # a cloud can put anything into a packet
         raise _refused(error) from None
     return sorted(named)
+
+
+def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
+    """Leaf → its order in a bundle, ascending; OrderRefused unless all are of one run.
+
+    Orders themselves are checked by their leaf servers.
+
+    Args:
+        bundle: of orders.
+        leaves: of this process.
+    """
+    try:
+        _only(bundle.facts, {PARTS, "run"})
+        found = parts_of(bundle, leaves)
+        if not found or any(packet.kind not in CARRIED_OUT for packet in found.values()):
+            raise ToldError(PARTS, "other orders, or none")
+        if any(packet.facts.get("run") != bundle.facts["run"] for packet in found.values()):
+            raise ToldError(PARTS, "of another run")
+    except Exception as error:  # a cloud can put anything into a packet
+        raise _refused(error) from None
+    return dict(sorted(found.items()))
 
 
 def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[int]) -> None:
@@ -241,6 +277,7 @@ def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
 
 _CONTROLS = ("control", "told")
 _KINDS = {orders.TRAIN: _check_train, orders.PROBE: _check_probe, orders.EVALUATE: _check_evaluate}
+CARRIED_OUT = tuple(_KINDS)  # kinds of orders to one leaf server and its clients
 
 
 def most_bytes(model: int, leaves: int) -> tuple[int, int]:

@@ -8,20 +8,17 @@ kept on the leaf server's disk (`fedge.edge.store`).
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from fedge.clustering.likeness.updates import Updates
 from fedge.config.registers.option import ConfigError, shown
 from fedge.edge import orders
-from fedge.edge.asked import OrderRefused, check_order, check_run, leaves_named, most_bytes
-from fedge.edge.region import RegionAtWork
+from fedge.edge.asked import CARRIED_OUT, OrderRefused, check_order, check_run, failed_order, most_bytes
 from fedge.edge.store import KeptStates
+from fedge.edge.together import Together
 from fedge.exchange.clients import Standing
-from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.controls import Controls
@@ -31,7 +28,6 @@ from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER
 from fedge.native.library import usable_kernels
-from fedge.process.escape import printable
 from fedge.process.versions import versions
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
@@ -46,7 +42,6 @@ from fedge.states.files import state_bytes
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 300  # characters of the text on a failed order, and of a cloud
 _MOST_BEFORE = (2**34, 2**28)  # bytes of the arrays, and of the head, of an order before any run has begun
 _NOTE_S = 0.5  # from one note on how far the clients are to the next
 
@@ -74,47 +69,12 @@ class Site:
     close: Callable[[], None]
 
 
-_CARRIED_OUT = (orders.TRAIN, orders.PROBE, orders.EVALUATE)
-
 Opening = Callable[[Mapping[str, Any]], Site]
 """Facts of a run, as the cloud tells them → what the leaf server has for it."""
 
 Telling = Callable[[Mapping[str, Any]], tuple[Mapping[int, str], Sequence[str]]]
 """Facts of a run → partition id → what the client tells of windows that it owns, as text; and the kernels of
 the native step that all these clients can use, best first."""
-
-
-class Together:
-    """Leaf servers of one process, which can be the regions over them, too.
-
-    Attributes:
-        name: of the process.
-    """
-
-    def __init__(self) -> None:
-        """Be empty."""
-        self.name = uuid.uuid4().hex
-        self._hosts: dict[int, LeafHost] = {}
-
-    def take(self, leaf: int, host: "LeafHost") -> None:
-        """Take a leaf server in."""
-        self._hosts[leaf] = host
-
-    def carry_out(self, packet: Packet, note: Note, facts: Mapping[str, Any]) -> Packet:
-        """Carry out an order of a region; meanwhile no other order reaches the leaf servers below.
-
-        Args:
-            packet: the order.
-            note: tells how far the clients are.
-            facts: of the run, as the cloud has told the leaf server that it asks.
-        """
-        below = {leaf: self._hosts[leaf] for leaf in leaves_named(packet, self._hosts)}
-        with ExitStack() as stack:
-            for host in below.values():
-                stack.enter_context(host.lock)
-            at_work = {leaf: host.in_run({**facts, "leaf": leaf}) for leaf, host in below.items()}
-            config = next(iter(at_work.values())).site.task.config
-            return RegionAtWork(config, at_work).carry_out(packet, note)
 
 
 class LeafHost:
@@ -152,12 +112,8 @@ class LeafHost:
         try:
             with self.lock:
                 return self._answer(packet, note)
-        except OrderRefused as error:
-            logger.warning("an order is refused: %s", error)
-            return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
         except Exception as error:
-            logger.exception("order %s failed", shown(packet.kind))
-            return Packet(orders.FAILED, {"words": printable(words_of(error)[:_LONGEST])[:_LONGEST]})
+            return failed_order(packet.kind, error)
 
     def _answer(self, packet: Packet, note: Note) -> Packet:
         """Carry out an order."""
@@ -171,12 +127,12 @@ class LeafHost:
         if packet.kind == orders.BEGIN:
             at_work = self._begin(packet.facts)
             return Packet(orders.DONE, {"clients": at_work.clients})
-        is_of_region = packet.kind == orders.REGION and self._together is not None
-        if packet.kind not in _CARRIED_OUT and not is_of_region:
+        is_of_several = packet.kind in orders.OF_SEVERAL and self._together is not None
+        if packet.kind not in CARRIED_OUT and not is_of_several:
             raise OrderRefused(f"kind: {shown(packet.kind)}")
         if self._run is None or self._run[0]["run"] != packet.facts.get("run"):
             return Packet(orders.UNKNOWN)
-        if is_of_region:
+        if is_of_several:
             assert self._together is not None
             return self._together.carry_out(packet, note, self._run[0])
         return self._run[1].carry_out(packet, note)
@@ -191,8 +147,9 @@ class LeafHost:
         """Bytes of the arrays, and of the head, allowed for the next order: more are not read."""
         if self._run is None:
             return _MOST_BEFORE
-        site = self._run[1].site
-        return most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
+        site, count = self._run[1].site, 1 if self._together is None else len(self._together)
+        arrays, head = most_bytes(state_bytes(site.model), site.task.config.hierarchy.num_servers)
+        return count * arrays, count * head
 
     def keep(self, state: State) -> State:
         """A state of an order where this run's large ones lie."""

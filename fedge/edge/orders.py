@@ -7,7 +7,8 @@ server; the cloud gets a summary of a client's update if it groups leaves by upd
 (`fedge.clustering.likeness.sketch`), and the numbers for its tables.
 
 A region that is a process of its own, with all leaf servers below it, gets one order for all of its rounds in
-one of the server above: its model and the leaves' states go down once, its model and theirs come back.
+one of the server above: its model and the leaves' states go down once, its model and theirs come back. All
+other orders to leaf servers of one process are one bundle, as are their answers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from fedge.timing.timeline import ExchangeTimes
 
 TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
 REGION = "region"  # another: all leaf rounds of a region, to the process that it is
+BUNDLE = "bundle"  # another: one to each of several leaf servers of a process (`fedge.edge.bundles`)
+OF_SEVERAL = (REGION, BUNDLE)
 SUBTREE = "subtree"  # among the facts of a hello: name of the process of several leaf servers
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers
 MODEL = "model"
@@ -104,9 +107,10 @@ def failures_of(told: Mapping[str, Any]) -> dict[int, Failure]:
     return {int(client): Failure(str(kind), str(detail)) for client, kind, detail in told["failures"]}
 
 
-def delayed_calls(calls: Sequence[Sequence[float]], by_s: float) -> list[list[float]]:
-    """Times of calls (`packed_book`) that were told some seconds before they count."""
-    return _moved(np.array(calls, np.float64), -by_s).tolist() if calls else []
+def delayed_book(told: Mapping[str, Any], by_s: float) -> dict[str, Any]:
+    """A leaf server's book (`packed_book`) that was packed some seconds before it counts."""
+    calls = told["calls"]
+    return {**told, "calls": _moved(np.array(calls, np.float64), -by_s).tolist() if calls else []}
 
 
 def of_leaf(states: Mapping[str, State], leaf: int) -> dict[str, State]:

@@ -1,59 +1,34 @@
 """The cloud's side of separate leaf servers: a `fedge.rounds.port.LeafPort`.
 
-An order goes to all leaf servers at once; each lets its clients work and answers with its model. The cloud
-waits for an absent leaf server for `guard.start-timeout`, and asks again after its return: it starts from the
-order's states; nothing is lost or counted twice. One that stays away loses only itself: its clients have
-failed, and its leaf keeps its model (contract C12). The same for an invalid answer (`fedge.edge.answers`),
-and for a failed order, unless its first.
+An order goes to all leaf servers at once (`fedge.edge.dispatch`); each lets its clients work and answers with
+its model. One that comes back after a loss starts from the order's states; nothing is lost or counted twice.
+A leaf without an answer that counts keeps its model (contract C12).
 """
 
-import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from itertools import chain
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from fedge.cloud.region import Region
 from fedge.cloud.step import Probe
-from fedge.config.registers.option import shown
 from fedge.edge import orders
-from fedge.edge.answers import AnswerRejected, Schema, Trained, words_told
-from fedge.edge.away import RegionsAway, RegionSpan
-from fedge.edge.progress import Progress
+from fedge.edge.answers import Schema, Trained
+from fedge.edge.away import RegionsAway
+from fedge.edge.dispatch import Dispatch, Order
 from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName
-from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.algorithm import ALGORITHM
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
-from fedge.link.gate import LeafGate, LeafGone, LeafRefused, OnNote
-from fedge.process.endings.watchdog import refuse_stalled, stall_limit_s
+from fedge.link.gate import LeafGate
 from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import Receiver, Requests
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
 from fedge.tasks.chosen import task_of
-from fedge.timing.timeline import ExchangeTimes
-
-logger = logging.getLogger(__name__)
-
-_MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
-_OF_STALL = 0.9  # of the time after which a run counts as stalled: a leaf server has failed before
-LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
-LEAF_FAILED = "leaf server failed"
-_LOOK_S = 0.25
-_SMALL = (0, 2**20)  # bytes of the arrays, and of the head, of a short answer
-
-_Read = TypeVar("_Read")
-
-
-class LeafFailed(LeafGone):
-    """A leaf server reports a failed order. One line."""
 
 
 class EdgeLeaves:
@@ -61,7 +36,6 @@ class EdgeLeaves:
 
     def __init__(self, gate: LeafGate, facts: RunFacts, around: Around) -> None:
         """Stand ready; leaf servers are told of the run when the first order finds them."""
-        self._gate = gate
         self._facts = facts
         self._leaves = list(around.leaves)
         self._transport = around.transport
@@ -69,9 +43,7 @@ class EdgeLeaves:
         self._learned, self._outputs = task_of(around.task.config.train), around.task.classes
         steps = around.transport.context(0).local_steps
         self._schema = Schema(around.task.config, self._held_out, self._learned, self._outputs, steps)
-        guard = around.task.config.guard
-        self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
-        self._at_work: set[int] = set()  # leaf servers with an executed order of this process
+        self._dispatch = Dispatch(gate, facts, around, self._schema)
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []
         self._away = RegionsAway(
@@ -80,7 +52,6 @@ class EdgeLeaves:
             around.task.own_layers,
             lambda leaves: gate.one_process(leaves, orders.SUBTREE),
         )
-        self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -89,9 +60,12 @@ class EdgeLeaves:
         book, is_own = self._transport.book, training.line == LEAF
         begun = {span.speaker: span for span in self._away.begin(leaf_round, book.wanted)} if is_own else {}
         there = [leaf for leaf in training.leaves if not is_own or self._away.span_of(leaf) is None]
-        asked = {leaf.index: self._train_order(leaf, training, leaf_round) for leaf in there}
+        asked = {
+            leaf.index: Order(self._train_order(leaf, training, leaf_round), leaf.clients) for leaf in there
+        }
         for index, span in begun.items():
-            asked[index] = self._order(orders.REGION, *span.order(self._versions, self._in_checkpoints))
+            packet = self._dispatch.order(orders.REGION, *span.order(self._versions, self._in_checkpoints))
+            asked[index] = Order(packet, span.clients, span)
         began = {leaf.index: self._asked_to_train(leaf, training, leaf_round) for leaf in there}
 
         def read(leaf: int, answer: Packet) -> Packet:
@@ -101,9 +75,7 @@ class EdgeLeaves:
                 )
             return self._schema.trained(answer, began[leaf], book.global_round)
 
-        clients: dict[int, Sequence[int]] = {leaf.index: leaf.clients for leaf in there}
-        clients |= {leaf: span.clients for leaf, span in begun.items()}
-        answers = self._all(asked, clients, read, spans=begun) if asked else {}
+        answers = self._dispatch.ask(asked, read) if asked else {}
         counted = 0
         for leaf in there:
             answer = answers.get(leaf.index)
@@ -151,7 +123,7 @@ class EdgeLeaves:
         }
         if leaf.algorithm is not None:
             order["memories"] = leaf.algorithm.needed(self._leaves[index].clients)
-        return self._order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
+        return self._dispatch.order(orders.TRAIN, order, {orders.MODEL: leaf.model, **states})
 
     def _take_trained(self, leaf: Leaf, training: TrainingLine, answer: Packet) -> int:
         """Move a leaf, or a fork, to its server's result; return how many replies count."""
@@ -192,11 +164,9 @@ class EdgeLeaves:
         updates = None if receiver is None else receiver.updates
         order = {"leaf_round": leaf_round, "line": line, "updates": updates is not None}
         order |= {"most_windows": most_windows} if most_windows else {}
-        packet = self._order(orders.PROBE, order, {orders.MODEL: start})
-        asked = {leaf.index: _with_algorithm(packet, leaf) for leaf in leaves}
-        answers = self._all(
-            asked,
-            {leaf.index: leaf.clients for leaf in leaves},
+        packet = self._dispatch.order(orders.PROBE, order, {orders.MODEL: start})
+        answers = self._dispatch.ask(
+            {leaf.index: Order(_with_algorithm(packet, leaf), leaf.clients) for leaf in leaves},
             lambda leaf, answer: self._schema.probed(answer, self._leaves[leaf], start, updates),
             phase="cluster",
         )
@@ -214,7 +184,8 @@ class EdgeLeaves:
 
     def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients of all leaves evaluate models."""
-        packets, roles = {}, {}
+        given: dict[int, Order] = {}
+        roles: dict[int, dict[int, list[str]]] = {}
         for leaf in self._leaves:
             known, unseen = asked.models.get(leaf.index, {}), asked.unseen_clients.get(leaf.index, {})
             roles[leaf.index] = {c: roles_of(known, leaf) for c in (leaf.clients if known else ())}
@@ -222,11 +193,11 @@ class EdgeLeaves:
             if roles[leaf.index]:
                 packet = self._evaluate_order(known, unseen, asked.splits, phase)
                 own = OWN_MODELS in known or OWN_MODELS in unseen
-                packets[leaf.index] = _with_algorithm(packet, leaf, memory=False) if own else packet
+                packet = _with_algorithm(packet, leaf, memory=False) if own else packet
+                given[leaf.index] = Order(packet, list(roles[leaf.index]))
         found: dict[int, EvaluateReply] = {}
-        read = self._all(
-            packets,
-            {leaf: list(clients) for leaf, clients in roles.items()},
+        read = self._dispatch.ask(
+            given,
             lambda leaf, answer: (answer, self._schema.evaluated(answer, roles[leaf], asked.splits)),
             phase,
         )
@@ -252,143 +223,11 @@ class EdgeLeaves:
             return said
 
         order = {"known": named(known, "known"), "unseen": named(unseen, "unseen"), "phase": phase}
-        return self._order(orders.EVALUATE, order | {"splits": list(splits)}, states)
+        return self._dispatch.order(orders.EVALUATE, order | {"splits": list(splits)}, states)
 
     def windows(self, split: SplitName) -> dict[int, int]:
         """Partition id → windows of a split."""
         return {client: held_out[split] for client, held_out in self._held_out.items()}
-
-    # --- how it is asked ----------------------------------------------------------------------------
-
-    def _order(self, kind: str, facts: dict[str, Any], states: Mapping[str, State]) -> Packet:
-        where = {"run": self._facts.run, "global_round": self._transport.book.global_round}
-        return Packet(kind, {**facts, **where}, states)
-
-    def _all(
-        self,
-        packets: Mapping[int, Packet],
-        clients: Mapping[int, Sequence[int]],
-        read: Callable[[int, Packet], _Read],
-        phase: str = "",
-        spans: Mapping[int, RegionSpan] | None = None,
-    ) -> dict[int, _Read]:
-        """Give orders to leaf servers, all at once; return the accepted answers, in order.
-
-        Args:
-            packets: leaf → order.
-            clients: leaf → its working clients.
-            read: (leaf, answer) → content; AnswerRejected if impossible.
-            phase: is charged with all of the time, where the exchange is no step of its own.
-            spans: leaf → rounds of a region whose process is asked on its link.
-
-        Raises:
-            RunError: a leaf server could not carry its first order out, through no fault of its clients.
-        """
-        transport = self._transport
-        began = transport.lap(phase or "configure")
-        regions = spans or {}
-        progress = Progress(clients, {leaf: (span.first, span.last) for leaf, span in regions.items()})
-        rounds = {leaf: span.rounds for leaf, span in regions.items()}
-        running = {
-            leaf: self._pool.submit(
-                self._ask, leaf, packet, progress.noted(leaf), rounds.get(leaf, 1) * len(clients[leaf])
-            )
-            for leaf, packet in packets.items()
-        }
-        self._follow(running, progress)
-        ended = transport.lap(phase or "wait")
-        found, times = {}, ExchangeTimes([(began, ended)])
-        for leaf, future in sorted(running.items()):
-            try:
-                answer = self._carried_out(leaf, future.result())
-                found[leaf] = read(leaf, answer)
-            except (LeafGone, AnswerRejected) as error:
-                self._note_failed(leaf, clients[leaf], error)
-                continue
-            if leaf in regions:  # failures are told round by round
-                self._at_work |= {below.index for below in regions[leaf].leaves}
-                for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
-                    orders.add_calls(times, index, told, ended)
-                continue
-            self._at_work.add(leaf)
-            for client, failure in orders.failures_of(answer.facts["book"]).items():
-                transport.note_failure(client, failure)
-            orders.add_calls(times, leaf, answer.facts["book"], ended)
-        if not phase:
-            transport.book.exchanges.append(times)
-        transport.lap(phase or "check")
-        return found
-
-    def _note_failed(self, leaf: int, clients: Sequence[int], error: Exception) -> None:
-        """Record a failed order of a leaf server: its clients have failed."""
-        kinds = {LeafFailed: LEAF_FAILED, LeafRefused: LEAF_REJECTED, AnswerRejected: LEAF_REJECTED}
-        kind = kinds.get(type(error), LEAF_GONE)
-        detail = f"leaf server {leaf}: {error}" if isinstance(error, AnswerRejected) else str(error)
-        logger.warning("global round %d: %s: %s", self._transport.book.global_round, kind, detail)
-        for client in clients:
-            self._transport.note_failure(client, Failure(kind, detail))
-
-    def _follow(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
-        """Wait until all have ended; viewers of the run see how far they are."""
-        left = set(running.values())
-        while left:
-            _, left = wait(left, _LOOK_S)
-            for leaf, future in running.items():
-                if future.done():
-                    progress.done(leaf)
-            self._transport.clients.observe(progress.standing)
-            refuse_stalled()
-
-    def _ask(self, leaf: int, packet: Packet, on_note: OnNote, clients: int) -> Packet:
-        """Give one leaf server an order; describe the run first to a leaf server without knowledge of it.
-
-        Clients at work count once for every leaf round.
-        """
-        head, arrays = self._schema.most_bytes(packet, self._leaves[leaf].model, clients)
-        got_on = time.monotonic()
-
-        def note(found: Packet) -> bool:
-            nonlocal got_on
-            if has_got_on := on_note(found):
-                got_on = time.monotonic()
-            return has_got_on
-
-        def left_s() -> float:
-            return max(0.0, got_on + self._limit_s - time.monotonic())
-
-        for _ in range(_MOST_BEGINNINGS):
-            keep = self._transport.shared.keep
-            answer = self._gate.ask(leaf, packet, self._patience_s, note, left_s(), (arrays, head), keep)
-            if answer.kind != orders.UNKNOWN:
-                return answer
-            begin = Packet(orders.BEGIN, self._begin_facts(leaf))
-            self._carried_out(leaf, self._gate.ask(leaf, begin, self._patience_s, None, left_s(), _SMALL))
-        raise LeafGone(
-            f"leaf server {leaf} was told of the run {_MOST_BEGINNINGS} times and knows nothing of it"
-        )
-
-    def _begin_facts(self, leaf: int) -> dict[str, Any]:
-        """Facts of the run for one leaf server: only descriptions of its own clients' windows."""
-        of, told = self._leaves[leaf], self._facts.told
-        own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
-        facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
-        return facts | ({"told": own} if own else {})
-
-    def _carried_out(self, leaf: int, answer: Packet) -> Packet:
-        """An answer, unless it reports a failed order.
-
-        Raises:
-            RunError: no order could be so far: the run cannot begin.
-            LeafFailed: others could be.
-        """
-        if answer.kind == orders.DONE:
-            return answer
-        if answer.kind != orders.FAILED:
-            raise LeafRefused(f"leaf server {leaf} answered {shown(answer.kind)}")
-        words = words_told(answer)
-        if leaf in self._at_work:
-            raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
-        raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
 
     # --- state beyond the process ---------------------------------------------------------------------
 
@@ -409,7 +248,7 @@ class EdgeLeaves:
 
     def close(self) -> None:
         """Let the threads go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._dispatch.close()
 
 
 def _with_algorithm(order: Packet, leaf: Leaf, memory: bool = True) -> Packet:

@@ -1,9 +1,12 @@
 """Progress of clients behind leaf servers, by these servers' notes."""
 
+import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedge.edge.answers import check_note
 from fedge.exchange.clients import Standing
+from fedge.link.dial import Note
 from fedge.link.frames import Packet
 from fedge.link.gate import OnNote
 from fedge.process.endings.watchdog import note_progress
@@ -63,3 +66,33 @@ class Progress:
             for of in (self._clients, self._back, self._failed)
         )
         return Standing(self._kind, asked, back, failed - back)
+
+
+class MergedNotes:
+    """Notes of the leaf servers of one process, as one note."""
+
+    def __init__(self, note: Note) -> None:
+        """Tell it by `note`."""
+        self._note = note
+        self._where: dict[str, int] = {}
+        self._of: dict[int, Mapping[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, leaf_round: int) -> None:
+        """Forget what was told before a leaf round, and name the round from now on."""
+        with self._lock:
+            self._where, self._of = {"leaf_round": leaf_round}, {}
+
+    def of(self, leaf: int) -> Note:
+        """Receiver of the notes of a leaf server."""
+
+        def note(facts: Mapping[str, Any]) -> None:
+            with self._lock:  # one note after the other goes over the link
+                self._of[leaf] = facts
+                merged = {
+                    who: sorted({client for each in self._of.values() for client in each[who]})
+                    for who in ("asked", "back", "failed")
+                }
+                self._note({"kind": facts["kind"], **merged, **self._where})
+
+        return note

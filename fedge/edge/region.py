@@ -6,7 +6,6 @@ in the cloud's process. So models have the same bits. The state that leaf server
 leaf round; that of the order's start stays until the next order, so a repeated one has the same start.
 """
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from fedge.cloud.region import Region, all_regions, servers_over
 from fedge.config.config import Config
 from fedge.edge import orders
 from fedge.edge.asked import check_order, check_region
+from fedge.edge.progress import MergedNotes
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.link.dial import Note
@@ -47,7 +47,7 @@ class RegionAtWork:
         (server,) = servers_over(self._config, leaves, tier=len(facts["path"]))
         region, regions = cast(Region, server), all_regions([server])
         told: list[list[tuple[list[Any], float]]] = []
-        notes = _Notes(note)
+        notes = MergedNotes(note)
         with ThreadPoolExecutor(len(leaves), "region-leaf") as pool:
             for leaf_round in range(int(facts["first"]), int(facts["last"]) + 1):
                 notes.begin(leaf_round)
@@ -140,11 +140,7 @@ def _answer(
     """The answer to an order; moments of calls count from now backwards."""
     now = time.monotonic()
     rounds = [
-        [
-            [*row[:-1], {**row[-1], "calls": orders.delayed_calls(row[-1]["calls"], now - at)}]
-            for row, at in of_round
-        ]
-        for of_round in told
+        [[*row[:-1], orders.delayed_book(row[-1], now - at)] for row, at in of_round] for of_round in told
     ]
     states, kept = {orders.MODEL: region.model}, []
     for leaf in leaves:
@@ -152,33 +148,3 @@ def _answer(
         states |= orders.named_for(own, leaf.index)
         kept.append([leaf.index, versions[leaf.index], facts])
     return Packet(orders.DONE, {"rounds": rounds, "leaves": kept}, states)
-
-
-class _Notes:
-    """How far the clients of all leaf servers are, as one note."""
-
-    def __init__(self, note: Note) -> None:
-        """Tell it by `note`."""
-        self._note = note
-        self._leaf_round = 0
-        self._of: dict[int, Mapping[str, Any]] = {}
-        self._lock = threading.Lock()
-
-    def begin(self, leaf_round: int) -> None:
-        """Forget what was told before a leaf round."""
-        with self._lock:
-            self._leaf_round, self._of = leaf_round, {}
-
-    def of(self, leaf: int) -> Note:
-        """Take the notes of a leaf server."""
-
-        def note(facts: Mapping[str, Any]) -> None:
-            with self._lock:  # one note after the other goes over the link
-                self._of[leaf] = facts
-                merged = {
-                    who: sorted({client for each in self._of.values() for client in each[who]})
-                    for who in ("asked", "back", "failed")
-                }
-                self._note({"kind": facts["kind"], **merged, "leaf_round": self._leaf_round})
-
-        return note

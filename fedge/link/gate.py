@@ -232,6 +232,21 @@ class LeafGate:
             said = {(self._names[leaf], self._hellos[leaf].facts.get(fact)) for leaf in leaves}
         return len(said) == 1 and all(isinstance(process, str) for _, process in said)
 
+    def processes(self, leaves: Iterable[int], fact: str) -> list[list[int]]:
+        """Leaves by process: those of each as `one_process` sees it, in order; any other leaf stands alone.
+
+        Args:
+            leaves: their numbers.
+            fact: fact of a hello that has the process's id.
+        """
+        found: dict[tuple[object, ...], list[int]] = {}
+        with self._changed:
+            for leaf in leaves:
+                said = self._hellos[leaf].facts.get(fact) if self._is_there(leaf) else None
+                key = (self._names[leaf], said) if isinstance(said, str) else (leaf,)
+                found.setdefault(key, []).append(leaf)
+        return list(found.values())
+
     def do_without(self, leaves: Iterable[int]) -> None:
         """Mark leaf servers as absent: they are no longer waited for, until they attach."""
         with self._changed:

@@ -21,7 +21,8 @@ from typing import Any
 
 from fedge.client_app import app as client_app
 from fedge.config.registers.register import look_in
-from fedge.edge.host import LeafHost, Together
+from fedge.edge.host import LeafHost
+from fedge.edge.together import Together
 from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
 from fedge.link.below import Below

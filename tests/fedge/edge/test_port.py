@@ -9,7 +9,8 @@ from leaf_servers import Quiet, in_threads
 
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
-from fedge.edge.port import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED, EdgeLeaves
+from fedge.edge.dispatch import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED
+from fedge.edge.port import EdgeLeaves
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext

@@ -12,7 +12,8 @@ from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.edge import orders
 from fedge.edge.asked import OrderRefused, check_region
-from fedge.edge.host import LeafHost, Together
+from fedge.edge.host import LeafHost
+from fedge.edge.together import Together
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet

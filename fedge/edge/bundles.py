@@ -1,0 +1,50 @@
+"""Packets of several leaf servers of one process as one packet: a bundle of orders, or of their answers.
+
+A model that is the same object for several leaves goes over the link once (`fedge.link.frames`): down, the
+mean of a region or the model of a group; up, each leaf's own.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedge.edge import orders
+from fedge.edge.told import ToldError, mapping, rows, text
+from fedge.link.frames import Packet
+
+PARTS = "parts"  # fact of a bundle: leaf, kind and facts of each of its packets
+_LONGEST_KIND = 100
+
+
+def bundled(kind: str, packets: Mapping[int, Packet], facts: Mapping[str, Any]) -> Packet:
+    """A bundle of packets by leaf, with facts of its own.
+
+    >>> bundle = bundled("done", {3: Packet("done", {"moved": True}, {"model": {}})}, {})
+    >>> bundle.facts, list(bundle.states)
+    ({'parts': [[3, 'done', {'moved': True}]]}, ['3/model'])
+    """
+    parts = [[leaf, packet.kind, dict(packet.facts)] for leaf, packet in packets.items()]
+    states = {
+        f"{leaf}/{name}": state for leaf, packet in packets.items() for name, state in packet.states.items()
+    }
+    return Packet(kind, {**facts, PARTS: parts}, states)
+
+
+def parts_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
+    """Leaf → its packet in a bundle; facts and states of the packets are checked by their readers.
+
+    Args:
+        bundle: as it has come.
+        leaves: that may have one.
+
+    Raises:
+        ToldError: a part is of no such leaf, or of none, or a leaf has two.
+    """
+    found: dict[int, Packet] = {}
+    for leaf, kind, facts in rows(bundle.facts[PARTS], 3, len(leaves), PARTS):
+        if type(leaf) is not int or leaf not in leaves or leaf in found:
+            raise ToldError(PARTS, "of other leaves")
+        states = orders.of_leaf(bundle.states, leaf)
+        found[leaf] = Packet(text(kind, _LONGEST_KIND, PARTS), mapping(facts, PARTS), states)
+    if sum(len(packet.states) for packet in found.values()) != len(bundle.states):
+        raise ToldError("states", "of other leaves")
+    return found

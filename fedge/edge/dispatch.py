@@ -1,0 +1,254 @@
+"""Orders to leaf servers, all at once, and the answers that count.
+
+Leaf servers of one process get theirs in one packet and answer in one (`fedge.edge.bundles`); each answer is
+judged by itself. The cloud waits for an absent leaf server for `guard.start-timeout`, and asks again after
+its return. One that stays away loses only itself: its clients have failed (contract C12). The same for an
+invalid answer (`fedge.edge.answers`), and for a failed order, unless its first.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+from fedge.config.registers.option import shown
+from fedge.edge import orders
+from fedge.edge.answers import AnswerRejected, Schema, admitted, only, words_told
+from fedge.edge.away import RegionSpan
+from fedge.edge.bundles import PARTS, bundled, parts_of
+from fedge.edge.progress import Progress
+from fedge.edge.told import ToldError
+from fedge.exchange.engine import RunError
+from fedge.exchange.failure import Failure
+from fedge.link.frames import Packet
+from fedge.link.gate import NUMBER, LeafGate, LeafGone, LeafRefused, OnNote
+from fedge.process.endings.watchdog import refuse_stalled, stall_limit_s
+from fedge.rounds.port import Around, RunFacts
+from fedge.timing.timeline import ExchangeTimes
+
+logger = logging.getLogger(__name__)
+
+_MOST_BEGINNINGS = 10  # of a run at one leaf server for one order
+_OF_STALL = 0.9  # of the time after which a run counts as stalled: a leaf server has failed before
+LEAF_GONE, LEAF_REJECTED = "leaf server gone", "leaf server rejected"
+LEAF_FAILED = "leaf server failed"
+_LOOK_S = 0.25
+_SMALL = (0, 2**20)  # bytes of the arrays, and of the head, of a short answer
+
+_Read = TypeVar("_Read")
+
+
+class LeafFailed(LeafGone):
+    """A leaf server reports a failed order. One line."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order to one leaf server, or to a region on the link of its first.
+
+    Attributes:
+        packet: the order.
+        clients: at work for it.
+        span: leaf rounds of a region that is asked; None for a leaf server.
+    """
+
+    packet: Packet
+    clients: Sequence[int]
+    span: RegionSpan | None = None
+
+
+class Dispatch:
+    """Orders given through a gate."""
+
+    def __init__(self, gate: LeafGate, facts: RunFacts, around: Around, schema: Schema) -> None:
+        """Stand ready; leaf servers are told of the run when the first order finds them.
+
+        Args:
+            gate: leaf servers are attached to it.
+            facts: of the run, for leaf servers.
+            around: what the port is made from.
+            schema: of answers.
+        """
+        self._gate, self._facts, self._schema = gate, facts, schema
+        self._leaves, self._transport = list(around.leaves), around.transport
+        guard = around.task.config.guard
+        self._patience_s, self._limit_s = guard.start_timeout, _OF_STALL * stall_limit_s(guard)
+        self._at_work: set[int] = set()  # leaf servers with an executed order of this process
+        self._pool = ThreadPoolExecutor(len(self._leaves), "leaf-order")
+
+    def order(self, kind: str, facts: Mapping[str, Any], states: Mapping[str, Any]) -> Packet:
+        """An order of the run's present global round."""
+        where = {"run": self._facts.run, "global_round": self._transport.book.global_round}
+        return Packet(kind, {**facts, **where}, states)
+
+    def ask(
+        self, given: Mapping[int, Order], read: Callable[[int, Packet], _Read], phase: str = ""
+    ) -> dict[int, _Read]:
+        """Give orders to leaf servers, all at once; return the accepted answers, in order.
+
+        Args:
+            given: leaf → order.
+            read: (leaf, answer) → content; AnswerRejected if impossible.
+            phase: is charged with all of the time, where the exchange is no step of its own.
+
+        Raises:
+            RunError: a leaf server could not carry its first order out, through no fault of its clients.
+        """
+        transport = self._transport
+        began = transport.lap(phase or "configure")
+        sent = self._by_link(given)
+        progress = Progress(
+            {link: [c for order in of.values() for c in order.clients] for link, of in sent.items()},
+            {link: (s.first, s.last) for link, of in sent.items() if (s := of[link].span) is not None},
+        )
+        running = {
+            link: self._pool.submit(self._ask, link, of, progress.noted(link)) for link, of in sent.items()
+        }
+        self._follow(running, progress)
+        ended = transport.lap(phase or "wait")
+        times = ExchangeTimes([(began, ended)])
+        answers = {
+            leaf: answer
+            for link, future in running.items()
+            for leaf, answer in self._answers(link, sent[link], future).items()
+        }
+        found: dict[int, _Read] = {}
+        for leaf, answer in sorted(answers.items()):
+            try:
+                if not isinstance(answer, Packet):
+                    raise answer
+                found[leaf] = read(leaf, self._carried_out(leaf, answer))
+            except (LeafGone, AnswerRejected) as error:
+                self._note_failed(leaf, given[leaf].clients, error)
+                continue
+            self._note_carried_out(leaf, given[leaf].span, answer, times, ended)
+        if not phase:
+            transport.book.exchanges.append(times)
+        transport.lap(phase or "check")
+        return found
+
+    def _by_link(self, given: Mapping[int, Order]) -> dict[int, dict[int, Order]]:
+        """Leaf on whose link a packet goes → the orders in it, by leaf."""
+        spans = {leaf: {leaf: order} for leaf, order in given.items() if order.span is not None}
+        processes = self._gate.processes(sorted(given.keys() - spans.keys()), orders.SUBTREE)
+        return spans | {leaves[0]: {leaf: given[leaf] for leaf in leaves} for leaves in processes}
+
+    def _answers(
+        self, link: int, sent: Mapping[int, Order], future: "Future[Packet]"
+    ) -> Mapping[int, "Packet | LeafGone | AnswerRejected"]:
+        """Leaf → its answer in what came back on a link, or why there is none."""
+        parts: dict[int, Packet] = {}
+
+        def take_apart(answer: Packet) -> None:
+            only(answer.facts, {PARTS, NUMBER})
+            parts.update(parts_of(answer, sent))
+            if parts.keys() != sent.keys():
+                raise ToldError(PARTS, "not of all leaves of the process")
+
+        try:
+            answer = future.result()
+            if len(sent) == 1:
+                return {link: answer}
+            done = self._carried_out(link, answer)
+            admitted(lambda: take_apart(done))
+            return parts
+        except (LeafGone, AnswerRejected) as error:
+            return dict.fromkeys(sent, error)
+
+    def _note_carried_out(
+        self, leaf: int, span: RegionSpan | None, answer: Packet, times: ExchangeTimes, ended: float
+    ) -> None:
+        """Take the times, and of a leaf server the failures, that an accepted answer tells."""
+        if span is not None:  # failures are told round by round
+            self._at_work |= {below.index for below in span.leaves}
+            for index, _, _, told in chain.from_iterable(answer.facts["rounds"]):
+                orders.add_calls(times, index, told, ended)
+            return
+        self._at_work.add(leaf)
+        for client, failure in orders.failures_of(answer.facts["book"]).items():
+            self._transport.note_failure(client, failure)
+        orders.add_calls(times, leaf, answer.facts["book"], ended)
+
+    def _note_failed(self, leaf: int, clients: Collection[int], error: Exception) -> None:
+        """Record a failed order of a leaf server: its clients have failed."""
+        kinds = {LeafFailed: LEAF_FAILED, LeafRefused: LEAF_REJECTED, AnswerRejected: LEAF_REJECTED}
+        kind = kinds.get(type(error), LEAF_GONE)
+        detail = f"leaf server {leaf}: {error}" if isinstance(error, AnswerRejected) else str(error)
+        logger.warning("global round %d: %s: %s", self._transport.book.global_round, kind, detail)
+        for client in clients:
+            self._transport.note_failure(client, Failure(kind, detail))
+
+    def _follow(self, running: Mapping[int, "Future[Packet]"], progress: Progress) -> None:
+        """Wait until all have ended; viewers of the run see how far they are."""
+        left = set(running.values())
+        while left:
+            _, left = wait(left, _LOOK_S)
+            for link, future in running.items():
+                if future.done():
+                    progress.done(link)
+            self._transport.clients.observe(progress.standing)
+            refuse_stalled()
+
+    def _ask(self, link: int, sent: Mapping[int, Order], on_note: OnNote) -> Packet:
+        """Send what goes on one link; describe the run first to a leaf server without knowledge of it."""
+        packets = {leaf: order.packet for leaf, order in sent.items()}
+        run = {"run": self._facts.run}
+        packet = packets[link] if len(sent) == 1 else bundled(orders.BUNDLE, packets, run)
+        most = [self._most_bytes(leaf, order) for leaf, order in sent.items()]
+        head, arrays = (sum(each) for each in zip(*most, strict=True))
+        got_on = time.monotonic()
+
+        def note(found: Packet) -> bool:
+            nonlocal got_on
+            if has_got_on := on_note(found):
+                got_on = time.monotonic()
+            return has_got_on
+
+        def left_s() -> float:
+            return max(0.0, got_on + self._limit_s - time.monotonic())
+
+        for _ in range(_MOST_BEGINNINGS):
+            keep = self._transport.shared.keep
+            answer = self._gate.ask(link, packet, self._patience_s, note, left_s(), (arrays, head), keep)
+            if answer.kind != orders.UNKNOWN:
+                return answer
+            begin = Packet(orders.BEGIN, self._begin_facts(link))
+            self._carried_out(link, self._gate.ask(link, begin, self._patience_s, None, left_s(), _SMALL))
+        raise LeafGone(
+            f"leaf server {link} was told of the run {_MOST_BEGINNINGS} times and knows nothing of it"
+        )
+
+    def _most_bytes(self, leaf: int, order: Order) -> tuple[int, int]:
+        """Bytes allowed for the answer to an order; clients at work count once for every leaf round."""
+        rounds = 1 if order.span is None else order.span.rounds
+        return self._schema.most_bytes(order.packet, self._leaves[leaf].model, rounds * len(order.clients))
+
+    def _begin_facts(self, leaf: int) -> dict[str, Any]:
+        """Facts of the run for one leaf server: only descriptions of its own clients' windows."""
+        of, told = self._leaves[leaf], self._facts.told
+        own = {str(c): told[c] for c in (*of.clients, *of.unseen_clients) if c in told}
+        facts = {**self._facts.begin, "run": self._facts.run, "leaf": leaf}
+        return facts | ({"told": own} if own else {})
+
+    def _carried_out(self, leaf: int, answer: Packet) -> Packet:
+        """An answer, unless it reports a failed order.
+
+        Raises:
+            RunError: no order could be so far: the run cannot begin.
+            LeafFailed: others could be.
+        """
+        if answer.kind == orders.DONE:
+            return answer
+        if answer.kind != orders.FAILED:
+            raise LeafRefused(f"leaf server {leaf} answered {shown(answer.kind)}")
+        words = words_told(answer)
+        if leaf in self._at_work:
+            raise LeafFailed(f"leaf server {leaf} could not carry an order out: {words}; its log has more")
+        raise RunError(f"leaf server {leaf} cannot go on: {words}; its log has more")
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
