@@ -103,6 +103,7 @@ class Dispatch:
         progress = Progress(
             {link: [c for order in of.values() for c in order.clients] for link, of in sent.items()},
             {link: (s.first, s.last) for link, of in sent.items() if (s := of[link].span) is not None},
+            {link: max(len(of), len(s.leaves) if (s := of[link].span) else 1) for link, of in sent.items()},
         )
         running = {
             link: self._pool.submit(self._ask, link, of, progress.noted(link)) for link, of in sent.items()

@@ -11,20 +11,26 @@ from fedge.link.frames import Packet
 from fedge.link.gate import OnNote
 from fedge.process.endings.watchdog import note_progress
 
-_MOST_TURNS = 5  # largest number of restarts of an order
+_MOST_TURNS = 5  # largest number of restarts of an order at one leaf server
 
 
 class Progress:
     """Progress of the clients of all leaf servers, by these servers' reports."""
 
-    def __init__(self, clients: Mapping[int, Sequence[int]], rounds: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        clients: Mapping[int, Sequence[int]],
+        rounds: Mapping[int, tuple[int, int]],
+        servers: Mapping[int, int] | None = None,
+    ) -> None:
         """Begin where nobody has told anything.
 
         Args:
-            clients: leaf server → its clients at work.
+            clients: leaf server → its clients at work, and those of others that are asked on its link.
             rounds: leaf server → first and last leaf round of a region that is asked on its link.
+            servers: leaf server → number of leaf servers asked on its link, if more than itself.
         """
-        self._clients, self._rounds = clients, rounds
+        self._clients, self._rounds, self._servers = clients, rounds, servers or {}
         self._kind = ""
         self._back: dict[int, frozenset[int]] = {}
         self._failed: dict[int, frozenset[int]] = {}
@@ -32,9 +38,11 @@ class Progress:
     def noted(self, leaf: int) -> OnNote:
         """Receiver of the notes of one leaf server: progress means further finished clients.
 
-        A restarted one begins anew, a few times; a region goes on to its next leaf round.
+        A restarted one begins anew, a few times for each that is asked there; a region goes on to its next
+        leaf round.
         """
         turns, newest = 0, 0  # restarts, and the leaf round of the newest note
+        most = _MOST_TURNS * self._servers.get(leaf, 1)
 
         def note(packet: Packet) -> bool:
             nonlocal turns, newest
@@ -43,7 +51,7 @@ class Progress:
             is_next, falls, newest = leaf_round > newest, leaf_round < newest, leaf_round
             begins_anew = falls or (not is_next and not before <= back | failed)
             turns += begins_anew
-            if turns > _MOST_TURNS:
+            if turns > most:
                 return False
             has_got_on = is_next or begins_anew or before < back | failed
             if has_got_on:

@@ -1,6 +1,6 @@
 """Notes on how far clients are: what is progress, and what is a leaf server that begins again and again."""
 
-from fedge.edge.progress import Progress
+from fedge.edge.progress import MergedNotes, Progress
 from fedge.link.frames import Packet
 
 
@@ -20,6 +20,26 @@ def test_one_that_begins_anew_may_do_so_a_few_times():
     noted = Progress({0: [1, 2]}, {}).noted(0)
     found = [noted(a_note(back)) for _ in range(7) for back in ([1, 2], [])]
     assert found == [True] * 11 + [False] * 3
+
+
+def test_of_a_bundle_each_leaf_server_may_begin_anew_a_few_times():
+    noted = Progress({0: [1, 2]}, {}, {0: 2}).noted(0)
+    found = [noted(a_note(back)) for _ in range(12) for back in ([1, 2], [])]
+    assert found == [True] * 21 + [False] * 3
+
+
+def test_notes_of_leaf_servers_are_one_note_on_all_their_clients():
+    told = []
+    notes = MergedNotes(told.append)
+    notes.of(0)({"kind": "train", "asked": [1, 2], "back": [2], "failed": []})
+    notes.of(1)({"kind": "train", "asked": [3], "back": [], "failed": [3]})
+    assert told == [
+        {"kind": "train", "asked": [1, 2], "back": [2], "failed": []},
+        {"kind": "train", "asked": [1, 2, 3], "back": [2], "failed": [3]},
+    ]
+    notes.begin(4)
+    notes.of(1)({"kind": "train", "asked": [3], "back": [3], "failed": []})
+    assert told[2:] == [{"kind": "train", "asked": [3], "back": [3], "failed": [], "leaf_round": 4}]
 
 
 def test_a_region_gets_on_from_leaf_round_to_leaf_round():

@@ -4,56 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from leaf_servers import client_app
-from small_runs import small_config
+from process_of_leaves import TREE, begun
 
 from fedge.cloud.region import servers_over
-from fedge.config.flat import from_run_config, to_run_config
-from fedge.data.prepared import load_source
+from fedge.config.flat import from_run_config
 from fedge.edge import orders
 from fedge.edge.asked import OrderRefused, check_region
 from fedge.edge.host import LeafHost
-from fedge.edge.together import Together
-from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
-from fedge.run.site import open_site
-
-TREE = {
-    "hierarchy.tree": "((3,3),(3))", "hierarchy.region-rounds": "2", "gate.enabled": False,
-    "cluster.enabled": False,
-}  # fmt: skip
-
-
-@pytest.fixture
-def hosts(tmp_path):
-    """Leaf servers 0 and 1 of one process, and facts of a run."""
-    config = from_run_config(small_config(tmp_path) | TREE)
-    facts = {
-        "run": "a run", "clients": 9, "seed": 3, "config": to_run_config(config),
-        "fingerprint": load_source(config, 9)[1].fingerprint,
-    }  # fmt: skip
-    together, made = Together(), []
-    for leaf in (0, 1):
-
-        def opening(facts, leaf=leaf):
-            def engine(run_config, total, mine):
-                return InProcessGrid(client_app, total, run_config, 1, mine)
-
-            return open_site(tmp_path / f"leaf-{leaf}", leaf, engine, facts, data=config.data.path)
-
-        made.append(LeafHost(opening, together=together))
-        together.take(leaf, made[-1])
-    yield made, facts, config
-    for host in made:
-        host.close()
-
-
-def begun(host, facts):
-    """The model and the leaves that a leaf server has of the run."""
-    assert host.answer(Packet(orders.BEGIN, {**facts, "leaf": 0}), print).kind == orders.DONE
-    site = host._run[1].site
-    return site, [site.make_leaf(site.model), None]
 
 
 def an_order(model, leaves, **changes):

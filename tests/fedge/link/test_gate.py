@@ -404,6 +404,7 @@ def test_leaf_servers_are_one_process_by_their_hellos(tmp_path, processes, is_on
             wait_until(lambda: len(gate.hellos()) == len(links))
             assert gate.one_process([0, 1], "subtree") is is_one
             assert gate.one_process([0], "subtree") is bool(processes[0])
+            assert gate.processes([0, 1], "subtree") == ([[0, 1]] if is_one else [[0], [1]])
 
 
 def test_leaf_servers_with_certificates_of_their_own_are_not_one_process(certificates):
@@ -414,6 +415,7 @@ def test_leaf_servers_with_certificates_of_their_own_are_not_one_process(certifi
             wait_until(lambda: len(gate.hellos()) == 2)
             assert not gate.one_process([0, 1], "subtree")
             assert gate.one_process([0], "subtree")
+            assert gate.processes([1, 0], "subtree") == [[1], [0]]
 
 
 @contextmanager

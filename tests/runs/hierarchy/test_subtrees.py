@@ -18,6 +18,7 @@ from fedge.edge import orders
 from fedge.launch.leaf_servers.subtree import subtree_of
 from fedge.link.below import Below
 from fedge.link.certificates import CertificateRequest, make_certificates
+from fedge.link.gate import OVER
 from fedge.link.reach import free_port
 
 TREE = {
@@ -107,6 +108,11 @@ BY_THEMSELVES = {  # configuration, cut, and region orders of a run with three g
 }
 
 
+def kinds_in(packet):
+    """Kind of an order, or kinds of those in a bundle."""
+    return {kind for _, kind, _ in packet.facts["parts"]} if packet.kind == orders.BUNDLE else {packet.kind}
+
+
 def counting(seen):
     """Keep which orders come to a process on its links, and which states its answers have."""
 
@@ -117,6 +123,8 @@ def counting(seen):
             found = answer(packet, note)
             if found.kind == orders.DONE:
                 seen.append((packet.kind, sorted(packet.states), sorted(found.states)))
+                evaluates = kinds_in(packet) == {orders.EVALUATE}
+                assert not evaluates or len({id(state) for state in packet.states.values()}) <= 2
             return found
 
         host.answer = counted
@@ -128,7 +136,10 @@ def counting(seen):
 def test_a_region_in_its_own_process_carries_its_rounds_out_and_sends_one_model(
     tmp_path, certificates, address, name
 ):
-    """One order a round of the server above; a leaf's c goes along if there is one, but no leaf's model."""
+    """One order a round of the server above; a leaf's c goes along if there is one, but no leaf's model.
+
+    Evaluations of all of its leaves are asked at once: own and offered model come once for all.
+    """
     options, cut, wanted_orders = BY_THEMSELVES[name]
     config = {**small_config(tmp_path), **options}
     wanted, seen = carry_out(config, "here"), []
@@ -138,7 +149,9 @@ def test_a_region_in_its_own_process_carries_its_rounds_out_and_sends_one_model(
     assert [key for key in found if key != "clusters" and found[key] != wanted[key]] == []
     regions = [(sent, got) for kind, sent, got in seen if kind == orders.REGION]
     assert len(regions) == wanted_orders
-    assert not any(kind == orders.TRAIN for kind, *_ in seen)
+    asked = [kind for kind, *_ in seen if kind not in (orders.BEGIN, OVER)]
+    rounds = config["num-server-rounds"]
+    assert sorted(asked) == sorted([orders.REGION] * wanted_orders + [orders.BUNDLE] * len(cut[0]) * rounds)
     for states in (state for pair in regions for state in pair):
         assert [name for name in states if "/" not in name] == ["model"]
         assert not any(name.endswith("/model") for name in states)
@@ -163,18 +176,30 @@ def test_any_cut_into_processes_makes_the_same_bits(tmp_path, certificates, addr
     assert not list(tmp_path.glob("server-*/leaf-*/run-*/data"))  # windows are gone with the last leaf
 
 
-def lying(host):
-    """From round 2 on, trained models have an entry that is not finite."""
-    answer = host.answer
+def global_round_of(packet):
+    """Of an order, or of those in a bundle."""
+    facts = packet.facts["parts"][0][2] if packet.kind == orders.BUNDLE else packet.facts
+    return facts["global_round"]
 
-    def lied(packet, note):
-        found = answer(packet, note)
-        if packet.kind == orders.TRAIN and packet.facts["global_round"] > 1 and orders.MODEL in found.states:
-            model = {n: np.full_like(a, np.nan) for n, a in found.states[orders.MODEL].items()}
-            return type(found)(found.kind, found.facts, {**found.states, orders.MODEL: model})
-        return found
 
-    host.answer = lied
+def lying(leaves):
+    """From round 2 on, models that some leaves have trained have an entry that is not finite."""
+
+    def spoil(host):
+        answer = host.answer
+
+        def lied(packet, note):
+            found = answer(packet, note)
+            if kinds_in(packet) == {orders.TRAIN} and global_round_of(packet) > 1:
+                for leaf in leaves:
+                    model = found.states[f"{leaf}/{orders.MODEL}"]
+                    spoilt = {name: np.full_like(array, np.nan) for name, array in model.items()}
+                    found.states[f"{leaf}/{orders.MODEL}"] = spoilt
+            return found
+
+        host.answer = lied
+
+    return spoil
 
 
 def silent(over, kind=orders.TRAIN):
@@ -184,7 +209,7 @@ def silent(over, kind=orders.TRAIN):
         answer = host.answer
 
         def answered(packet, note):
-            if packet.kind == kind and packet.facts["global_round"] > 1:
+            if kinds_in(packet) == {kind} and global_round_of(packet) > 1:
                 over.wait(120.0)
             return answer(packet, note)
 
@@ -199,7 +224,7 @@ def test_a_subtree_that_lies_is_one_that_is_gone(tmp_path, certificates, address
     plain |= {"hierarchy.region-rounds": "1"}  # or it would carry them out by itself
     config = {**small_config(tmp_path), **TREE, **plain, "num-server-rounds": 2, "guard.start-timeout": 3.0}
     over, cut = threading.Event(), (["0", "1"], 0)
-    lied = run_cut(config, cut, address, certificates, tmp_path / "lied", "lied", lying)
+    lied = run_cut(config, cut, address, certificates, tmp_path / "lied", "lied", lying([2, 3]))
     gone = run_cut(config, cut, address, certificates, tmp_path / "gone", "gone", silent(over), over)
     assert {lied.status, gone.status} == {"partial"}, (lied.reason, gone.reason)
     assert comparable(lied.folder)["models"] == comparable(gone.folder)["models"]
