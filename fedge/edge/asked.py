@@ -14,7 +14,7 @@ from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
 from fedge.config.tree import dotted
 from fedge.edge import orders
-from fedge.edge.bundles import PARTS, parts_of
+from fedge.edge.bundles import PARTS, unbundled
 from fedge.edge.memories import check_memories, check_needed
 from fedge.edge.told import ToldError, finite_number, mapping, rows, text, whole_number
 from fedge.edge.turns import check_turns
@@ -127,7 +127,7 @@ def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
     """
     try:
         _only(bundle.facts, {PARTS, "run"})
-        found = parts_of(bundle, leaves)
+        found = unbundled(bundle, leaves)
         if not found or any(packet.kind not in CARRIED_OUT for packet in found.values()):
             raise ToldError(PARTS, "other orders, or none")
         if any(packet.facts.get("run") != bundle.facts["run"] for packet in found.values()):

@@ -29,7 +29,7 @@ def bundled(kind: str, packets: Mapping[int, Packet], facts: Mapping[str, Any]) 
     return Packet(kind, {**facts, PARTS: parts}, states)
 
 
-def parts_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
+def unbundled(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
     """Leaf → its packet in a bundle; facts and states of the packets are checked by their readers.
 
     Args:

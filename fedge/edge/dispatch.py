@@ -18,7 +18,7 @@ from fedge.config.registers.option import shown
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, admitted, only, words_told
 from fedge.edge.away import RegionSpan
-from fedge.edge.bundles import PARTS, bundled, parts_of
+from fedge.edge.bundles import PARTS, bundled, unbundled
 from fedge.edge.progress import Progress
 from fedge.edge.told import ToldError
 from fedge.exchange.engine import RunError
@@ -145,7 +145,7 @@ class Dispatch:
 
         def take_apart(answer: Packet) -> None:
             only(answer.facts, {PARTS, NUMBER})
-            parts.update(parts_of(answer, sent))
+            parts.update(unbundled(answer, sent))
             if parts.keys() != sent.keys():
                 raise ToldError(PARTS, "not of all leaves of the process")
 

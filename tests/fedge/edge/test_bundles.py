@@ -5,7 +5,7 @@ import pytest
 
 from fedge.edge import orders
 from fedge.edge.asked import OrderRefused, orders_of
-from fedge.edge.bundles import bundled, parts_of
+from fedge.edge.bundles import bundled, unbundled
 from fedge.edge.told import ToldError
 from fedge.link.frames import Packet, chunks_of, packet_of
 
@@ -27,7 +27,7 @@ def test_parts_come_out_as_they_went_in_and_a_shared_model_goes_once():
     }
     bundle = over_the_link(bundled(orders.BUNDLE, given, {"run": "r"}))
     assert bundle.facts["run"] == "r"
-    found = parts_of(bundle, given)
+    found = unbundled(bundle, given)
     assert {leaf: (part.kind, part.facts) for leaf, part in found.items()} == {
         1: ("train", {"version": 3}), 11: ("train", {"version": 4}),
     }  # fmt: skip
@@ -59,7 +59,7 @@ def test_parts_come_out_as_they_went_in_and_a_shared_model_goes_once():
 )
 def test_parts_of_others_or_of_no_form_are_refused(parts, states):
     with pytest.raises(ToldError):
-        parts_of(Packet(orders.DONE, {"parts": parts}, states), [0, 1])
+        unbundled(Packet(orders.DONE, {"parts": parts}, states), [0, 1])
 
 
 def a_bundle(**changes):

@@ -12,7 +12,7 @@ from leaf_servers import Quiet
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema
-from fedge.edge.bundles import bundled, parts_of
+from fedge.edge.bundles import bundled, unbundled
 from fedge.edge.dispatch import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED, Dispatch, Order
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
@@ -51,7 +51,7 @@ class OfAProcess(Quiet):
 
         if packet.kind != orders.BUNDLE:
             return answered(packet)
-        parts = {leaf: answered(order) for leaf, order in parts_of(packet, [0, 1]).items()}
+        parts = {leaf: answered(order) for leaf, order in unbundled(packet, [0, 1]).items()}
         answer = self.spoil(parts)
         return answer if isinstance(answer, Packet) else bundled(orders.DONE, parts, {})
 
@@ -119,7 +119,7 @@ def test_leaf_servers_of_one_process_are_asked_once_and_a_model_comes_once(tmp_p
     with dispatch(tmp_path) as (made, transport, asked):
         assert ask(made, MODEL) == {0: 6.0, 1: 6.0}
         assert [packet.kind for packet in asked] == [orders.BUNDLE]
-        parts = parts_of(asked[0], [0, 1])
+        parts = unbundled(asked[0], [0, 1])
         assert parts[0].states["model"] is parts[1].states["model"]
         assert {part.facts["run"] for part in parts.values()} == {"r"}
         assert not transport.book.failures

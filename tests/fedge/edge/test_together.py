@@ -7,7 +7,7 @@ import pytest
 from process_of_leaves import begun
 
 from fedge.edge import orders
-from fedge.edge.bundles import bundled, parts_of
+from fedge.edge.bundles import bundled, unbundled
 from fedge.edge.host import LeafHost
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
@@ -55,7 +55,7 @@ def test_a_bundle_is_answered_as_its_orders_are_one_by_one(hosts, kind):
     found = first.answer(bundle({i: make(leaf) for i, leaf in leaves.items()}), notes.append)
     assert found.kind == orders.DONE, found.facts
     json.dumps(found.facts)  # goes over the link as such
-    parts = parts_of(found, leaves)
+    parts = unbundled(found, leaves)
     assert list(parts) == [0, 1]
     for host, (index, leaf) in zip((first, second), leaves.items(), strict=True):
         host.in_run({**facts, "leaf": index})
@@ -70,7 +70,7 @@ def test_one_that_fails_fails_alone(hosts):
     site, (leaf, _) = begun(first, facts)
     second.in_run({**facts, "leaf": 1})
     spoilt = to_evaluate({name: np.full_like(array, np.nan) for name, array in leaf.model.items()})
-    found = parts_of(first.answer(bundle({0: to_evaluate(site.model), 1: spoilt}), print), [0, 1])
+    found = unbundled(first.answer(bundle({0: to_evaluate(site.model), 1: spoilt}), print), [0, 1])
     assert found[0].kind == orders.DONE
     assert {row[0] for row in found[0].facts["evaluated"]} == {0, 1, 2}
     assert found[1].kind == orders.FAILED
@@ -87,7 +87,7 @@ def test_one_that_cannot_begin_the_run_fails_alone(hosts):
 
     second._opening = broken
     order = to_evaluate(site.model)
-    found = parts_of(first.answer(bundle({0: order, 1: order}), print), [0, 1])
+    found = unbundled(first.answer(bundle({0: order, 1: order}), print), [0, 1])
     assert (found[0].kind, found[1].facts) == (orders.DONE, {"words": "OSError: no space left"})
 
 
