@@ -53,7 +53,11 @@ METHODS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {  # name → config
         CLIENTS,
         {"cluster.count": "15", "cluster.method-args": '{"unknown": true}'},
     ),
-    "ifca": ("baselines/ifca.toml", CLIENTS, {"cluster.count": "4", "cluster.losses-on": "train"}),
+    "ifca": (
+        "baselines/ifca.toml",
+        CLIENTS,
+        {"cluster.count": "4", "cluster.method-args.losses-on": "train"},
+    ),
     "averaging": ("hierfl.toml", CLIENTS, {}),
     "alone": ("baselines/local.toml", CLIENTS, {}),
     "oracle": ("baselines/oracle.toml", CLIENTS, {}),

@@ -240,8 +240,9 @@ class Meeting:
         if memory.config.enabled and memory.method.ask is not None:
             return memory.method.ask(self.evidence()) or [{} for _ in models]
         if memory.needs("description"):
-            present = memory.groups.labels
-            due = splits_now(self.global_round, memory.config, is_first=present is None)
+            config, is_first = memory.config, memory.groups.labels is None
+            split_round = config.method_arguments["split_round"]
+            due = splits_now(self.global_round, split_round, config.every, is_first)
             described: dict[str, State] = {DESCRIBED: mean_of(self.brought)} if due else {}
             return [described for _ in models]
         return memory.groups.ask(self, probe, tried)

@@ -7,20 +7,17 @@ groups are being found; once they have settled, a look now and then shows whethe
 from collections.abc import Mapping
 from typing import Any
 
-from fedge.config.sections.cluster import ClusterConfig
 
-
-def splits_now(global_round: int, config: ClusterConfig, is_first: bool) -> bool:
-    """Whether a cloud step is the first in or after round `cluster.split-round`.
+def splits_now(global_round: int, split_round: int, every: int, is_first: bool) -> bool:
+    """Whether a cloud step is the first in or after the round of the only grouping.
 
     Args:
         global_round: of the step.
-        config: of the run.
+        split_round: of the grouping.
+        every: global rounds from one cloud step to the next.
         is_first: there has been no cloud step before.
     """
-    return (
-        is_first or global_round - config.every < config.split_round
-    ) and config.split_round <= global_round
+    return (is_first or global_round - every < split_round) and split_round <= global_round
 
 
 class Pace:

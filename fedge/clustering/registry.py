@@ -9,8 +9,6 @@ servers.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from inspect import signature
-from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -156,45 +154,20 @@ def nothing(_: ClusterConfig) -> frozenset[Need]:
 
 
 def method(
-    needs: Needs = nothing, compares: str = "", words: Mapping[str, tuple[str, ...]] | None = None
+    needs: Needs = nothing, compares: str = ""
 ) -> Callable[[Callable[..., Grouping]], Callable[..., Grouping]]:
     """Declare the needs of a grouping function, and its basis of comparison.
 
     Args:
         needs: of `NEEDS`.
         compares: basis of its comparison of leaves, if not `cluster.signal`.
-        words: argument → allowed words, for word arguments.
     """
 
     def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
         group.needs, group.compares = needs, compares  # type: ignore[attr-defined]
-        group.words = words or {}  # type: ignore[attr-defined]
         return group
 
     return told
-
-
-def refuse_wrong_values(config: ClusterConfig) -> None:
-    """Raise ConfigError for an argument of a built-in method of a wrong type, or below 0."""
-    arguments = config.arguments("method")
-    if not arguments or GROUPINGS.is_own(config.method):
-        return
-    code = GROUPINGS.load(config.method)
-    if inspect.isclass(code):  # its constructor names the arguments
-        return
-    for name, value in arguments.items():
-        key = f"cluster.method-args.{name.replace('_', '-')}"
-        default = signature(code).parameters[name].default
-        words = code.words.get(name)
-        if words and value not in words:
-            known = " or ".join(map(repr, words))
-            raise ConfigError(f"{key} must be {known}, but is {shown(value)}; set {key}={words[0]!r}")
-        kinds = (int, float) if type(default) is float else (type(default),)
-        if type(value) not in kinds or (type(value) in (int, float) and not 0 <= value < inf):
-            kind = {bool: "true or false", int: "a whole number of at least 0"}.get(
-                type(default), "a number of at least 0"
-            )
-            raise ConfigError(f"{key} must be {kind}, but is {shown(value)}; set for example {key}={default}")
 
 
 def method_named(config: ClusterConfig) -> GroupingMethod:
@@ -204,7 +177,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
         ConfigError: no method of this name, or its code cannot be imported.
     """
     name = config.method
-    code, arguments = GROUPINGS.load(name), config.arguments("method")
+    code, arguments = GROUPINGS.load(name), config.method_arguments
     if inspect.isclass(code):
         return _of_part(name, code, arguments)
     needs, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
@@ -229,10 +202,9 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any]) -> GroupingMeth
             f"cluster.method {name} must be a function, or a class derived from fedge.clustering.CloudPart "
             f"with a method group(cloud), but is {shown(code)}; see docs/own-method.md"
         )
-    given = {key.replace("-", "_"): value for key, value in arguments.items()}
-    refuse_misfit(code, f"cluster.method {name}", "cluster.method-args", given, ())
+    refuse_misfit(code, f"cluster.method {name}", "cluster.method-args", arguments, ())
     try:
-        part = code(**given)
+        part = code(**arguments)
     except Exception as error:
         raise ConfigError(
             f"cluster.method {name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}; "

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from fedge.config.config import SECTIONS
@@ -19,20 +20,52 @@ MOST_USED = (
 _CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _HEADER = ("| key | default | allowed | meaning |", "|---|---|---|---|")
+_ARGUMENTS_HEADER = ("| of | argument | default | allowed | meaning |", "|---|---|---|---|---|")
+_AS_ANOTHER = ("cloud.rule-args",)  # its parts are leaf.strategy's, and stand there
 _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
 def option_table() -> str:
     """Markdown tables of every option, a section each: key, default, allowed values, meaning."""
     lines: list[str] = []
-    section = None
-    for key, (default, rule) in options().items():
-        if (before := key.rpartition(".")[0]) != section:
-            section = before
-            about = _first_line(SECTIONS[section]) if section else "Options of the run as a whole."
-            lines += ["", f"## {section or 'Run'}", "", about, "", *_HEADER]
-        lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
+    for section, keys in groupby(options(), lambda key: key.rpartition(".")[0]):
+        about = _first_line(SECTIONS[section]) if section else "Options of the run as a whole."
+        lines += ["", f"## {section or 'Run'}", "", about, "", *_HEADER]
+        tables: list[str] = []
+        for key in keys:
+            default, rule = options()[key]
+            lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
+            tables += _argument_table(key)
+        lines += tables
     return "\n".join(lines).strip()
+
+
+def _argument_table(key: str) -> list[str]:
+    """Lines of a table of the arguments that parts of an option take; none for other options."""
+    rows = [
+        f"| {', '.join(names)} | `{word}` | `{json.dumps(default)}` | {_allowed(default, rule)} | "
+        f"{rule['doc']} |"
+        for word, names, default, rule in _arguments(key)
+    ]
+    return ["", f"Arguments in `{key}`:", "", *_ARGUMENTS_HEADER, *rows] if rows else []
+
+
+def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, Any]]]:
+    """Yield each declared argument in a table of arguments: word, parts that take it, default, declaration.
+
+    Args:
+        key: of any option.
+    """
+    of = key.removesuffix("-args")
+    register = options()[of][1]["register"] if of != key and of in options() else None
+    if register is None or key in _AS_ANOTHER:
+        return
+    found: dict[tuple[str, int], tuple[list[str], Any]] = {}
+    for entry in register:
+        for word, rule in entry.arguments.items():
+            found.setdefault((word, id(rule)), ([], rule))[0].append(entry.name)
+    for (word, _), (names, rule) in found.items():
+        yield word.replace("_", "-"), names, rule.default, rule.metadata
 
 
 def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
@@ -65,6 +98,9 @@ def help_lines(width: int, most_used: bool) -> Iterator[str]:
             yield ""
             yield from textwrap.wrap(f"{section}: {_first_line(SECTIONS[section])}", width)
         yield from _lines_of(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
+        for word, names, value, declared in _arguments(key):
+            words = f"{', '.join(names)}: {_meaning(value, declared)}"
+            yield from _lines_of(f"{key}.{word}={json.dumps(value)}", words, width)
 
 
 def _first_line(section: type) -> str:

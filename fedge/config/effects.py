@@ -142,11 +142,7 @@ _scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
 
 EFFECTS: dict[str, Effect] = {
-    **{
-        key: _read_by(register, key)
-        for register in (parts.RULES, parts.PARTITIONS)
-        for key in register.keys_read
-    },
+    **{key: _read_by(parts.PARTITIONS, key) for key in parts.PARTITIONS.keys_read},
     **{key: _grouping(key) for key in GROUPINGS.keys_read},
     "scenario-groups": Effect(
         "a scenario that makes its groups",

@@ -60,7 +60,14 @@ def _truth(evidence: Evidence) -> np.ndarray:
 
 
 @method(_cluster_start, "update")
-def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+def cfl(
+    evidence: Evidence,
+    config: ClusterConfig,
+    before: np.ndarray | None,
+    *,
+    still_below: float | str,
+    pull_above: float | str,
+) -> Grouping:
     """Cut a cluster in two once its own training stands still while its leaves still pull.
 
     With updates u_j and weights w_j, cluster C is cut if |Σ_C w_j u_j| / Σ_C w_j < eps1 and
@@ -92,21 +99,21 @@ def cfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) ->
         max_norm = float(np.sqrt(within.diagonal().max()))
         norms.append([mean_norm, max_norm])
         largest[members] = largest[members].max(initial=mean_norm)
-        still, pull = _limits_of_cfl(config, float(largest[members[0]]))
+        still, pull = _limits_of_cfl(still_below, pull_above, float(largest[members[0]]))
         if len(members) > 1 and mean_norm < still and max_norm > pull:
             alike = similarity[np.ix_(members, members)]
             second = _in_two(alike)
             across = float(alike[np.ix_(second, ~second)].max())
-            if config.pull_above != AUTO or np.sqrt((1 - across) / 2) > _APART:
+            if pull_above != AUTO or np.sqrt((1 - across) / 2) > _APART:
                 labels[members[second]] = labels.max() + 1
     facts, kept = {"norms": norms}, {"largest": largest.tolist()}
     return Grouping(number_by_first_appearance(labels), similarity, facts, kept=kept)
 
 
-def _limits_of_cfl(config: ClusterConfig, largest: float) -> tuple[float, float]:
+def _limits_of_cfl(below: float | str, above: float | str, largest: float) -> tuple[float, float]:
     """Eps1 and eps2 for a cluster with a mean update of norm `largest` at most."""
-    still = _STILL * largest if isinstance(config.still_below, str) else config.still_below
-    return still, _PULL * still if isinstance(config.pull_above, str) else config.pull_above
+    still = _STILL * largest if isinstance(below, str) else below
+    return still, _PULL * still if isinstance(above, str) else above
 
 
 def _in_two(similarity: np.ndarray) -> np.ndarray:
@@ -118,9 +125,11 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
     return second
 
 
-@method(one_start, "update", {"cut": ("tau", "gap")})
-def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, cut: str = "tau") -> Grouping:
-    """Average all leaves until round `split-round`; group them then, once, by their updates; go on apart.
+@method(one_start, "update")
+def flhc(
+    evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int, cut: str
+) -> Grouping:
+    """Average all leaves until round `split_round`; group them then, once, by their updates; go on apart.
 
     Groups are joined bottom-up while their mean cosine is above tau (average linkage). With `cut="gap"`
     joining ends before the largest step in distance. The last step ends at 1, the distance of updates without
@@ -130,7 +139,7 @@ def flhc(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, c
     Improve Training on Non-IID Data" (FL+HC), which tries several distances and linkages, this among them,
     with a threshold chosen for the data. The rule of `cut="gap"` is ours: independent of the data set.
     """
-    if not _splits_now(evidence, config, before):
+    if not _splits_now(evidence, split_round, config.every, before is None):
         return _as_before(evidence, before)
     try:
         similarity = cosines_of(inner_products(evidence))
@@ -165,8 +174,10 @@ def widest_joining_gap(similarity: np.ndarray) -> float:
 
 
 @method(one_start, "update")
-def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Average all leaves until round `split-round`; group them then, once, by k-means on their updates.
+def kmeans(
+    evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int
+) -> Grouping:
+    """Average all leaves until round `split_round`; group them then, once, by k-means on their updates.
 
     k = `count`. Points are placed by their inner products, which keeps all distances: a leaf is then S
     numbers instead of a model, and k-means of them is k-means of the updates.
@@ -175,7 +186,7 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
     learning for edge-level personalization"), k-means++ (Arthur and Vassilvitskii 2007) on model updates;
     there clients are dealt to edge servers, here leaves to clusters.
     """
-    if not _splits_now(evidence, config, before):
+    if not _splits_now(evidence, split_round, config.every, before is None):
         return _as_before(evidence, before)
     try:
         gram = inner_products(evidence)
@@ -191,13 +202,13 @@ def kmeans(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None)
     return Grouping(number_by_first_appearance(found), cosines_of(gram), kept=_made_up_for(evidence))
 
 
-def _splits_now(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> bool:
-    """Whether groups are made in this cloud step: the first in or after round `split-round`, or one after it.
+def _splits_now(evidence: Evidence, split_round: int, every: int, is_first: bool) -> bool:
+    """Whether groups are made in this cloud step: the first in or after round `split_round`, or one after it.
 
     A step in which leaves do not begin from one model makes none, and says so: the next one is asked again.
     """
-    late = evidence.global_round >= config.split_round and evidence.kept.get(_GROUPED) is False
-    return late or splits_now(evidence.global_round, config, before is None)
+    late = evidence.global_round >= split_round and evidence.kept.get(_GROUPED) is False
+    return late or splits_now(evidence.global_round, split_round, every, is_first)
 
 
 def _put_off(evidence: Evidence, before: np.ndarray | None, reason: NotComparable) -> Grouping:

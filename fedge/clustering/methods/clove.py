@@ -19,7 +19,7 @@ Read in the authors' code (Nokia-Bell-Labs/Loss-Vector-based-Clustered-Federated
 for the silhouette where as many clusters as members are possible, models numbered by their first member after
 the random deal, and an end of grouping once everybody has had one model for three rounds. Not read: the
 paper's own algorithm and tables. Left out: FINCH in place of k-means, square roots of losses, copies of a
-model in mid-run, and members first seen later. Losses are of validation windows unless `cluster.losses-on` is
+model in mid-run, and members first seen later. Losses are of validation windows unless `losses_on` is
 "train", as there. Shape letters: S leaf servers, k models.
 """
 
@@ -45,14 +45,16 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
     return frozenset({"pool"})
 
 
-@method(_pool, "losses of the cloud's models", {"first": ("random", "losses")})
+@method(_pool, "losses of the cloud's models")
 def clove(
     evidence: Evidence,
     config: ClusterConfig,
     before: np.ndarray | None,
-    unknown: bool = False,
-    first: str = "random",
-    stable: int = 0,
+    *,
+    losses_on: str,
+    unknown: bool,
+    first: str,
+    stable: int,
 ) -> Grouping:
     """Let the leaves of a cluster of loss vectors take one of the cloud's `cluster.count` models.
 
@@ -60,6 +62,7 @@ def clove(
         evidence: with answers.
         config: of the run.
         before: (S,) labels in force, or None.
+        losses_on: split of the windows with these losses, for which the cloud asks.
         unknown: how many clusters there are is found out, at most `cluster.count`; else there are so many.
         first: how leaves come to models before round 1: "random", or by their "losses", too.
         stable: rounds in a row in which no leaf has changed its model after which none does; 0: never.

@@ -52,10 +52,11 @@ def feddrift(
     evidence: Evidence,
     config: ClusterConfig,
     before: np.ndarray | None,
-    delta: float = 0.1,
-    merge: float = 0.0,
-    isolation: int = 1,
-    step: int = 1,
+    *,
+    delta: float,
+    merge: float,
+    isolation: int,
+    step: int,
 ) -> Grouping:
     """Give leaves with falling accuracy their own models, and merge equally good models.
 

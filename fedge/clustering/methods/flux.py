@@ -10,7 +10,7 @@ Read in the authors' code (dariofenoglio98/FLUX at 43aadbeb, `flux/server.py`, `
 `public/config.py`): all of the above, with at least two members to a cluster and a factor of 1 to ε. Not
 read: the paper's text, `flux_dynamic`, and how a new client is placed (a note says: by the nearest centre of
 its means and deviations without labels; here `fedge predict --fit` answers this question). Other than there,
-leaves are grouped in round `cluster.split-round` (there, when validation accuracy rises by less than 0.06 in
+leaves are grouped in round `split_round` (there, when validation accuracy rises by less than 0.06 in
 a round, from the third on); every number of a description is scaled by its own deviation over leaves (there,
 by a scaler for each mean and deviation vector); the knee is the point farthest below the chord (there, that
 of the package kneed); clients describe validation windows, and a leaf's description is their mean, weighted
@@ -33,14 +33,20 @@ def _description(_: ClusterConfig) -> frozenset[Need]:
 
 @method(_description, "descriptions of windows")
 def flux(
-    evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, scale: float = 1.0
+    evidence: Evidence,
+    config: ClusterConfig,
+    before: np.ndarray | None,
+    *,
+    split_round: int,
+    scale: float,
 ) -> Grouping:
-    """Group leaves by descriptions of their clients' windows, once, in round `cluster.split-round`.
+    """Group leaves by descriptions of their clients' windows, once, in round `split_round`.
 
     Args:
         evidence: with answers where leaves are to be grouped.
         config: of the run.
         before: (S,) labels in force, or None.
+        split_round: global round of the grouping, for which the cloud asks clients.
         scale: factor to ε.
     """
     leaves = len(evidence.models)

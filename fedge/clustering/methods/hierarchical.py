@@ -29,10 +29,12 @@ def components(evidence: Evidence, config: ClusterConfig, before: np.ndarray | N
 
 
 @method(_needs)
-def agglomerative(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
+def agglomerative(
+    evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, linkage: str
+) -> Grouping:
     """Join clusters bottom-up by their mean or worst pair, to `cluster.count` or above `cluster.tau`."""
     return _grouped(
-        evidence, config, before, lambda s: linkage_labels(s, config.linkage, config.fixed_count, config.tau)
+        evidence, config, before, lambda s: linkage_labels(s, linkage, config.fixed_count, config.tau)
     )
 
 

@@ -75,8 +75,15 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
 
 
 @method(_pool, "losses of the cloud's models")
-def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
-    """Let every leaf take the candidate with the lowest loss at its clients."""
+def ifca(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, losses_on: str) -> Grouping:
+    """Let every leaf take the candidate with the lowest loss at its clients.
+
+    Args:
+        evidence: with answers.
+        config: of the run.
+        before: (S,) labels in force, or None.
+        losses_on: split of the windows with these losses, for which the cloud asks.
+    """
     assert evidence.answers is not None and config.fixed_count is not None  # noqa: PT018
     losses = leaf_losses(evidence.answers, config.fixed_count, len(evidence.weights))
     taken = choose(losses, evidence.taken)

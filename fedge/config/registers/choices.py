@@ -1,6 +1,5 @@
 """Words for options without a part behind them; `fedge.config.registers.parts` has the others."""
 
-CLUSTER_LINKAGES = ("average", "complete")
 BY_THRESHOLD, BY_TEST = "threshold", "auto"  # how clusters are counted where their number is not given
 PERSONAL_LAYERS = ("none", "head", "batch-norm", "both")
 PRIVACY_KINDS = ("off", "server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local")

@@ -1,6 +1,7 @@
 """Registers of clustering: signals by which leaves are compared, methods that group them, gates at a leaf."""
 
 from fedge.config.registers.methods import methods_of
+from fedge.config.registers.option import option
 from fedge.config.registers.register import Entry, Register
 from fedge.config.registers.traits import (
     AFTER_ROUND,
@@ -64,6 +65,12 @@ SIGNALS = Register(
     ),
 )
 
+_LOSSES_ON = option(
+    "val",
+    "windows for evaluating the cloud's models; the authors use training windows",
+    choices=("val", "train"),
+)
+_SPLIT_ROUND = option(5, "global round of the only grouping; one cluster before", minimum=1)
 _METHODS, _BASELINES = "fedge.clustering.methods.hierarchical", "fedge.clustering.methods.baselines"
 GROUPINGS = Register(
     "cluster.method",
@@ -80,7 +87,14 @@ GROUPINGS = Register(
         "join the two most alike, and again",
         f"{_METHODS}:agglomerative",
         having(TESTED, BY_SIGNAL),
-        reads=("cluster.regroup-every", "cluster.tau", "cluster.linkage", "cluster.count"),
+        reads=("cluster.regroup-every", "cluster.tau", "cluster.count"),
+        arguments={
+            "linkage": option(
+                "average",
+                "similarity of two clusters: of their mean or worst pair",
+                choices=("average", "complete"),
+            )
+        },
     ),
     Entry(
         "spectral",
@@ -101,7 +115,8 @@ GROUPINGS = Register(
         "leaves choose among k models (Ghosh et al. 2020)",
         "fedge.clustering.methods.ifca:ifca",
         having(NUMBERED, OFFERS, BLIND),
-        reads=("cluster.count", "cluster.losses-on"),
+        reads=("cluster.count",),
+        arguments={"losses_on": _LOSSES_ON},
         told="Every leaf takes that of the cloud's models with which its clients lose least",
     ),
     Entry(
@@ -109,7 +124,21 @@ GROUPINGS = Register(
         "leaves that lose alike on k models are one (Bhatia et al. 2025)",
         "fedge.clustering.methods.clove:clove",
         having(NUMBERED, OFFERS, BLIND),
-        reads=("cluster.count", "cluster.losses-on"),
+        reads=("cluster.count",),
+        arguments={
+            "losses_on": _LOSSES_ON,
+            "unknown": option(False, "cluster.count is the largest number of clusters, found out"),
+            "first": option(
+                "random",
+                "how leaves come to models before round 1: drawn, or by their losses, too",
+                choices=("random", "losses"),
+            ),
+            "stable": option(
+                0,
+                "rounds in a row without a change of models after which none changes; 0 = never",
+                minimum=0,
+            ),
+        },
         told="Leaves that lose alike on the cloud's models are one cluster, which takes one of them",
     ),
     Entry(
@@ -118,6 +147,12 @@ GROUPINGS = Register(
         "fedge.clustering.methods.feddrift:feddrift",
         having(NUMBERED, OFFERS, BLIND),
         reads=("cluster.count",),
+        arguments={
+            "delta": option(0.1, "fall in accuracy (0..1) counted as drift", minimum=0.0),
+            "merge": option(0.0, "loss in accuracy up to which models merge; 0 = delta", minimum=0.0),
+            "isolation": option(1, "time steps of training alone for a drifted leaf", minimum=0),
+            "step": option(1, "cloud steps in a time step", minimum=1),
+        },
         told="A leaf whose accuracy falls gets a model of its own; models that do as well are merged",
     ),
     Entry(
@@ -133,7 +168,10 @@ GROUPINGS = Register(
         "group once, by how windows look to one model (Fenoglio et al. 2025)",
         "fedge.clustering.methods.flux:flux",
         having(BY_TIME),
-        reads=("cluster.split-round",),
+        arguments={
+            "split_round": _SPLIT_ROUND,
+            "scale": option(1.0, "factor to the radius in which leaves are one cluster", minimum=0.0),
+        },
         told="Leaves are grouped once, by how their clients' windows look to one model",
     ),
     Entry(
@@ -141,7 +179,22 @@ GROUPINGS = Register(
         "cut in two what pulls apart (Sattler et al. 2020)",
         f"{_BASELINES}:cfl",
         having(BY_TIME),
-        reads=("cluster.still-below", "cluster.pull-above"),
+        arguments={
+            "still_below": option(
+                0.4,
+                "a cluster may be split if the norm of its mean update is below this (eps1); see "
+                "docs/baselines.md for auto",
+                minimum=0.0,
+                words=("auto",),
+            ),
+            "pull_above": option(
+                1.6,
+                "and the largest norm of a leaf's update is above this (eps2); see docs/baselines.md for "
+                "auto",
+                minimum=0.0,
+                words=("auto",),
+            ),
+        },
         told="A cluster is cut by the cosine of updates when its mean update is small and its largest is not",
     ),
     Entry(
@@ -149,7 +202,13 @@ GROUPINGS = Register(
         "group once, bottom-up (Briggs et al. 2020)",
         f"{_BASELINES}:flhc",
         having(BY_TIME),
-        reads=("cluster.tau", "cluster.split-round"),
+        reads=("cluster.tau",),
+        arguments={
+            "split_round": _SPLIT_ROUND,
+            "cut": option(
+                "tau", "where joining ends: at cluster.tau, or at the widest gap", choices=("tau", "gap")
+            ),
+        },
         told="Leaves are grouped once, by the cosine of updates",
     ),
     Entry(
@@ -157,7 +216,8 @@ GROUPINGS = Register(
         "group once, by k-means",
         f"{_BASELINES}:kmeans",
         having(BY_TIME, NUMBERED),
-        reads=("cluster.count", "cluster.split-round"),
+        reads=("cluster.count",),
+        arguments={"split_round": _SPLIT_ROUND},
         told="Leaves are grouped once, by the distance of updates",
     ),
     Entry(

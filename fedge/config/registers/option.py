@@ -101,7 +101,7 @@ class Section:
         for declared in fields(self):  # type: ignore[arg-type]
             if declared.metadata:
                 key = key_of(self.SECTION, declared.name)
-                value = _checked(key, getattr(self, declared.name), declared.default, declared.metadata)
+                value = checked(key, getattr(self, declared.name), declared.default, declared.metadata)
                 object.__setattr__(self, declared.name, value)
 
     def arguments(self, name: str) -> dict[str, Any]:
@@ -109,8 +109,18 @@ class Section:
         return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
 
 
-def _checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
-    """`value` in the type of `default`, or raise ConfigError."""
+def checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
+    """A value in the type of its option.
+
+    Args:
+        key: of the option, for messages.
+        value: given.
+        default: of the option.
+        rule: metadata of its declaration.
+
+    Raises:
+        ConfigError: not allowed.
+    """
     kind = rule["kind"]
     if type(value) is str and value in rule["words"]:
         return value

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedge.config.registers.groupings import GATES, GROUPINGS, SIGNALS
 from fedge.config.registers.methods import methods_of
-from fedge.config.registers.option import ConfigError, arguments_of, shown
+from fedge.config.registers.option import ConfigError, arguments_of, option, shown
 from fedge.config.registers.register import Entry, Register
 from fedge.config.registers.traits import (
     AFRESH,
@@ -128,6 +128,9 @@ SCHEDULES = Register(
 ALGORITHMS = Register("train.algorithm", "fedge.algorithms", *methods_of("class"))
 
 _FLWR, _PUBLISHED = "flwr.serverapp.strategy", "fedge.leaf.strategies.published"
+_QUORUM = "fedge.leaf.strategies.quorum"
+_MALICIOUS = {"num_malicious_nodes": option(0, "models assumed malicious", minimum=0)}
+_STEP = {"eta": option(0.01, "step size of the server", above=0.0, maximum=1e6)}
 RULES = Register(
     "leaf.strategy",
     "fedge.rules",
@@ -142,50 +145,67 @@ RULES = Register(
         "fedtrimmedavg",
         "mean without the extremes (Yin et al. 2018)",
         f"{_PUBLISHED}:TrimmedMean",
-        reads=("leaf.trim-fraction",),
+        arguments={"beta": option(0.34, "share cut off at each end", minimum=0.0, maximum=0.49)},
+        quorum=f"{_QUORUM}:of_trimmed_mean",
     ),
     Entry(
         "krum",
         "the model closest to the others (Blanchard et al. 2017)",
         f"{_FLWR}:Krum",
-        reads=("leaf.num-malicious",),
+        arguments=_MALICIOUS,
+        quorum=f"{_QUORUM}:of_krum",
     ),
     Entry(
         "multikrum",
         "mean of those closest (Blanchard et al. 2017)",
         "fedge.leaf.strategies.rules:SelectiveMultiKrum",
-        reads=("leaf.num-malicious", "leaf.num-selected"),
+        arguments={
+            **_MALICIOUS,
+            "num_nodes_to_select": option(0, "averaged models; 0 = all but the malicious and two", minimum=0),
+        },
+        quorum=f"{_QUORUM}:of_multi_krum",
     ),
     Entry(
         "bulyan",
         "trimmed mean of those closest (El Mhamdi et al. 2018)",
         f"{_PUBLISHED}:Bulyan",
-        reads=("leaf.num-malicious",),
+        arguments={
+            "num_malicious_nodes": option(1, "models assumed malicious; with none a plain mean", minimum=1)
+        },
+        quorum=f"{_QUORUM}:of_bulyan",
     ),
     Entry(
-        "fedavgm", "server momentum (Hsu et al. 2019)", f"{_FLWR}:FedAvgM", reads=("leaf.server-momentum",)
+        "fedavgm",
+        "server momentum (Hsu et al. 2019)",
+        f"{_FLWR}:FedAvgM",
+        arguments={"server_momentum": option(0.9, "momentum of the server", minimum=0.0, maximum=0.999)},
     ),
     Entry(
         "fedadagrad",
         "Adagrad at the server (Reddi et al. 2021)",
         f"{_PUBLISHED}:Adagrad",
-        reads=("leaf.server-lr",),
+        arguments=_STEP,
     ),
     Entry(
         "fedadam",
         "Adam at the server (Reddi et al. 2021)",
         f"{_PUBLISHED}:ServerAdam",
-        reads=("leaf.server-lr",),
+        arguments=_STEP,
     ),
-    Entry(
-        "fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", reads=("leaf.server-lr",)
-    ),
+    Entry("fedyogi", "Yogi at the server (Reddi et al. 2021)", f"{_PUBLISHED}:Yogi", arguments=_STEP),
     Entry(
         "qfedavg",
         "fair to clients with a high loss while they train (after Li et al. 2020)",
-        f"{_FLWR}:QFedAvg",
+        f"{_PUBLISHED}:FairMean",
         having(CLIENTS_ONLY),
-        reads=("leaf.fairness",),
+        arguments={
+            "q": option(
+                0.1,
+                "0 = equal weights. Losses are means during training; in the paper losses of the received "
+                "model",
+                minimum=0.0,
+            )
+        },
     ),
 )
 

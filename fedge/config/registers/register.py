@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.config.registers.option import ConfigError, checked, nearest, shown
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
 _MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects without an import in other processes
@@ -41,6 +41,8 @@ class Entry:
         origin: "fedge", or the package of a foreign part; empty for a folder of the user's.
         reads: keys of options with an effect only for parts listing them here.
         told: one sentence of a report on its effect; empty where its name and `doc` suffice.
+        arguments: keyword argument → its `option`; parts of Fedge get all of them, with their defaults.
+        quorum: "module:Name" of a function of the arguments: models needed for its promise; empty for 1.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Entry:
     origin: str = field(default="fedge", kw_only=True)
     reads: tuple[str, ...] = field(default=(), kw_only=True)
     told: str = field(default="", kw_only=True)
+    arguments: Mapping[str, Any] = field(default_factory=dict, kw_only=True, hash=False)
+    quorum: str = field(default="", kw_only=True)
 
 
 class Register:
@@ -98,6 +102,38 @@ class Register:
     def may_read(self, name: str, key: str) -> bool:
         """Whether a part reads an option; parts of others may read any."""
         return name not in self._entries or key in self._entries[name].reads
+
+    def arguments(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of a part: declared ones with their defaults, and given ones.
+
+        Args:
+            name: of a part.
+            given: by the user; `-` in a name stands for `_`.
+
+        Raises:
+            ConfigError: a declared one has a value that its declaration does not allow.
+        """
+        declared = self._entries[name].arguments if name in self._entries else {}
+        found = {word: rule.default for word, rule in declared.items()}
+        for key, value in given.items():
+            word = key.replace("-", "_")
+            rule = declared.get(word)
+            key = f"{self.option}-args.{word.replace('_', '-')}"
+            found[word] = value if rule is None else checked(key, value, rule.default, rule.metadata)
+        return found
+
+    def quorum(self, name: str, arguments: Mapping[str, Any]) -> int:
+        """Number of models without which a rule does not keep its promise; 1 for parts of others.
+
+        Args:
+            name: of a part.
+            arguments: of `arguments`.
+        """
+        code = self._entries[name].quorum if name in self._entries else ""
+        if not code:
+            return 1
+        module, _, function = code.partition(":")
+        return int(getattr(import_module(module), function)(arguments))
 
     def told(self, name: str) -> str:
         """The sentence of a report on a part; empty for parts of others and where none is needed."""

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fedge.config.registers import groupings, traits
-from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD, CLUSTER_LINKAGES
+from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
 from fedge.config.registers.option import ConfigError, Section, option, shown
 
 _MOST_DIGITS = 10  # of a number of clusters
@@ -44,11 +45,6 @@ class ClusterConfig(Section):
         register=groupings.GROUPINGS,
     )
     method_args: str = option("", "keyword arguments of a method; see docs/baselines.md", table=True)
-    linkage: str = option(
-        "average",
-        "agglomerative: similarity of two clusters: of their mean or worst pair",
-        choices=CLUSTER_LINKAGES,
-    )
     count: str = option(
         BY_THRESHOLD,
         'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
@@ -79,29 +75,6 @@ class ClusterConfig(Section):
         "changed data and starts a new comparison; 0 = never",
         minimum=0.0,
     )
-    losses_on: str = option(
-        "val",
-        "ifca, clove: windows for evaluating the cloud's models; the authors use training windows",
-        choices=("val", "train"),
-    )
-    split_round: int = option(
-        5,
-        "flhc, kmeans, flux: global round of the only grouping; one cluster before",
-        minimum=1,
-    )
-    still_below: float | str = option(
-        0.4,
-        "cfl: a cluster may be split if the norm of its mean update is below this (eps1); see "
-        "docs/baselines.md for auto",
-        minimum=0.0,
-        words=("auto",),
-    )
-    pull_above: float | str = option(
-        1.6,
-        "cfl: and the largest norm of a leaf's update is above this (eps2); see docs/baselines.md for auto",
-        minimum=0.0,
-        words=("auto",),
-    )
     blend: float | str = option(
         1.0,
         "share of the cluster's model in an offer, the rest is the mean of all leaves; auto: each leaf tries "
@@ -113,6 +86,7 @@ class ClusterConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self.method_arguments  # refuses a wrong value
         if self.count not in (BY_THRESHOLD, BY_TEST) and not self.fixed_count:
             raise ConfigError(
                 f'cluster.count must be "threshold", "auto" or a number of at least 1 in quotes, but is '
@@ -129,7 +103,14 @@ class ClusterConfig(Section):
     @property
     def asks_training_losses(self) -> bool:
         """Whether clients are asked for losses on the windows that they train on."""
-        return self.losses_on == "train" and groupings.GROUPINGS.has(self.method, traits.OFFERS)
+        return self.method_arguments.get("losses_on") == "train" and groupings.GROUPINGS.has(
+            self.method, traits.OFFERS
+        )
+
+    @property
+    def method_arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the method: the declared ones, and those given."""
+        return groupings.GROUPINGS.arguments(self.method, self.arguments("method"))
 
     @property
     def deals(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
 
 from fedge.config.participation import Participation
 from fedge.config.participation import parse_participation as parsed_participation
@@ -153,20 +154,16 @@ class LeafConfig(Section):
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
-    strategy_args: str = option("", "keyword arguments of your own strategy", table=True)
-    trim_fraction: float = option(0.34, "fedtrimmedavg: share cut off at each end", minimum=0.0, maximum=0.49)
-    num_malicious: int = option(0, "krum, multikrum, bulyan: clients per leaf assumed malicious", minimum=0)
-    num_selected: int = option(0, "multikrum: averaged clients; 0 = all but the malicious and two", minimum=0)
-    server_lr: float = option(
-        0.01, "fedadagrad, fedadam, fedyogi: server learning rate (eta)", above=0.0, maximum=1e6
-    )
-    server_momentum: float = option(0.9, "fedavgm: server momentum", minimum=0.0, maximum=0.999)
-    fairness: float = option(
-        0.1,
-        "qfedavg: q; 0 = equal weights. Losses are means during training; in the paper losses of the "
-        "received model",
-        minimum=0.0,
-    )
+    strategy_args: str = option("", "keyword arguments of the strategy", table=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.strategy_arguments  # refuses a wrong value
+
+    @property
+    def strategy_arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the strategy: the declared ones, and those given."""
+        return parts.RULES.arguments(self.strategy, self.arguments("strategy"))
 
     @property
     def is_mean(self) -> bool:
@@ -184,8 +181,17 @@ class CloudConfig(Section):
         "combination of a group's models: the mean, or another Flower strategy; see docs/extend.md",
         register=parts.CLOUD,
     )
-    rule_args: str = option("", "keyword arguments of the rule: rule-args.server-momentum=0.9", table=True)
+    rule_args: str = option("", "keyword arguments of the rule, as leaf.strategy-args", table=True)
     rule_tiers: str = option("0", "tiers with the rule, others take the mean; as cluster.tiers")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.rule_arguments  # refuses a wrong value
+
+    @property
+    def rule_arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the rule: the declared ones, and those given."""
+        return parts.CLOUD.arguments(self.rule, self.arguments("rule"))
 
     @property
     def is_mean(self) -> bool:

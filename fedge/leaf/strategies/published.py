@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Bulyan as FlowerBulyan
-from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedMedian, FedTrimmedAvg, FedYogi
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedMedian, FedTrimmedAvg, FedYogi, QFedAvg
 from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.exchange.content import ARRAYS
@@ -119,3 +119,11 @@ class Median(FedMedian):
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Made:
         """Take the median, entry by entry."""
         return super().aggregate_train(server_round, _in_double(replies))
+
+
+class FairMean(QFedAvg):
+    """Flower's q-FedAvg; it divides by the clients' step size, which `rules.combine` sets in every round."""
+
+    def __init__(self, **arguments: Any) -> None:
+        """Take Flower's arguments, but for the step size."""
+        super().__init__(client_learning_rate=1.0, **arguments)

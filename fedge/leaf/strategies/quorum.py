@@ -2,54 +2,64 @@
 
 Krum and Multi-Krum tolerate f malicious clients of n >= 2f + 3 (Blanchard et al. 2017), Bulyan of n >= 4f + 3
 (El Mhamdi et al. 2018). Multi-Krum averaging m clients needs n >= m + f + 2, else it averages those to leave
-out; a trimmed mean needs one client to cut at each end; Bulyan with f = 0 is a mean and is refused. With
-fewer replies nothing is promised, so the leaf keeps its model.
+out; a trimmed mean needs one client to cut at each end. With fewer replies nothing is promised, so the leaf
+keeps its model.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.participation import Number, Participation
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.parts import PARTICIPATIONS
+from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
 from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig, LeafConfig
 
 _MOST_TRIED_ROUNDS = 1000  # in which code says how many clients train, before a run
+_MALICIOUS, _SELECTED, _CUT = "num_malicious_nodes", "num_nodes_to_select", "beta"  # arguments of rules
 
 
 def needed_replies(config: Config) -> int:
     """The replies without which a leaf keeps its model in a leaf round."""
     leaf = config.leaf
-    needed = _needed_by_strategy(leaf.strategy, leaf.num_malicious, leaf.num_selected, leaf.trim_fraction)
-    return max(config.guard.min_clients, needed)
+    return max(config.guard.min_clients, RULES.quorum(leaf.strategy, leaf.strategy_arguments))
 
 
 def needed_leaves(cloud: CloudConfig) -> int:
     """Models without which the cloud's rule does not keep its promise to a group; at least 2.
 
     Args:
-        cloud: its section of the configuration; Flower's defaults hold where its table is silent.
+        cloud: its section of the configuration.
     """
-    given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
-    malicious, selected = given.get("num_malicious_nodes", 0), given.get("num_nodes_to_select", 1)
-    return max(2, _needed_by_strategy(cloud.rule, malicious, selected, given.get("beta", 0.2)))
+    return max(2, CLOUD.quorum(cloud.rule, cloud.rule_arguments))
 
 
-def _needed_by_strategy(strategy: str, malicious: int, selected: int, trimmed: float) -> int:
-    """The number of replies required for a strategy's guarantee."""
-    if strategy == "krum":
-        return 2 * malicious + 3
-    if strategy == "multikrum":
-        return max(2 * malicious + 3, selected + malicious + 2 if selected else 0)
-    if strategy == "bulyan":
-        return 4 * malicious + 3
-    if strategy == "fedtrimmedavg" and trimmed > 0:
-        enough = math.ceil(1 / trimmed)
-        return enough if int(trimmed * enough) >= 1 else enough + 1  # rounding
-    return 1
+def of_krum(arguments: Mapping[str, Any]) -> int:
+    """Replies needed by Krum."""
+    return 2 * int(arguments[_MALICIOUS]) + 3
+
+
+def of_multi_krum(arguments: Mapping[str, Any]) -> int:
+    """Replies needed by Multi-Krum."""
+    selected = int(arguments[_SELECTED])
+    return max(of_krum(arguments), selected + arguments[_MALICIOUS] + 2 if selected else 0)
+
+
+def of_bulyan(arguments: Mapping[str, Any]) -> int:
+    """Replies needed by Bulyan."""
+    return 4 * int(arguments[_MALICIOUS]) + 3
+
+
+def of_trimmed_mean(arguments: Mapping[str, Any]) -> int:
+    """Replies needed to cut one at each end; 1 if none is to be cut."""
+    cut = arguments[_CUT]
+    if cut == 0:
+        return 1
+    enough = math.ceil(1 / cut)
+    return enough if int(cut * enough) >= 1 else enough + 1  # rounding
 
 
 def num_training(config: Config, num_clients: int, global_round: int = 1, leaf: int = 0) -> int:
@@ -141,25 +151,13 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
     """
     smallest, training = fewest_training(config, sizes)
     needed = needed_replies(config)
-    _refuse_bulyan_of_nobody(config.leaf)
     there = f"leaf {smallest} trains {training} in a leaf round"
     if needed > training and needed == config.guard.min_clients:
         raise ConfigError(
             f"guard.min-clients must be at most the clients that a leaf trains, but is {needed} and {there}; "
             f"lower it, or give the leaf more clients"
         )
-    _refuse_trimming_nothing(config.leaf, training, there)
-    room = training - config.leaf.num_malicious - 2
-    if config.leaf.strategy == "multikrum" and config.leaf.num_selected > max(room, 0):
-        raise ConfigError(
-            f"leaf.num-selected must be at most the clients that a leaf trains less the malicious ones and "
-            f"two, but is {config.leaf.num_selected} and {there}; lower it, or set 0 for as many as may be"
-        )
-    if needed > training:
-        raise ConfigError(
-            f"leaf.strategy {config.leaf.strategy} needs {needed} clients for leaf.num-malicious="
-            f"{config.leaf.num_malicious}, but {there}; lower leaf.num-malicious or hierarchy.num-servers"
-        )
+    _refuse_broken_promise(config.leaf, needed, training, there)
     # the count of clipped updates has noise of n/20, and both together are at most twice as noisy
     noise = config.privacy.noise_multiplier
     if config.privacy.is_adaptive and noise >= training / 10:
@@ -169,24 +167,41 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
         )
 
 
-def _refuse_bulyan_of_nobody(leaf: LeafConfig) -> None:
-    """Raise ConfigError for Bulyan without anybody to leave out: a plain mean."""
-    if leaf.strategy == "bulyan" and leaf.num_malicious == 0:
+def _refuse_broken_promise(leaf: LeafConfig, needed: int, training: int, there: str) -> None:
+    """Raise ConfigError for a strategy of Fedge whose promise needs more clients than train."""
+    if RULES.is_own(leaf.strategy):
+        return
+    arguments = leaf.strategy_arguments
+    _refuse_trimming_nothing(arguments.get(_CUT, 0), training, there)
+    selected, malicious = arguments.get(_SELECTED, 0), arguments.get(_MALICIOUS, 0)
+    if selected > max(training - malicious - 2, 0):
         raise ConfigError(
-            "leaf.num-malicious must be at least 1 for leaf.strategy bulyan, which is a plain mean with 0; "
-            "set leaf.num-malicious=1, or leaf.strategy=fedavg"
+            f"{_key(_SELECTED)} must be at most the clients that a leaf trains less the malicious ones and "
+            f"two, but is {selected} and {there}; lower it, or set 0 for as many as may be"
+        )
+    if needed > training:
+        key = _key(_MALICIOUS)
+        raise ConfigError(
+            f"leaf.strategy {leaf.strategy} needs {needed} clients for {key}={malicious}, but {there}; lower "
+            f"{key} or hierarchy.num-servers"
         )
 
 
-def _refuse_trimming_nothing(leaf: LeafConfig, training: int, there: str) -> None:
+def _key(argument: str) -> str:
+    """Key of a strategy's argument."""
+    return f"{RULES.option}-args.{argument.replace('_', '-')}"
+
+
+def _refuse_trimming_nothing(cut: float, training: int, there: str) -> None:
     """Raise ConfigError for a trimmed mean cutting less than one client at each end: a plain mean."""
-    if leaf.strategy != "fedtrimmedavg" or leaf.trim_fraction == 0 or int(leaf.trim_fraction * training) >= 1:
+    if cut == 0 or int(cut * training) >= 1:
         return
+    key = _key(_CUT)
     if training < 3:
-        hint = "leaf.trim-fraction=0, or use leaves of 3 or more clients"
+        hint = f"{key}=0, or use leaves of 3 or more clients"
     else:
-        hint = f"at least leaf.trim-fraction={(100 // training + 1) / 100:g}"
+        hint = f"at least {key}={(100 // training + 1) / 100:g}"
     raise ConfigError(
-        f"leaf.trim-fraction must cut at least one client at each end, but {leaf.trim_fraction:g} of "
-        f"{training} is none ({there}); set {hint}"
+        f"{key} must cut at least one client at each end, but {cut:g} of {training} is none ({there}); set "
+        f"{hint}"
     )

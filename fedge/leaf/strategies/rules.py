@@ -88,7 +88,7 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
-    return _made(RULES, config.leaf.strategy, {**_settings(config), **config.leaf.arguments("strategy")})
+    return _made(RULES, config.leaf.strategy, config.leaf.strategy_arguments)
 
 
 def make_cloud_rule(cloud: CloudConfig) -> Strategy:
@@ -100,8 +100,7 @@ def make_cloud_rule(cloud: CloudConfig) -> Strategy:
     Raises:
         ConfigError: construction fails.
     """
-    given = {key.replace("-", "_"): value for key, value in cloud.arguments("rule").items()}
-    return _made(CLOUD, cloud.rule, given)
+    return _made(CLOUD, cloud.rule, cloud.rule_arguments)
 
 
 def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
@@ -139,24 +138,6 @@ def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[st
         return dict(offered)
     names = {parameter.name for parameter in parameters}
     return {key: value for key, value in offered.items() if key in names}
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    """Settings of the leaf's strategy, from its options."""
-    leaf = config.leaf
-    malicious, server = {"num_malicious_nodes": leaf.num_malicious}, {"eta": leaf.server_lr}
-    said: dict[str, dict[str, Any]] = {
-        "fedtrimmedavg": {"beta": leaf.trim_fraction},
-        "krum": malicious,
-        "multikrum": {**malicious, "num_nodes_to_select": leaf.num_selected},
-        "bulyan": malicious,
-        "fedavgm": {"server_momentum": leaf.server_momentum},
-        "fedadagrad": server,
-        "fedadam": server,
-        "fedyogi": server,
-        "qfedavg": {"client_learning_rate": config.train.lr, "q": leaf.fairness},
-    }
-    return said.get(leaf.strategy, {})
 
 
 def refuse_strategy_that_fails(

@@ -109,13 +109,8 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
 
         method_named(cluster)
     else:
-        GROUPINGS.refuse_wrong_arguments(
-            cluster.method, cluster.arguments("method"), "evidence", "config", "before"
-        )
-    if cluster.method_args:
-        from fedge.clustering.registry import refuse_wrong_values  # slow import, needed by few runs
-
-        refuse_wrong_values(cluster)
+        given = cluster.method_arguments if cluster.method_args else {}
+        GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
     PARTITIONS.refuse_wrong_arguments(
         config.partition.kind, config.partition.arguments("kind"), "windows", "clients_per_leaf", "rng"

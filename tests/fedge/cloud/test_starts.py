@@ -1,5 +1,7 @@
 """Common starts of leaves, and starts withheld from a method that needs them."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -48,7 +50,8 @@ def test_what_is_withheld(needs, began, labels, seen):
 
 def steps(method, starts_by_round, **settings):
     """The labels and what was said of three leaves whose heads move by (2,0), (2,0.1), (-1,2)."""
-    config = ClusterConfig(method=method, split_round=1, tau=0.5, still_below=9.0, pull_above=0.1, **settings)
+    own = {"cfl": {"still_below": 9.0, "pull_above": 0.1}, "stocfl": {}}.get(method, {"split_round": 1})
+    config = ClusterConfig(method=method, method_args=json.dumps(own), tau=0.5, **settings)
     aggregator = CloudAggregator(config, CloudSetting(("head",)))
     moves = np.array([[2, 0], [2, 0.1], [-1, 2]], np.float32)
     for number, starts in enumerate(starts_by_round, start=1):

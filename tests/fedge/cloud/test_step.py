@@ -385,9 +385,9 @@ def test_a_step_that_rests_asks_nobody_and_makes_no_probe():
 
 @pytest.mark.parametrize("method", ["kmeans", "flhc", "cfl"])
 def test_methods_that_group_when_it_is_time_see_every_step(method):
-    aggregator = cloud(
-        method=method, count="2" if method == "kmeans" else "threshold", split_round=8, regroup_every=5
-    )
+    own = {} if method == "cfl" else {"split_round": 8}
+    count = "2" if method == "kmeans" else "threshold"
+    aggregator = cloud(method=method, method_args=json.dumps(own), count=count, regroup_every=5)
     steps = []
     for number in range(1, 10):
         begun = aggregator.begin([START] * 2)

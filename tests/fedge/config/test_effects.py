@@ -1,6 +1,7 @@
 """Every option either has an effect in every run, or stands in the table with what it needs."""
 
 import json
+from pathlib import Path
 
 import pytest
 from daily import daily
@@ -8,7 +9,12 @@ from small_runs import carry_out, small_config
 
 from fedge.config.effects import EFFECTS, options_without_effect
 from fedge.config.flat import from_run_config, options
+from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import CLOUD, RULES
+from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
+
+TESTS = Path(__file__).parents[1]
 
 GROUPS = {"scenario": "gain", "hierarchy.num-servers": 3}
 AUTO = {
@@ -16,7 +22,7 @@ AUTO = {
     "cluster.patience": 2, "hierarchy.num-servers": 4,
 }  # fmt: skip
 NO_SCAFFOLD = {"scaffold.enabled": False}
-CFL = {"cluster.method": "cfl", "cluster.still-below": 1e6, "cluster.pull-above": 0.0}
+CFL = {"cluster.method": "cfl", "cluster.method-args.still-below": 1e6, "cluster.method-args.pull-above": 0.0}
 IFCA = {**NO_SCAFFOLD, "cluster.method": "ifca", "cluster.count": "2", "gate.enabled": False}
 OFF = {"cluster.enabled": False}
 EXACT = {"cluster.enabled": False, "gate.enabled": False}
@@ -45,12 +51,6 @@ CASES = {
     "scenario-from": (2, {**GROUPS, "num-server-rounds": 2}, {}),
     "scenario-until": (1, {**GROUPS, "num-server-rounds": 2}, {}),
     "scenario-moves": ("2:1", {**GROUPS, "num-server-rounds": 2}, {}),
-    "leaf.trim-fraction": (0.0, {**NO_SCAFFOLD, "leaf.strategy": "fedtrimmedavg"}, {}),
-    "leaf.num-malicious": (0, {}, {}),
-    "leaf.num-selected": (1, {**NO_SCAFFOLD, "leaf.strategy": "multikrum", "hierarchy.num-servers": 1}, {}),
-    "leaf.server-lr": (0.5, {**NO_SCAFFOLD, "leaf.strategy": "fedadam"}, {}),
-    "leaf.server-momentum": (0.5, {**NO_SCAFFOLD, "leaf.strategy": "fedavgm"}, {}),
-    "leaf.fairness": (3.0, {**NO_SCAFFOLD, "leaf.strategy": "qfedavg"}, {}),
     "data.guard-windows": (0, {"data.split": "blocks"}, {"data.split": "session"}),
     "data.synthetic-users": (12, {"data.path": "synthetic"}, {}),
     "partition.deal": ("7", {}, {"partition.kind": "iid"}),
@@ -80,7 +80,6 @@ CASES = {
     "cluster.tau": (1.01, {}, {"cluster.method": "alone"}),
     "cluster.signal": ("update", {**NO_SCAFFOLD, "cluster.tau": 0.98}, {"cluster.method": "alone"}),
     "cluster.method": ("alone", {}, OFF),
-    "cluster.linkage": ("complete", {}, {}),
     "cluster.count": ("3", {"cluster.method": "agglomerative"}, {"cluster.method": "alone"}),
     "cluster.level": (0.5, {}, {}),
     "cluster.patience": (2, {**APART, "num-server-rounds": 1}, IFCA),
@@ -91,10 +90,6 @@ CASES = {
         {**AUTO, "scenario": "label-permutation", "scenario-from": 3, "num-server-rounds": 3},
         {},
     ),
-    "cluster.losses-on": ("train", IFCA, {}),
-    "cluster.split-round": (1, {"cluster.method": "flhc", "cluster.tau": 0.999}, {}),
-    "cluster.still-below": (0.0, CFL, {}),
-    "cluster.pull-above": (1e9, CFL, {}),
     "cluster.blend": (0.5, APART, OFF),
     "gate.min-gain": (1.0, {}, {"gate.enabled": False}),
     "gate.rule": ("paired", {"partition.deal": "sorted"}, {"gate.enabled": False}),
@@ -152,12 +147,10 @@ CASES = {
 
 # whose effect needs more than a run of seconds, or is no result; the test that shows it
 SHOWN_ELSEWHERE = {
-    "leaf.num-malicious": "tests/runs/methods/test_robust.py",
     "train.precision": "tests/fedge/training/test_gpu.py",
     "train.cuda-graph": "tests/fedge/training/test_cuda_graph.py",
     "cluster.level": "tests/fedge/clustering/deal_test/test_auto.py",
     "cluster.min-gain": "tests/runs/methods/test_cross_losses.py",
-    "cluster.linkage": "tests/fedge/clustering/methods/test_hierarchical.py",
     "partition.split-users": "tests/fedge/data/test_partition.py",
     "gate.level": "tests/fedge/serving/test_gate.py",
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
@@ -266,7 +259,6 @@ def test_an_option_acts_where_the_table_says_so(results, key):
 @pytest.mark.parametrize("key", third(CASES))
 def test_an_option_that_does_nothing_is_said_or_refused(results, key):
     value, _, where = CASES[key]
-    value = 1 if key == "leaf.num-malicious" else value
     if key in REFUSED:
         with pytest.raises(ConfigError, match=f"^{key} must be "):
             from_run_config({**where, key: value})
@@ -285,17 +277,92 @@ def test_all_others_act_always(results, key):
 
 def test_defaults_are_never_reported_and_own_parts_may_use_anything():
     assert options_without_effect(from_run_config({})) == []
-    said = options_without_effect(from_run_config({"leaf.fairness": 0.3, "privacy.epsilon": 3.0}))
+    said = options_without_effect(from_run_config({"partition.sigma": 0.3, "privacy.epsilon": 3.0}))
     assert said == [
-        "leaf.fairness=0.3 has no effect: it needs leaf.strategy qfedavg",
+        "partition.sigma=0.3 has no effect: it needs partition.kind quantity",
         "privacy.epsilon=3.0 has no effect: it needs privacy.kind local",
     ]
 
 
 def test_a_run_says_so_at_its_start(tmp_path):
     shown = []
-    carry_out(small_config(tmp_path, cluster__linkage="complete"), "said", shown.append)
-    words = (
-        "note: cluster.linkage='complete' has no effect: it needs cluster.enabled and cluster.method agglomer"
-    )
+    carry_out(small_config(tmp_path, cluster__level=0.5), "said", shown.append)
+    words = 'note: cluster.level=0.5 has no effect: it needs cluster.enabled and cluster.count "auto"'
     assert words in shown[0]
+
+
+# --- arguments that parts of Fedge declare ------------------------------------------------------------
+
+TRUNCATED = {**NO_SCAFFOLD, "hierarchy.num-servers": 1}
+ONCE = {"gate.enabled": False}
+# (option, part, argument) → a value that is not its default, and where it has an effect
+DECLARED = {
+    ("leaf.strategy", "fedtrimmedavg", "beta"): (0.0, NO_SCAFFOLD),
+    ("leaf.strategy", "krum", "num-malicious-nodes"): (2, TRUNCATED),
+    ("leaf.strategy", "multikrum", "num-malicious-nodes"): (2, TRUNCATED),
+    ("leaf.strategy", "multikrum", "num-nodes-to-select"): (1, TRUNCATED),
+    ("leaf.strategy", "bulyan", "num-malicious-nodes"): (2, {**TRUNCATED, "clients": 12}),
+    ("leaf.strategy", "fedavgm", "server-momentum"): (0.5, NO_SCAFFOLD),
+    ("leaf.strategy", "fedadagrad", "eta"): (0.5, NO_SCAFFOLD),
+    ("leaf.strategy", "fedadam", "eta"): (0.5, NO_SCAFFOLD),
+    ("leaf.strategy", "fedyogi", "eta"): (0.5, NO_SCAFFOLD),
+    ("leaf.strategy", "qfedavg", "q"): (3.0, NO_SCAFFOLD),
+    ("cluster.method", "ifca", "losses-on"): ("train", IFCA),
+    ("cluster.method", "clove", "losses-on"): ("train", {**IFCA, "num-server-rounds": 3}),
+    ("cluster.method", "flux", "split-round"): (1, ONCE),
+    ("cluster.method", "flhc", "split-round"): (1, {**ONCE, "cluster.tau": 0.999}),
+    ("cluster.method", "kmeans", "split-round"): (1, {**ONCE, "cluster.count": "2"}),
+    ("cluster.method", "cfl", "still-below"): (0.0, CFL),
+    ("cluster.method", "cfl", "pull-above"): (1e9, CFL),
+}
+BY_HAND = {  # groups too few for a run of seconds; the test with the argument
+    ("agglomerative", "linkage"): "clustering/methods/test_hierarchical.py",
+    ("clove", "unknown"): "clustering/methods/test_clove.py",
+    ("clove", "first"): "clustering/methods/test_clove.py",
+    ("clove", "stable"): "clustering/methods/test_clove.py",
+    ("feddrift", "delta"): "clustering/methods/test_feddrift.py",
+    ("feddrift", "merge"): "clustering/methods/test_feddrift.py",
+    ("feddrift", "isolation"): "clustering/methods/test_feddrift.py",
+    ("feddrift", "step"): "clustering/methods/test_feddrift.py",
+    ("flux", "scale"): "clustering/methods/test_flux.py",
+    ("flhc", "cut"): "clustering/methods/test_baselines.py",
+}
+
+
+def declared_by(register):
+    """(part, argument) of everything that parts of a register declare."""
+    return {(entry.name, word.replace("_", "-")) for entry in register for word in entry.arguments}
+
+
+def test_every_declared_argument_is_in_one_of_these_lists():
+    declared = {(register.option, *each) for register in (RULES, GROUPINGS) for each in declared_by(register)}
+    assert declared == DECLARED.keys() | {("cluster.method", *each) for each in BY_HAND}
+    assert declared_by(CLOUD) == {each for each in declared_by(RULES) if each[0] != "qfedavg"}
+    for (_, word), place in BY_HAND.items():
+        assert word in (TESTS / place).read_text(encoding="utf-8").replace("_", "-"), (word, place)
+
+
+@pytest.mark.whole_runs
+@pytest.mark.parametrize("case", third(DECLARED), ids="-".join)
+def test_a_declared_argument_acts(results, case):
+    option, part, argument = case
+    value, where = DECLARED[case]
+    table = f"{option}-args.{argument}"
+    where = {**where, option: part}
+    assert results({**where, table: value}) != results(where)
+
+
+@pytest.mark.parametrize(
+    ("options_", "line"),
+    [
+        ({"leaf.strategy-args.beta": 0.1}, "leaf.strategy fedavg cannot be made: .*beta"),
+        ({"cluster.method-args.linkage": "complete"}, "cluster.method components.* linkage"),
+        (
+            {"cluster.method": "flhc", "cluster.method-args.split-rounds": 2},
+            "cluster.method flhc.*did you mean split_round",
+        ),
+    ],
+)
+def test_an_argument_of_another_part_is_refused(options_, line):
+    with pytest.raises(ConfigError, match=line):
+        refuse_parts_that_do_not_fit(from_run_config({"scaffold.enabled": False, **options_}))

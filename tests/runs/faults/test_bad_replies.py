@@ -44,7 +44,7 @@ KINDS = {
     "scaffold": {},
     "fedavg": {"scaffold.enabled": False},
     "fedadam": {"scaffold.enabled": False, "leaf.strategy": "fedadam"},
-    "qfedavg": {"scaffold.enabled": False, "leaf.strategy": "qfedavg", "leaf.fairness": 2.0},
+    "qfedavg": {"scaffold.enabled": False, "leaf.strategy": "qfedavg", "leaf.strategy-args.q": 2.0},
     "two levels": {"scaffold.levels": 2},
 }
 TIMES = ("train_seconds", "seconds")

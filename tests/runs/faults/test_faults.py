@@ -332,8 +332,14 @@ def test_a_round_in_which_nothing_counts_ends_the_run(in_process, what):
             {"guard.min-clients": 3},
             "guard.min-clients must be at most the clients that a leaf trains, but is 3",
         ),
-        ({"leaf.strategy": "krum"}, "leaf.strategy krum needs 3 clients for leaf.num-malicious=0"),
-        ({"leaf.strategy": "bulyan", "leaf.num-malicious": 1}, "leaf.strategy bulyan needs 7 clients"),
+        (
+            {"leaf.strategy": "krum"},
+            "leaf.strategy krum needs 3 clients for leaf.strategy-args.num-malicious-nodes=0",
+        ),
+        (
+            {"leaf.strategy": "bulyan", "leaf.strategy-args.num-malicious-nodes": 1},
+            "leaf.strategy bulyan needs 7 clients",
+        ),
         (
             {"privacy.kind": "server-adaptive"},
             "privacy.noise-multiplier must be below a tenth of the clients",

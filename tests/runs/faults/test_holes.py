@@ -57,8 +57,8 @@ KINDS = {
     "carried": {"train.algorithm": "ditto"},
     "beside": {"train.algorithm": "esperhfl"},
     "clipped": {"train.model": "linear", "privacy.kind": "client-adaptive", "privacy.noise-multiplier": 0.1},
-    "described": {"cluster.method": "flux", "cluster.split-round": 1, "cluster.count": "threshold",
-                  "cluster.patience": 1, **NO_GATE},
+    "described": {"cluster.method": "flux", "cluster.method-args.split-round": 1,
+                  "cluster.count": "threshold", "cluster.patience": 1, **NO_GATE},
 }  # fmt: skip
 
 
@@ -322,8 +322,8 @@ LEAF_KINDS = {
         "num-server-rounds": 3,
     },
     "cfl": {
-        "scaffold.enabled": False, "cluster.method": "cfl", "cluster.still-below": "auto",
-        "cluster.pull-above": "auto", "cluster.count": "threshold", "cluster.patience": 1,
+        "scaffold.enabled": False, "cluster.method": "cfl", "cluster.method-args.still-below": "auto",
+        "cluster.method-args.pull-above": "auto", "cluster.count": "threshold", "cluster.patience": 1,
         "gate.enabled": False,
     },
     "mixtures": {

@@ -66,7 +66,9 @@ def test_a_strategy_given_as_an_object_is_one_of_each_leaf(tmp_path):
     base = config_of(tmp_path, num_server_rounds=2)
     given = FedAvgM(server_momentum=0.5)
     by_object = carried_out(base, "object", rule=given)
-    by_name = carried_out({**base, "leaf.strategy": "fedavgm", "leaf.server-momentum": 0.5}, "name")
+    by_name = carried_out(
+        {**base, "leaf.strategy": "fedavgm", "leaf.strategy-args.server-momentum": 0.5}, "name"
+    )
     assert given.momentum_vector is None
     for one, other in zip(by_object.models(), by_name.models(), strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in one)

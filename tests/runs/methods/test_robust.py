@@ -174,10 +174,23 @@ def combined(config, values, model=0.0, rounds=1):
         ({"leaf.strategy": "fedmedian"}, 3.0),  # median of 1 2 3 4 100
         ({"leaf.strategy": "fedtrimmedavg"}, 3.0),  # (2 + 3 + 4) / 3
         # f = 1 leaves the n − f − 2 = 2 nearest; sums of squares 5 (of 1), 2, 2, 5: first smallest is 2
-        ({"leaf.strategy": "krum", "leaf.num-malicious": 1}, 2.0),
-        ({"leaf.strategy": "multikrum", "leaf.num-malicious": 1}, 2.5),  # n − f − 2 = 2 best: 2 and 3
-        ({"leaf.strategy": "multikrum", "leaf.num-malicious": 1, "leaf.num-selected": 1}, 2.0),
-        ({"leaf.strategy": "fedavgm", "leaf.server-momentum": 0.5}, 22.0),  # first step: the mean
+        ({"leaf.strategy": "krum", "leaf.strategy-args.num-malicious-nodes": 1}, 2.0),
+        (
+            {"leaf.strategy": "multikrum", "leaf.strategy-args.num-malicious-nodes": 1},
+            2.5,
+        ),  # n − f − 2 = 2 best: 2 and 3
+        (
+            {
+                "leaf.strategy": "multikrum",
+                "leaf.strategy-args.num-malicious-nodes": 1,
+                "leaf.strategy-args.num-nodes-to-select": 1,
+            },
+            2.0,
+        ),
+        (
+            {"leaf.strategy": "fedavgm", "leaf.strategy-args.server-momentum": 0.5},
+            22.0,
+        ),  # first step: the mean
     ],
 )
 def test_strategies_by_hand(config, expected):
@@ -186,7 +199,9 @@ def test_strategies_by_hand(config, expected):
 
 def test_bulyan_by_hand():
     """n = 7, f = 1: Multi-Krum takes 5 of 1 2 3 4 5 6 100; of those, the 3 nearest to their median."""
-    reached = combined({"leaf.strategy": "bulyan", "leaf.num-malicious": 1}, [1.0, 2, 3, 4, 5, 6, 100])
+    reached = combined(
+        {"leaf.strategy": "bulyan", "leaf.strategy-args.num-malicious-nodes": 1}, [1.0, 2, 3, 4, 5, 6, 100]
+    )
     assert reached in (3.0, 4.0)  # Krum's scores tie at both ends: 1…5 or 2…6 are taken
 
 
@@ -195,7 +210,12 @@ def test_server_momentum_starts_from_the_leafs_model():
 
     Flower keeps a model of its own for that; a leaf's may have been changed by the gate in between.
     """
-    assert combined({"leaf.strategy": "fedavgm", "leaf.server-momentum": 0.5}, [1.0, 1.0], rounds=2) == 1.5
+    assert (
+        combined(
+            {"leaf.strategy": "fedavgm", "leaf.strategy-args.server-momentum": 0.5}, [1.0, 1.0], rounds=2
+        )
+        == 1.5
+    )
 
 
 def test_qfedavg_by_hand():
@@ -211,7 +231,7 @@ def test_qfedavg_by_hand():
 def test_multikrum_takes_all_but_the_malicious_however_many_came():
     strategy = SelectiveMultiKrum(num_malicious_nodes=1, num_nodes_to_select=0)
     config = from_run_config(
-        {"scaffold.enabled": False, "leaf.strategy": "multikrum", "leaf.num-malicious": 1}
+        {"scaffold.enabled": False, "leaf.strategy": "multikrum", "leaf.strategy-args.num-malicious-nodes": 1}
     )
     assert needed_replies(config) == 5
     assert isinstance(make_strategy(config, 5), SelectiveMultiKrum)

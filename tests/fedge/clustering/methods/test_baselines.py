@@ -42,8 +42,15 @@ def labels_of(method, seen, before=None, **config):
     before = None if before is None else np.array(before)
     if method == "kmeans":
         config = {"count": "2", **config}
-    asked = ClusterConfig(method=method, **config)
+    asked = configured(method, **config)
     return method_named(asked).group(seen, asked, before).labels.tolist()
+
+
+def configured(method, **config):
+    """The section with the method's own arguments in their table."""
+    declared = GROUPINGS.entry(method).arguments
+    given = {word: config.pop(word) for word in list(config) if word in declared}
+    return ClusterConfig(method=method, method_args=json.dumps(given), **config)
 
 
 def test_inner_products_by_hand():
@@ -116,7 +123,8 @@ def test_cfl_does_not_cut_leaves_that_have_all_arrived():
 def test_cfl_weighs_by_windows():
     """Weights 3, 3, 1, 1: mean (3·2·2 − 1·2·2) / 8 = (1, 0), which is no standstill."""
     assert labels_of("cfl", evidence(OPPOSED, weights=[3, 3, 1, 1])) == [0, 0, 0, 0]
-    found = baselines.cfl(evidence(OPPOSED, weights=[3, 3, 1, 1]), ClusterConfig(), None)
+    asked = configured("cfl")
+    found = method_named(asked).group(evidence(OPPOSED, weights=[3, 3, 1, 1]), asked, None)
     np.testing.assert_allclose(found.facts["norms"], [[1.0, np.hypot(2, 0.1)]])
 
 
@@ -140,9 +148,9 @@ AUTO = {"still_below": "auto", "pull_above": "auto"}
 
 def cfl_by_rule(rounds, **config):
     """Let CFL see updates round by round; return its last labels."""
-    asked, before, kept = ClusterConfig(method="cfl", **{**AUTO, **config}), None, {}
+    asked, before, kept = configured("cfl", **{**AUTO, **config}), None, {}
     for updates, weights in rounds:
-        found = baselines.cfl(replace(evidence(updates, weights), kept=kept), asked, before)
+        found = method_named(asked).group(replace(evidence(updates, weights), kept=kept), asked, before)
         before, kept = found.labels, json.loads(json.dumps(found.kept))
     return before.tolist()
 
@@ -194,7 +202,7 @@ def test_flhc_ends_before_the_widest_gap():
     """FAN is joined at distances .23 and .29 and, against its will, 1.04: the gap is in the middle of .293
     and 1.038. Directions 0°, 5°, 10°, 15° are joined at distances below .02, far from 1. Two leaves are one
     cluster unless they pull apart."""
-    by_gap = {"method_args": '{"cut": "gap"}'}
+    by_gap = {"cut": "gap"}
     assert labels_of("flhc", evidence(FAN, global_round=5), **by_gap) == [0, 0, 1, 1]
     last = 1 - (np.cos(np.radians([90, 135, 50, 95])).sum()) / 4
     cosines = baselines.cosines_of(baselines.inner_products(evidence(FAN)))
@@ -322,7 +330,9 @@ def test_local_only_is_what_no_similarity_joins(carried_out):
 
 @pytest.mark.parametrize("name", ["cfl", "flhc", "kmeans"])
 def test_before_the_first_cut_a_method_is_hierarchical_averaging(name, carried_out):
-    never = {"cfl": {"cluster.still-below": 0.0}}.get(name, {"cluster.split-round": 4})
+    never = {"cfl": {"cluster.method-args.still-below": 0.0}}.get(
+        name, {"cluster.method-args.split-round": 4}
+    )
     uncut, steps = carried_out(f"baselines/{name}.toml", **never)
     assert {tuple(step["labels"]) for step in steps} == {(0, 0, 0)}
     assert models(uncut) == models(carried_out("hierfl.toml")[0])
@@ -331,7 +341,7 @@ def test_before_the_first_cut_a_method_is_hierarchical_averaging(name, carried_o
 @pytest.mark.parametrize("name", ["flhc", "kmeans"])
 def test_grouped_once_in_a_run(name, carried_out):
     """In round 2; flhc with tau above 1, kmeans with as many clusters as leaves: everybody alone."""
-    config = {"cluster.split-round": 2, "cluster.tau": 1.01, "cluster.count": "3"}
+    config = {"cluster.method-args.split-round": 2, "cluster.tau": 1.01, "cluster.count": "3"}
     config |= {"cluster.method-args.cut": "tau"} if name == "flhc" else {}
     _, steps = carried_out(f"baselines/{name}.toml", **config)
     assert [step["labels"] for step in steps] == [[0, 0, 0], [0, 1, 2], [0, 1, 2]]
@@ -339,7 +349,7 @@ def test_grouped_once_in_a_run(name, carried_out):
 
 def test_cfl_cuts_once_in_a_round(carried_out):
     """Limits that always hold: two clusters after the first round, three after the second."""
-    always = {"cluster.still-below": 1e6, "cluster.pull-above": 0.0}
+    always = {"cluster.method-args.still-below": 1e6, "cluster.method-args.pull-above": 0.0}
     _, steps = carried_out("baselines/cfl.toml", **always)
     assert [max(step["labels"]) for step in steps] == [1, 2, 2]
     assert len(steps[0]["norms"]) == 1

@@ -184,7 +184,12 @@ def test_losses_are_of_the_windows_that_are_asked_for(method, tmp_path):
     found = {}
     for split in ("train", "val"):
         run = simulate(
-            {**TINY, "cluster.method": method, "cluster.losses-on": split, "runs-dir": str(tmp_path / split)}
+            {
+                **TINY,
+                "cluster.method": method,
+                "cluster.method-args.losses-on": split,
+                "runs-dir": str(tmp_path / split),
+            }
         )
         lines = (run.folder / "clusters.jsonl").read_text().splitlines()
         found[split] = json.loads(lines[-1])
@@ -195,9 +200,9 @@ def test_losses_are_of_the_windows_that_are_asked_for(method, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"first": "both"}, r"method-args.first must be 'random' or 'losses', but is 'both'"),
+        ({"first": "both"}, "method-args.first must be one of random, losses, but is 'both'"),
         ({"unknown": 1}, "method-args.unknown must be true or false, but is 1"),
-        ({"stable": -1}, "method-args.stable must be a whole number of at least 0, but is -1"),
+        ({"stable": -1}, "method-args.stable must be at least 0, but is -1"),
         ({"stabel": 3}, "did you mean stable"),
     ],
 )
@@ -209,4 +214,4 @@ def test_wrong_arguments_are_refused(arguments, line):
 
 
 def test_its_configuration_asks_for_training_losses():
-    assert parse_override("configs/baselines/clove.toml")["cluster.losses-on"] == "train"
+    assert parse_override("configs/baselines/clove.toml")["cluster.method-args.losses-on"] == "train"

@@ -98,6 +98,23 @@ def test_models_that_do_as_well_merge_weighted_by_use():
     assert cloud.step(same(0.8, 0.8, 0.6))[0] == [0, 0, 1]  # the model that is free is given again
 
 
+@pytest.mark.parametrize(("delta", "taken"), [(0.15, [0, 1]), (0.25, [0, 0])])
+def test_a_fall_of_delta_is_a_drift(delta, taken):
+    """From 0.8 to 0.6."""
+    cloud = Cloud(2, delta=delta)
+    cloud.step(same(0.8, 0.8))
+    assert cloud.step(same(0.8, 0.6))[0] == taken
+
+
+@pytest.mark.parametrize(("merge", "merged"), [(0.06, [[0, 1]]), (0.04, []), (0.0, [[0, 1]])])
+def test_models_merge_up_to_a_loss(merge, merged):
+    """Each loses 0.05 where the other is at home; 0 stands for delta, 0.1."""
+    cloud = Cloud(3, merge=merge)
+    cloud.step(same(0.8, 0.8, 0.8))
+    cloud.step(same(0.8, 0.8, 0.6))
+    assert cloud.step([[0.8, 0.75, 1], [0.8, 0.75, 1], [0.75, 0.8, 1]])[1]["merged"] == merged
+
+
 def test_no_more_models_than_there_are():
     """Of three models two are given; the fourth leaf finds all of them in use and stays."""
     cloud = Cloud(4, isolation=9)

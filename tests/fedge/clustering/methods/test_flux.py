@@ -8,6 +8,7 @@ import pytest
 from fedge import simulate
 from fedge.clustering.likeness.evidence import Answers, Evidence
 from fedge.clustering.methods import flux
+from fedge.clustering.registry import method_named
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.evaluate import DESCRIBED
 from fedge.exchange.schema import ReplyRejected, check_moments
@@ -46,7 +47,8 @@ def test_the_knee_is_farthest_below_the_chord():
 def grouping(descriptions, **arguments):
     models = [{"w": np.zeros(1)}] * len(descriptions)
     seen = Evidence(models, None, [1] * len(models), ("w",), answers=answers(descriptions))
-    return flux.flux(seen, ClusterConfig(method="flux"), None, **arguments)
+    config = ClusterConfig(method="flux", method_args=json.dumps(arguments))
+    return method_named(config).group(seen, config, None)
 
 
 def test_groups_by_hand():
@@ -81,7 +83,7 @@ def test_in_a_run_clients_are_asked_once(tmp_path):
         {
             "report": False, "data.path": "synthetic", "data.synthetic-users": 12, "train.model": "mlp-tiny",
             "train.local-epochs": 1, "num-server-rounds": 3, "seed": 5, "hierarchy.num-servers": 6,
-            "cluster.method": "flux", "cluster.split-round": 2, "gate.enabled": False,
+            "cluster.method": "flux", "cluster.method-args.split-round": 2, "gate.enabled": False,
             "scaffold.enabled": False, "scenario": "rotate", "runs-dir": str(tmp_path),
         },
         num_supernodes=12,

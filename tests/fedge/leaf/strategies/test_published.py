@@ -29,7 +29,7 @@ def combined(rule, states, start=START, leaf_round=1):
 @pytest.mark.parametrize("name", ["fedadam", "fedyogi", "fedadagrad"])
 def test_two_steps_of_server_optimisers_by_hand(name):
     """Reddi et al. 2021, algorithm 2, with η = .1, τ = .001 and the step Δ = (.5, .25), twice."""
-    rule, delta, tau = strategy(name, 1, **{"leaf.server-lr": 0.1}), np.array([0.5, 0.25]), 1e-3
+    rule, delta, tau = strategy(name, 1, **{"leaf.strategy-args.eta": 0.1}), np.array([0.5, 0.25]), 1e-3
     m, v, x = np.zeros(2), np.full(2, tau**2), START["w"].astype(np.float64)
     first, second = {"fedadam": (0.9, 0.99), "fedyogi": (0.9, 0.99), "fedadagrad": (0.0, 0.0)}[name]
     state = START
@@ -72,12 +72,12 @@ def test_bulyan_leaves_out_whom_krum_does_not_pick():
     picked = sorted(vectors[at][0] for at in krum_picks(vectors, 1, 5))
     median = picked[2]
     nearest = sorted(picked, key=lambda value: abs(value - median))[:3]
-    made = combined(strategy("bulyan", 7, **{"leaf.num-malicious": 1}), states)
+    made = combined(strategy("bulyan", 7, **{"leaf.strategy-args.num-malicious-nodes": 1}), states)
     np.testing.assert_allclose(made["w"][0], 1 + np.mean(nearest), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"), [("fedtrimmedavg", {"leaf.trim-fraction": 0.25}), ("fedmedian", {})]
+    ("name", "changes"), [("fedtrimmedavg", {"leaf.strategy-args.beta": 0.25}), ("fedmedian", {})]
 )
 def test_means_of_what_is_left_are_those_of_float64(name, changes):
     """Cast once, at the end: an odd number of float32 values of all sizes loses nothing on the way."""

@@ -8,13 +8,16 @@ from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.leaf.strategies.quorum import fewest_training, needed_replies, num_training, refuse_missing_quorum
 
+MALICIOUS = r"leaf\.strategy-args\.num-malicious-nodes"
+SELECTED = r"leaf\.strategy-args\.num-nodes-to-select"
+
 
 def config(**values):
     keys = {
         "strategy": "leaf.strategy",
-        "malicious": "leaf.num-malicious",
-        "trim": "leaf.trim-fraction",
-        "selected": "leaf.num-selected",
+        "malicious": "leaf.strategy-args.num-malicious-nodes",
+        "trim": "leaf.strategy-args.beta",
+        "selected": "leaf.strategy-args.num-nodes-to-select",
         "fraction": "hierarchy.fraction-train",
     }
     return from_run_config({"scaffold.enabled": False, **{keys[k]: v for k, v in values.items()}})
@@ -41,15 +44,18 @@ def test_large_enough(values, sizes):
 @pytest.mark.parametrize(
     ("values", "sizes", "telling"),
     [
-        ({"strategy": "krum"}, [9, 2], r"needs 3 clients for leaf\.num-malicious=0, but leaf 1 trains 2"),
-        ({"strategy": "krum", "malicious": 1}, [4], r"krum needs 5 clients for leaf\.num-malicious=1, but"),
+        ({"strategy": "krum"}, [9, 2], rf"needs 3 clients for {MALICIOUS}=0, but leaf 1 trains 2"),
+        ({"strategy": "krum", "malicious": 1}, [4], rf"krum needs 5 clients for {MALICIOUS}=1, but"),
         ({"strategy": "bulyan", "malicious": 1}, [6], r"bulyan needs 7 clients"),
-        ({"strategy": "bulyan"}, [9], r"leaf\.num-malicious must be at least 1 for leaf\.strategy bulyan"),
-        ({"strategy": "multikrum", "selected": 9}, [9], r"leaf\.num-selected must be at most .* is 9 and"),
-        ({"strategy": "multikrum", "selected": 7, "malicious": 1}, [9], r"leaf\.num-selected must be"),
+        ({"strategy": "bulyan"}, [6], r"bulyan needs 7 clients"),  # one malicious, unless said
+        ({"strategy": "bulyan", "malicious": 0}, [9], rf"{MALICIOUS} must be at least 1, but is 0"),
+        ({"strategy": "multikrum", "selected": 9}, [9], rf"{SELECTED} must be at most .* is 9 and"),
+        ({"strategy": "multikrum", "selected": 7, "malicious": 1}, [9], rf"{SELECTED} must be"),
+        ({"strategy": "krum", "malicious": 1.0}, [9], rf"{MALICIOUS} must be a whole number, but is 1\.0"),
+        ({"strategy": "fedtrimmedavg", "trim": 0.5}, [9], r"args\.beta must be at most 0\.49, but is 0\.5"),
         ({"strategy": "krum", "fraction": 0.5}, [5], "trains 2 in a leaf round"),
         ({"strategy": "fedtrimmedavg", "trim": 0.2}, [4], r"0\.2 of 4 is none .*; set at least .*=0\.26"),
-        ({"strategy": "fedtrimmedavg"}, [2], r"set leaf\.trim-fraction=0, or use leaves of 3"),
+        ({"strategy": "fedtrimmedavg"}, [2], r"set leaf\.strategy-args\.beta=0, or use leaves of 3"),
     ],
 )  # fmt: skip
 def test_too_small(values, sizes, telling):
@@ -61,7 +67,7 @@ def test_too_small(values, sizes, telling):
 def test_the_advice_is_enough(size):
     with pytest.raises(ConfigError) as caught:
         refuse_missing_quorum(config(strategy="fedtrimmedavg", trim=0.001), [size])
-    advice = float(str(caught.value).rpartition("leaf.trim-fraction=")[2])
+    advice = float(str(caught.value).rpartition("leaf.strategy-args.beta=")[2])
     refuse_missing_quorum(config(strategy="fedtrimmedavg", trim=advice), [size])
 
 
@@ -139,11 +145,11 @@ def test_too_few_or_too_many_in_a_later_round(said, values, telling):
 def test_it_is_known_before_the_start():
     strategy = {
         "leaf.strategy": "fedtrimmedavg",
-        "leaf.trim-fraction": 0.1,
+        "leaf.strategy-args.beta": 0.1,
         "scaffold.enabled": False,
         "data.path": "synthetic",
     }
-    with pytest.raises(ConfigError, match=r"leaf\.trim-fraction must cut"):
+    with pytest.raises(ConfigError, match=r"leaf\.strategy-args\.beta must cut"):
         check(strategy, Federation(9))
 
 

@@ -14,6 +14,9 @@ from fedge.training.settings import LocalTraining
 CLIENTS = 10
 
 
+ONE_MALICIOUS = {"leaf.strategy-args.num-malicious-nodes": 1}
+
+
 def strategy(name, **changes):
     config = from_run_config({"scaffold.enabled": False, "leaf.strategy": name, **changes})
     return make_strategy(config, CLIENTS)
@@ -42,7 +45,7 @@ def test_krum_picks_what_the_updates_say_however_small_they_are(norm, seed):
     updates = [state["w"].astype(np.float64) - start for state in states]
     (best,) = krum_by_hand(updates, 1, 1)
     chosen = combine(
-        strategy("krum", **{"leaf.num-malicious": 1}), {"w": start}, states[0], replies_of(states), ["w"],
+        strategy("krum", **ONE_MALICIOUS), {"w": start}, states[0], replies_of(states), ["w"],
         LocalTraining(), 1, (1, 0),
     )  # fmt: skip
     assert np.array_equal(chosen["w"], states[best]["w"])
@@ -58,8 +61,8 @@ def test_multi_krum_averages_those_that_lie_together(seed):
     chosen = krum_by_hand(updates, 1, 7)
     assert 3 not in chosen
     made = combine(
-        strategy("multikrum", **{"leaf.num-malicious": 1}), {"w": start}, states[0], replies_of(states),
-        ["w"], LocalTraining(), 1, (1, 0),
+        strategy("multikrum", **ONE_MALICIOUS), {"w": start}, states[0], replies_of(states), ["w"],
+        LocalTraining(), 1, (1, 0),
     )  # fmt: skip
     expected = start + np.mean([updates[client] for client in chosen], axis=0)
     assert np.allclose(made["w"], expected, rtol=1e-6)
@@ -73,7 +76,7 @@ def test_only_a_plain_mean_keeps_nothing():
 def test_a_reply_that_cannot_be_combined_is_named_and_leaves_no_trace():
     """q-FedAvg raises a loss to a power: 1e39 to the 20th is too much for any number."""
     start = {"w": np.ones(3, np.float32)}
-    q = {"leaf.fairness": 20.0}
+    q = {"leaf.strategy-args.q": 20.0}
     settings, context = LocalTraining(lr=0.1), RoundContext(42, 1, 1, "/data", "/run.log", 0, 60.0)
     states = {client: {"w": np.full(3, 1.0 - 0.1 * (client + 1), np.float32)} for client in range(3)}
     replies = dict(enumerate(replies_of(states.values())))
