@@ -101,7 +101,7 @@ class Section:
         for declared in fields(self):  # type: ignore[arg-type]
             if declared.metadata:
                 key = key_of(self.SECTION, declared.name)
-                value = checked(key, getattr(self, declared.name), declared.default, declared.metadata)
+                value = checked_value(key, getattr(self, declared.name), declared.default, declared.metadata)
                 object.__setattr__(self, declared.name, value)
 
     def arguments(self, name: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Section:
         return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
 
 
-def checked(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
+def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
     """A value in the type of its option.
 
     Args:

@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedge.config.registers.option import ConfigError, checked, nearest, shown
+from fedge.config.registers.option import ConfigError, checked_value, nearest, shown
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
 _MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects without an import in other processes
@@ -119,7 +119,7 @@ class Register:
             word = key.replace("-", "_")
             rule = declared.get(word)
             key = f"{self.option}-args.{word.replace('_', '-')}"
-            found[word] = value if rule is None else checked(key, value, rule.default, rule.metadata)
+            found[word] = value if rule is None else checked_value(key, value, rule.default, rule.metadata)
         return found
 
     def quorum(self, name: str, arguments: Mapping[str, Any]) -> int:
