@@ -47,13 +47,13 @@ ten-by-ten: $(STAMP)
 	test -f data/cifar10.npz || $(BIN)/python -m studies.protocols.prepare $(PICTURES) data/cifar10.npz
 	$(BIN)/fedge sweep studies/protocols/ten-by-ten.toml
 
-# a table of a paper, studies/tables/NAME, cut or with SETTINGS=as-published, and its section of docs/tables-of-papers.md; the same
-# command goes on after a stop. MNIST and PICTURES, CIFAR-10, with a split of their own
+# a table of a paper, studies/tables/NAME, cut or with SETTINGS=as-published, and its section of docs/tables-of-papers.md, also where
+# runs diverged (then the command fails after it); the same command goes on after a stop. MNIST and PICTURES, CIFAR-10, with a split of their own
 SETTINGS ?= cut
 table-%: $(STAMP)
 	$(BIN)/python -m studies.tables.data studies/tables/$*/$(SETTINGS)*.toml --mnist $(MNIST) --cifar10 $(PICTURES) --hhar $(HHAR)
-	$(BIN)/fedge sweep studies/tables/$*/$(SETTINGS)*.toml --workers 1
-	$(BIN)/python -m studies.tables.page $*
+	code=0; $(BIN)/fedge sweep studies/tables/$*/$(SETTINGS)*.toml --workers 1 || code=$$?; \
+		$(BIN)/python -m studies.tables.page $* && exit $$code
 
 # a question that no paper answers, likewise
 question-%: $(STAMP)

@@ -82,9 +82,14 @@ def collapsed(run: RunData) -> float | None:
     return float(score < BELOW or not is_finite)
 
 
+_OUT_OF_BOUNDS = ("FloatingPointError", "rejected: too large", "rejected: not finite")  # of a last reply
+
+
 def diverged(run: RunData) -> bool:
-    """Whether a run ended early because nobody's training stayed finite."""
-    return run.status == "failed" and "FloatingPointError" in str(run.manifest.get("reason", ""))
+    """Whether a run ended early because nobody's training stayed finite, or within what can be averaged."""
+    return run.status == "failed" and any(
+        words in str(run.manifest.get("reason", "")) for words in _OUT_OF_BOUNDS
+    )
 
 
 def rounds_to(run: RunData, target: float) -> float | None:

@@ -93,7 +93,7 @@ def broken(found: Sequence[Comparison]) -> list[str]:
     runs = [run for comparison in found for group in comparison.groups for run in group.runs]
     ended = [f"`{run.folder.name}` in round {len(run.rounds) + 1}" for run in runs if diverged(run)]
     dropped = [f"`{run.folder.name}`" for run in runs if run.status == "partial"]
-    lines = [f"Ended by NaN losses: {', '.join(ended)}."] if ended else []
+    lines = [f"Ended by losses or weights out of bounds: {', '.join(ended)}."] if ended else []
     return lines + ([f"With failed clients: {', '.join(dropped)}."] if dropped else [])
 
 

@@ -83,6 +83,11 @@ def test_collapse_is_below_twice_chance_or_no_number(score, loss, found):
             "no client could train in global round 7; client 0: FloatingPointError: loss is nan",
             True,
         ),
+        (
+            "failed",
+            "no client could train in global round 2; client 0: rejected: too large (entry 'w': 2.993e+16)",
+            True,
+        ),
         ("failed", "the disk is full", False),
         ("completed", "", False),
     ],
