@@ -159,6 +159,12 @@ class Region:
         """SCAFFOLD's c of its first leaf, with the corrected entries; None without SCAFFOLD."""
         return self.leaves[0].control
 
+    @property
+    def brings_leaves(self) -> bool:
+        """Whether its contribution is that of the leaves below it, rounded once in all: it, and all regions
+        below, have one round per round of the server above."""
+        return all(region.rounds == 1 for region in all_regions([self]))
+
     def begin(self, model: State, group: int = EVERYBODY) -> None:
         """Begin the run with a model, as all servers below do."""
         self.models.begin(model)

@@ -1,12 +1,16 @@
 """Regions in processes of their own, as the cloud sees them: rounds that they carry out by themselves.
 
 A process that is all leaf servers below a region can be the region, too (`fedge.edge.region`). It then gets
-one order for all leaf rounds of a round of the server above: at their ends it takes the mean itself, and one
-model comes back for all of its leaves. That is so for plain regions with several rounds per round of the
-server above. Otherwise each leaf round is ordered from its leaf servers, and the cloud's process takes the
-mean: where the region has one round only (its leaves' models are then parts of the mean above), where servers
-of its tier or below group, have a rule or leave a choice, where SCAFFOLD corrects leaves towards the region,
-and in rounds in which something trains beside the leaves' models or is wanted of them.
+one order for all leaf rounds of a round of the server above. A plain region with several rounds takes their
+means itself, and one model comes back for all of its leaves. From one with one round of several leaf rounds,
+the leaves' models come back: parts of the mean above, which is rounded once. Their sum in float64 would not
+do: sums in another order differ in the last bit, which decides where a mean lies exactly between two numbers
+of float32, and that is not rare: weights are whole numbers of windows.
+
+Otherwise each leaf round is ordered from its leaf servers, and the cloud's process takes the mean: where the
+region has one round of one leaf round, where servers of its tier or below group, have a rule or leave a
+choice, where SCAFFOLD corrects leaves towards the region, and in rounds in which something trains beside the
+leaves' models or is wanted of them.
 
 Models have the same bits either way. What is told of every leaf round is told at once, after the last.
 """
@@ -20,6 +24,7 @@ import numpy as np
 from fedge.cloud.region import Region, all_regions
 from fedge.config.config import Config
 from fedge.edge import orders
+from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.link.frames import Packet
@@ -109,9 +114,15 @@ class RegionSpan:
         assert self.answer is not None
         states, versions = self.answer.states, {}
         for leaf, (index, version, kept) in zip(self.leaves, self.answer.facts["leaves"], strict=True):
-            leaf.put_round_states(orders.with_told(orders.of_leaf(states, index)), kept)
+            own = orders.of_leaf(states, index)
+            leaf.put_round_states(orders.with_told(own), kept)
+            if orders.MODEL in own:
+                leaf.models.trained(LEAF, own[orders.MODEL])
             versions[index] = int(version)
-        self.region.take_combined(states[orders.MODEL], keep)
+        if self.region.brings_leaves:
+            self.region.keep_states(keep)
+        else:
+            self.region.take_combined(states[orders.MODEL], keep)
         return versions
 
 
@@ -181,11 +192,15 @@ class RegionsAway:
 
     def has_combined(self, region: Region) -> bool:
         """Whether a region has its rounds' model from its own process, or from that of one above."""
-        return any(span.region.path == region.path[: len(span.region.path)] for span in self._spans)
+        return any(
+            span.region.path == region.path[: len(span.region.path)]
+            for span in self._spans
+            if not span.region.brings_leaves
+        )
 
 
 def _is_plain(region: Region, config: Config) -> bool:
-    """Whether a region takes means alone, several times in a round of the server above."""
+    """Whether a region takes means alone, and has several rounds, or one of several leaf rounds."""
     meets = config.meeting_tiers & set(range(len(region.path), config.hierarchy.tiers - 1))
     below: list[Server] = [*region.leaves, *all_regions([region])]
     sends = any(server.sending is not None for server in below)
@@ -193,7 +208,8 @@ def _is_plain(region: Region, config: Config) -> bool:
         leaf.drift is not None or leaf.algorithm is not None or leaf.turns is not None
         for leaf in region.leaves
     )
-    return region.rounds > 1 and not meets and not sends and not has_more
+    several = config.hierarchy.leaf_rounds > 1 if region.brings_leaves else region.rounds > 1
+    return several and not meets and not sends and not has_more
 
 
 def _are_equal(one: State, other: State) -> bool:

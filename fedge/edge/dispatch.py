@@ -27,6 +27,7 @@ from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER, LeafGate, LeafGone, LeafRefused, OnNote
 from fedge.process.endings.watchdog import refuse_stalled, stall_limit_s
 from fedge.rounds.port import Around, RunFacts
+from fedge.states.files import state_bytes
 from fedge.timing.timeline import ExchangeTimes
 
 logger = logging.getLogger(__name__)
@@ -224,8 +225,11 @@ class Dispatch:
 
     def _most_bytes(self, leaf: int, order: Order) -> tuple[int, int]:
         """Bytes allowed for the answer to an order; clients at work count once for every leaf round."""
-        rounds = 1 if order.span is None else order.span.rounds
-        return self._schema.most_bytes(order.packet, self._leaves[leaf].model, rounds * len(order.clients))
+        span, model = order.span, self._leaves[leaf].model
+        if span is None:
+            return self._schema.most_bytes(order.packet, model, len(order.clients))
+        head, arrays = self._schema.most_bytes(order.packet, model, span.rounds * len(order.clients))
+        return head, arrays + len(span.leaves) * state_bytes(model)
 
     def _begin_facts(self, leaf: int) -> dict[str, Any]:
         """Facts of the run for one leaf server: only descriptions of its own clients' windows."""

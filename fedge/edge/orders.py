@@ -7,8 +7,8 @@ server; the cloud gets a summary of a client's update if it groups leaves by upd
 (`fedge.clustering.likeness.sketch`), and the numbers for its tables.
 
 A region that is a process of its own, with all leaf servers below it, gets one order for all of its rounds in
-one of the server above: its model and the leaves' states go down once, its model and theirs come back. All
-other orders to leaf servers of one process are one bundle, as are their answers.
+one of the server above: its model and the leaves' states go down once, its model, or its leaves', and their
+states come back. All other orders to leaf servers of one process are one bundle, as are their answers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

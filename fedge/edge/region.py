@@ -2,8 +2,10 @@
 
 To its leaf servers the region is what the cloud is otherwise: it gives each its order of a leaf round, all at
 once, takes their answers, and takes the mean at the end of each of its rounds, as `fedge.cloud.region` does
-in the cloud's process. So models have the same bits. The state that leaf servers keep on disk has versions by
-leaf round; that of the order's start stays until the next order, so a repeated one has the same start.
+in the cloud's process. So models have the same bits. Where the region has one round of several leaf rounds,
+its leaves' models go up in place of their mean (`fedge.edge.away`). The state that leaf servers keep on disk
+has versions by leaf round; that of the order's start stays until the next order, so a repeated one has the
+same start.
 """
 
 import time
@@ -34,7 +36,8 @@ class RegionAtWork:
         self._config, self._leaf_servers = config, leaves
 
     def carry_out(self, packet: Packet, note: Note) -> Packet:
-        """Carry out all leaf rounds of an order; the answer has the region's model, and what its leaves tell.
+        """Carry out all leaf rounds of an order; the answer has the region's model, or its leaves', and what
+        these tell.
 
         Raises:
             OrderRefused: it cannot be.
@@ -68,7 +71,8 @@ class RegionAtWork:
                     ([leaf.index, *(answer.facts[name] for name in ("counted", "moved", "book"))], at)
                     for leaf, (answer, at) in zip(leaves, answers, strict=True)
                 ])  # fmt: skip
-                self._combine(regions, leaf_round, int(facts["global_round"]))
+                if not region.brings_leaves:
+                    self._combine(regions, leaf_round, int(facts["global_round"]))
         return _answer(region, leaves, versions, told)
 
     def _begun(
@@ -142,9 +146,12 @@ def _answer(
     rounds = [
         [[*row[:-1], orders.delayed_book(row[-1], now - at)] for row, at in of_round] for of_round in told
     ]
-    states, kept = {orders.MODEL: region.model}, []
+    moved = {row[0] for of_round in told for row, _ in of_round if row[2]}
+    states, kept = {} if region.brings_leaves else {orders.MODEL: region.model}, []
     for leaf in leaves:
         own, facts = leaf.round_states()
+        if region.brings_leaves and leaf.index in moved:
+            own = {**own, orders.MODEL: leaf.model}
         states |= orders.named_for(own, leaf.index)
         kept.append([leaf.index, versions[leaf.index], facts])
     return Packet(orders.DONE, {"rounds": rounds, "leaves": kept}, states)

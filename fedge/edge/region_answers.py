@@ -1,10 +1,11 @@
 """Answers of regions that carry out their rounds by themselves, checked as those of leaf servers are.
 
 Every leaf round of every leaf passes the checks of a leaf server's answer; then what is kept of the last:
-versions that follow from who has moved, states of the leaves' form, and a model that so many steps can make.
+versions that follow from who has moved, states of the leaves' form, and models that so many steps can make:
+the region's, or those of the leaves that have moved.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedge.edge import orders
@@ -54,7 +55,7 @@ def check_region_answer(
             has_moved = leaf.index in moved
             checks.check_kept(row[2], leaf, counted, has_moved, global_round)
             leaf.refuse_other_strategy(orders.of_leaf(answer.states, leaf.index), row[2])
-        _check_states(checks, answer.states, span)
+        _check_states(checks, answer.states, span, moved)
 
     admitted(check)
     return answer
@@ -68,10 +69,17 @@ def _of_each(told: Any, span: RegionSpan, width: int, what: str) -> list[list[An
     return found
 
 
-def _check_states(checks: Schema, states: Mapping[str, State], span: RegionSpan) -> None:
-    """Raise unless there are the region's model and its leaves' states, and all can be."""
-    left = states.keys() - {orders.MODEL}
+def _check_states(
+    checks: Schema, states: Mapping[str, State], span: RegionSpan, moved: Collection[int]
+) -> None:
+    """Raise unless there are the region's model, or its moved leaves', and its leaves' states; all can be."""
+    brings_leaves = span.region.brings_leaves
+    left = states.keys() - (set() if brings_leaves else {orders.MODEL})
     for leaf in span.leaves:
+        if brings_leaves and leaf.index in moved:
+            name = f"{leaf.index}/{orders.MODEL}"
+            checks.check_model(states[name], leaf, span.region.model, span.rounds)
+            left -= {name}
         known, _ = leaf.round_states()
         if leaf.control is not None:
             control = states[f"{leaf.index}/control"]
@@ -82,5 +90,7 @@ def _check_states(checks: Schema, states: Mapping[str, State], span: RegionSpan)
         left -= {name for name in left if name.startswith(f"{leaf.index}/{orders.STRATEGY}")}
     if left:
         raise ToldError("states", ", ".join(sorted(left)[:3]))
+    if brings_leaves:
+        return
     longest = max(span.leaves, key=lambda leaf: max(leaf.train_samples.values(), default=0))
     checks.check_model(states[orders.MODEL], longest, span.region.model, span.rounds)

@@ -8,6 +8,7 @@ from fedge.cloud.region import all_regions, servers_over
 from fedge.config.flat import from_run_config
 from fedge.edge.away import RegionsAway
 from fedge.leaf.leaf import Leaf
+from fedge.link.frames import Packet
 from fedge.rounds.measurements.wanted import Requests
 
 PLAIN = {
@@ -54,9 +55,44 @@ def test_where_the_upper_ones_are_spread_over_processes_lower_ones_work_alone():
     assert begun(regions, 7) == [((1, 0), 7, 12), ((1, 1), 7, 12)]
 
 
-def test_a_region_with_one_round_has_its_leaves_models_as_parts_of_the_mean_above():
+def test_regions_of_one_round_work_alone_for_its_leaf_rounds_and_the_cloud_takes_their_means():
+    """The leaves' models are parts of the mean above; with one leaf round, single orders say as much."""
+    regions, _ = away(**{"hierarchy.region-rounds": "1"})
+    assert begun(regions, 1) == [(path, 1, 2) for path in TOP]
+    assert begun(regions, 2) == []
+    assert not any(regions.has_combined(region) for region in regions._candidates)
+    assert begun(regions, 3) == [(path, 3, 4) for path in TOP]
+    assert begun(away(**{"hierarchy.region-rounds": "1", "hierarchy.leaf-rounds": 1})[0], 1) == []
+
+
+def test_an_upper_region_of_one_round_leaves_the_lower_ones_alone_with_theirs():
     regions, _ = away(**{"hierarchy.region-rounds": "1,3"})
     assert begun(regions, 1) == [(path, 1, 6) for path in BELOW]
+    assert all(regions.has_combined(region) is (region.path in BELOW) for region in regions._candidates)
+
+
+def test_an_upper_region_of_several_rounds_has_combined_the_lower_ones_of_one():
+    regions, _ = away(**{"hierarchy.region-rounds": "3,1"})
+    assert begun(regions, 1) == [(path, 1, 6) for path in TOP]
+    assert all(regions.has_combined(region) for region in regions._candidates)
+
+
+def test_a_region_that_brings_its_leaves_moves_them_and_the_cloud_takes_the_mean():
+    """Of four leaves one has moved, to 4: the means of it and its sibling, and of all, are 2 and 1."""
+    regions, leaves = away(**{"hierarchy.region-rounds": "1"})
+    span = regions.begin(1, Requests())[0]
+    _, kept = leaves[0].round_states()
+    facts = {"leaves": [[0, 2, kept], *([leaf, 0, kept] for leaf in (1, 2, 3))]}
+    states = {f"{leaf}/control": {"w": np.zeros(1)} for leaf in range(4)}
+    span.answer = Packet("done", facts, {"0/model": {"w": np.full(1, 4, np.float32)}, **states})
+    assert span.move(lambda state: state) == {0: 2, 1: 0, 2: 0, 3: 0}
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [4] + [0] * 7
+    lower, _, upper = all_regions([span.region])
+    lower.combine(1, lambda state: state)
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [2, 2] + [0] * 6
+    upper.below[1].combine(1, lambda state: state)
+    upper.combine(1, lambda state: state)
+    assert [float(leaf.model["w"][0]) for leaf in leaves] == [1] * 4 + [0] * 4
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ def model(value=1.0, count=5):
     }
 
 
-def a_span(rounds=2):
+def a_span(rounds=2, of_region=2):
     names = ("norm.running_var",)
     leaves = [Leaf(i, {i: 40}, model(), ["w"], FedAdam(), 1, variances=names) for i in (4, 5)]
     for at, leaf in enumerate(leaves):
         leaf.path = (1, at)
-    return RegionSpan(Region((1,), leaves, is_corrected=False, rounds=2), 7, 6 + rounds)
+    return RegionSpan(Region((1,), leaves, is_corrected=False, rounds=of_region), 7, 6 + rounds)
 
 
 def told(client, failed=False):
@@ -145,3 +145,46 @@ def test_a_version_stays_where_nobody_has_moved():
     failed = [5, 0, False, told(5, failed=True)]
     answer = an_answer(rounds__0__1=failed, leaves__1__1=3)
     assert check_region_answer(SCHEMA, answer, a_span(), VERSIONS, 1) is answer
+
+
+def an_answer_of_parts(**states):
+    """Of a region of one round of two leaf rounds: a model of each leaf that has moved; None: without it."""
+    honest = an_answer()
+    control = honest.states["4/control"]
+    parts = {"4/model": model(2.0, 25), "5/model": model(3.0, 25), "4/control": control, "5/control": control}
+    parts |= states
+    return Packet(honest.kind, honest.facts, {name: state for name, state in parts.items() if state})
+
+
+def test_a_region_of_one_round_brings_the_models_of_its_leaves():
+    answer = an_answer_of_parts()
+    assert check_region_answer(SCHEMA, answer, a_span(of_region=1), VERSIONS, 1) is answer
+
+
+@pytest.mark.parametrize(
+    ("states", "telling"),
+    [
+        ({"model": model(2.0, 25)}, "states: model"),
+        ({"4/model": None}, "4/model"),
+        ({"5/model": model(math.nan, 25)}, "not finite"),
+        ({"5/model": model(2.0, 26)}, "count out of range"),
+        ({"5/model": {"w": np.zeros((2, 2), np.float32)}}, ""),
+        ({"6/model": model(2.0, 25)}, "states: 6/model"),
+    ],
+)
+def test_models_of_leaves_that_cannot_be_are_refused(states, telling):
+    assert telling in refused(an_answer_of_parts(**states), a_span(of_region=1))
+
+
+def test_a_model_of_a_leaf_that_has_not_moved_is_refused():
+    failed = [5, 0, False, told(5, failed=True)]
+    kept = an_answer(rounds__0__1=failed, leaves__1__1=3)
+    parts = an_answer_of_parts()
+    answer = Packet(kept.kind, kept.facts, parts.states)
+    assert "states: 5/model" in refused(answer, a_span(of_region=1))
+    del answer.states["5/model"]
+    assert check_region_answer(SCHEMA, answer, a_span(of_region=1), VERSIONS, 1) is answer
+
+
+def test_models_of_leaves_are_not_of_a_region_of_several_rounds():
+    assert "states: " in refused(Packet("done", an_answer().facts, an_answer_of_parts(model=model()).states))

@@ -101,9 +101,11 @@ DEEPER = {
     "gate.enabled": False, "scaffold.enabled": False, "leaf.strategy": "fedadam",
     "devices.time-rounds": True, "devices.preset": "hierfavg",
 }  # fmt: skip
+ONE_ROUND = {**ALONE, "hierarchy.region-rounds": "1"}
 BY_THEMSELVES = {  # configuration, cut, and region orders of a run with three global rounds, or two
     "two regions": (ALONE, (["0", "1"], 0), 6),
     "one region, the leaves of the other": (ALONE, (["1"], 2), 3),
+    "regions of one round": (ONE_ROUND, (["0", "1"], 0), 6),
     "an upper region and a lower one": (DEEPER, (["0.1", "1"], 2), 4 + 2),
 }
 
@@ -132,13 +134,16 @@ def counting(seen):
     return spoil
 
 
-@pytest.mark.parametrize("name", daily(BY_THEMSELVES, ["an upper region and a lower one"]))
+@pytest.mark.parametrize(
+    "name", daily(BY_THEMSELVES, ["an upper region and a lower one", "regions of one round"])
+)
 def test_a_region_in_its_own_process_carries_its_rounds_out_and_sends_one_model(
     tmp_path, certificates, address, name
 ):
     """One order a round of the server above; a leaf's c goes along if there is one, but no leaf's model.
 
-    Evaluations of all of its leaves are asked at once: own and offered model come once for all.
+    Those come where the region has one round only, once for all of its leaf rounds. Evaluations of all of its
+    leaves are asked at once: own and offered model come once for all.
     """
     options, cut, wanted_orders = BY_THEMSELVES[name]
     config = {**small_config(tmp_path), **options}
@@ -152,9 +157,11 @@ def test_a_region_in_its_own_process_carries_its_rounds_out_and_sends_one_model(
     asked = [kind for kind, *_ in seen if kind not in (orders.BEGIN, OVER)]
     rounds = config["num-server-rounds"]
     assert sorted(asked) == sorted([orders.REGION] * wanted_orders + [orders.BUNDLE] * len(cut[0]) * rounds)
-    for states in (state for pair in regions for state in pair):
-        assert [name for name in states if "/" not in name] == ["model"]
-        assert not any(name.endswith("/model") for name in states)
+    for sent, got in regions:
+        leaves = {name.split("/")[0] for name in got if name.endswith("/model")}
+        assert len(leaves) == (2 if options is ONE_ROUND else 0)
+        assert [name for name in sent if "control" not in name and "strategy" not in name] == ["model"]
+        assert ("model" in got) is not bool(leaves)
 
 
 CUTS = {
