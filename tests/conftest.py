@@ -1,5 +1,7 @@
 """Fixtures of all tests: quiet engines, one torch thread, modest property tests, real data if any."""
 
+# ruff: noqa: E402 (PyTorch is imported after what must come before)
+
 import gc
 import os
 import shutil
@@ -13,6 +15,10 @@ os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # before Flower and Ray are imported
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # what tests say yes to is not the user's (`fedge.config.registers.trust`)
 os.environ["XDG_CONFIG_HOME"] = (_KEPT := tempfile.TemporaryDirectory(prefix="fedge-tests-config-")).name
+
+from bytecode import Compiling
+
+_COMPILING = Compiling()  # before PyTorch is imported
 
 import pytest
 import torch
@@ -120,6 +126,7 @@ def pytest_collection():
 
 def pytest_collection_finish():
     """Look for garbage again; modules and tests themselves are none."""
+    _COMPILING.end()
     gc.freeze()
     gc.enable()
 
