@@ -189,3 +189,27 @@ def test_client_control_refuses_another_shape() -> None:
 def test_server_control_refuses(weights: list, total: float, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         scaffold.updated_server_control({"w": np.zeros(2)}, [{"w": np.zeros(2)}], weights, total)
+
+
+def test_a_leaf_s_drift_by_hand():
+    """Steps 2 and 4 with weights 1 and 3 are 3.5 in the mean: 3.5 · 0.2 / (1 − 0.75) = 2.8.
+
+    A leaf that went from 10 to 4 on a drift of 3, corrected by 0.5: d = 6 / 3 − 0.5 = 1.5. Of d = 1 and 5
+    with weights 3 and 1 the mean is 2: u = 1 and −3, whose weighted sum is 0.
+    """
+    assert scaffold.drift_length([2, 4], [1, 3], 0.2, 0.75) == pytest.approx(2.8, rel=1e-12)
+    start, end, correction = ({"w": np.array([value])} for value in (10.0, 4.0, 0.5))
+    assert scaffold.leaf_control(start, end, 3.0, None, ["w"]) == {"w": np.array([2.0])}
+    assert scaffold.leaf_control(start, end, 3.0, correction, ["w"]) == {"w": np.array([1.5])}
+    corrections = scaffold.leaf_corrections([{"w": np.array([1.0])}, {"w": np.array([5.0])}], [3, 1])
+    assert corrections == [{"w": np.array([1.0])}, {"w": np.array([-3.0])}]
+
+
+@pytest.mark.parametrize(
+    ("controls", "weights"), [(0, []), (1, [1, 1]), (2, [1]), (2, [0, 0]), (2, [1, float("inf")])]
+)
+def test_leaves_and_weights_that_do_not_fit_are_refused(controls, weights):
+    with pytest.raises(ValueError, match=f"{controls} leaf controls do not fit the weights"):
+        scaffold.leaf_corrections([{"w": np.zeros(2)}] * controls, weights)
+    with pytest.raises(ValueError, match=f"{controls} step counts do not fit the weights"):
+        scaffold.drift_length([1] * controls, weights, 0.1, 0.0)

@@ -48,6 +48,18 @@ def test_pooling_and_its_gradient_are_the_plain_ones(x):
     torch.testing.assert_close(one.grad, two.grad)
 
 
+@pytest.mark.parametrize(("module", "asked"), [(torch.jit, "is_tracing"), (torch.compiler, "is_exporting")])
+def test_pooling_of_a_model_that_is_written_down_is_made_of_pytorch_s_steps(x, monkeypatch, module, asked):
+    """Neither TorchScript nor an exported program can hold a step that is Python's."""
+    x = to_layout(x).requires_grad_()
+    own = relu_max_pool2(x)
+    assert "ReluMaxPool2" in own.grad_fn.name()
+    monkeypatch.setattr(module, asked, lambda: True)
+    plain = relu_max_pool2(x)
+    assert "ReluMaxPool2" not in plain.grad_fn.name()
+    torch.testing.assert_close(plain, own)
+
+
 def test_means_and_order(x):
     torch.testing.assert_close(mean_over_time(to_layout(x)), x.mean(dim=2))
     torch.testing.assert_close(flatten_channels(to_layout(x)), x.flatten(1))
