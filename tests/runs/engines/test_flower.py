@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from any_networks import kernels
 from flower_runs import ROOT, SERVING, SMALL, comparable, flwr_run, one_worker_run, without
 from processes import leftovers
 from small_data import nine_users
@@ -88,13 +89,18 @@ def test_smoke_run_is_quiet(smoke):
 
 
 def test_the_smoke_run_has_the_bits_of_one_in_process(smoke, tmp_path):
-    """Contract C3, for the default run: Ray with its workers, and threads in this process."""
+    """Contract C3, for the default run: Ray with its workers, and threads in this process; native steps."""
     config = {"num-server-rounds": 5, "data.path": "synthetic", "seed": 42, "report": False}
     with (tmp_path / "terminal.txt").open("w") as terminal:
         outcome = simulate({**config, "runs-dir": str(tmp_path)}, terminal=terminal)
     on_ray, in_process = comparable(smoke[1]), comparable(outcome.folder)
     for part in on_ray:
         assert on_ray[part] == in_process[part], f"{part} differs"
+    told, here = (json.loads((folder / "manifest.json").read_text()) for folder in (smoke[1], outcome.folder))
+    assert told["config"]["train.kernel"] == here["config"]["train.kernel"] == "auto"
+    assert told["kernel"] == here["kernel"]
+    name = here["kernel"]["name"]
+    assert (name.removeprefix("native ") in kernels()) if kernels() else name == "torch"
 
 
 @pytest.mark.extended

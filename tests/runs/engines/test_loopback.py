@@ -14,12 +14,11 @@ from fedge.engine.loopback import is_loopback
 BARE = "[tool.flwr.federations.bare]\noptions.num-supernodes = 9\n"  # as who knows nothing of Ray writes it
 
 
-@pytest.mark.parametrize(
-    ("program", "federation"),
-    [("flwr", "bare"), pytest.param("fedge", "local-simulation", marks=pytest.mark.extended)],
-)
+# of Ray alone: tests/fedge/engine/test_loopback.py
+@pytest.mark.extended
+@pytest.mark.parametrize(("program", "federation"), [("flwr", "bare"), ("fedge", "local-simulation")])
 def test_every_socket_of_a_run_is_on_loopback(tmp_path, ray_home, program, federation):
-    """Of a federation that asks for nothing; of Fedge's own, the second of its kind, with make extended."""
+    """Of a federation that asks for nothing, and of Fedge's own."""
     app = tmp_path / "app"
     app.mkdir()
     (app / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + BARE)

@@ -81,9 +81,11 @@ def carry_out(name, runs, data, **changes):
     return ended.folder
 
 
-@pytest.mark.parametrize(
-    "order", [pytest.param(1, id="forwards"), pytest.param(-1, id="backwards", marks=pytest.mark.extended)]
-)
+@pytest.mark.parametrize("order", [
+    pytest.param(3, id="some"),
+    pytest.param(1, id="forwards", marks=pytest.mark.extended),
+    pytest.param(-1, id="backwards", marks=pytest.mark.extended),
+])  # fmt: skip
 def test_runs_of_one_process_are_those_of_many(tmp_path, data, alone, order):
     """One after the other, each with its own number of workers: nothing of a run stays for the next."""
     for number, name in enumerate(list(CONFIGURATIONS)[::order]):

@@ -79,18 +79,6 @@ def test_ray_gives_the_same_bytes(whole, runs, tmp_path):
 
 
 @needs_native
-def test_the_default_trains_natively_and_gives_the_same_bytes_on_ray(runs, tmp_path):
-    """All options as they stand in pyproject.toml, but for rounds and places."""
-    config = {"num-server-rounds": 1, "report": False, "seed": 42}
-    on_ray(runs, "ray-default", tmp_path, config)
-    here = simulate({**config, "runs-dir": str(runs), "run-name": "default"}, terminal=io.StringIO())
-    assert manifest(here.folder)["config"]["train.kernel"] == "auto"
-    assert manifest(here.folder)["kernel"]["name"].removeprefix("native ") in kernels()
-    assert manifest(runs / "ray-default")["kernel"] == manifest(here.folder)["kernel"]
-    assert comparable(runs / "ray-default") == comparable(here.folder)
-
-
-@needs_native
 @pytest.mark.skipif(len(kernels()) < 2, reason="this processor has one kernel")
 def test_another_kernel_than_before_is_said(runs, monkeypatch):
     """As after a move to another machine, and as on one that has a better one besides."""

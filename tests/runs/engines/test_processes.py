@@ -49,6 +49,7 @@ def undisturbed(tmp_path_factory):
     return run
 
 
+@pytest.mark.extended  # of models without runs: tests/fedge/parallel/test_team.py
 def test_two_processes_train_as_one_does(tmp_path, undisturbed):
     """Equal to one process but for the order of sums; the processes are in the memory table."""
     with (tmp_path / "terminal.txt").open("w") as terminal:

@@ -53,7 +53,7 @@ TAGS = {
     "circle", "details", "summary", "table", "thead", "tbody", "tr", "th", "td", "footer", "pre", "ul", "li",
     "output", "script", "fieldset", "legend", "input", "label", "button", "polygon", "pattern", "marker",
 }  # fmt: skip
-SAMPLE, MANY = 3, len(PAYLOADS)
+MANY = len(PAYLOADS)
 
 
 class Parts(HTMLParser):
@@ -223,7 +223,7 @@ def carried_out(study, shifts):
 
 
 def test_words_are_words_on_every_page(study):
-    carried_out(study, range(0, MANY, MANY // SAMPLE))
+    carried_out(study, (0, MANY // 2))
 
 
 @pytest.mark.extended

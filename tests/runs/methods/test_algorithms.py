@@ -282,13 +282,13 @@ SPOILS = [
 
 
 def test_hostile_arrays_lose_only_their_client(tmp_path):
-    """Every kind, of four clients at a time: the others have the bits of a run in which these raised."""
+    """Every kind, of six clients at a time: the others have the bits of a run in which these raised."""
     config = small_config(
         tmp_path, train__algorithm=f"{Talker.__module__}:Talker", scaffold__enabled=False, guard__retries=0,
         hierarchy__num_servers=2,
     )  # fmt: skip
     assert len(SPOILS) >= 64
-    liars = (1, 3, 5, 7)
+    liars = (1, 3, 4, 5, 7, 8)
 
     def outcome(name, spoils):
         def app(message, context):
