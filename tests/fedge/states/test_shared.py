@@ -115,6 +115,24 @@ def test_replies_are_swept_and_what_is_open_stays_valid(shared, memory):
     np.testing.assert_array_equal(kept["weight"], STATE["weight"])
 
 
+def test_a_reply_that_goes_by_itself_while_they_are_swept_is_no_fault(shared, memory, monkeypatch):
+    """A client that was given up may still replace its file."""
+    shared.keep(STATE)
+    folder, glob = next(memory.iterdir()), Path.glob
+    for number in (1, 2):
+        (folder / f"{REPLY}{number}").write_bytes(b"x")
+
+    def found(self, pattern):
+        paths = sorted(glob(self, pattern))
+        paths[0].unlink()
+        return paths
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "glob", found)
+        shared.sweep()
+    assert not list(folder.glob(f"{REPLY}*"))
+
+
 def test_the_folder_goes_at_the_end(shared, memory):
     kept = shared.keep(STATE)
     assert os.stat(next(memory.iterdir())).st_mode & 0o077 == 0
