@@ -360,7 +360,6 @@ ELSEWHERE = (
         "hhar/windows/recordings.py": "hhar/windows/test_cut.py",
         # parts of local training, which `train` and `evaluate` put together
         "fedge/training/networks/module_state.py": "fedge/training/test_local.py",
-        "fedge/training/settings.py": "fedge/training/test_local.py",
         "fedge/training/sgd.py": "fedge/training/test_local.py",
         # parts of a deal, which `partition` puts together
         "fedge/data/owners.py": "fedge/data/test_partition.py",

@@ -1,4 +1,4 @@
-"""What can be trained on: shapes and types of inputs and targets."""
+"""Shapes and types of inputs and targets that can be trained on."""
 
 import pytest
 import torch
