@@ -1,13 +1,16 @@
 """Groups by the deal test in the steps of a server: jumps, the first model, what survives."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from fedge.cloud.by_deals import GroupsByDeals
 from fedge.cloud.memory import CloudMemory
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.leaf.strategies.aggregation import Contribution
 
 DEAL = {"signal": "affinity", "method": "agglomerative", "count": "auto", "patience": 2}
 
@@ -33,6 +36,23 @@ def test_a_jump_of_a_leaf_s_losses_makes_a_probe_due():
     assert known.groups.dealt.jumped == [0]
     assert known.is_probe_due(common_start=True)
     assert known.compares
+
+
+@pytest.mark.parametrize(
+    ("common_start", "probe", "since"), [(False, None, 4), (False, "a probe", 0), (True, None, 0)]
+)
+def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since):
+    """A comparison from one start is as good as a probe."""
+    memory = CloudMemory(ClusterConfig(**DEAL))
+    memory.since_probe = 3
+    memory.groups.stranger_losses(likeness(), 3)
+    begun = SimpleNamespace(memory=memory, common_start=common_start, updates=None)
+    models = [{"w": np.ones(2)}] * 2
+    brought = [Contribution(leaf, model, 1.0, 1) for leaf, model in enumerate(models)]
+    met = SimpleNamespace(begun=begun, models=models, weights=[1.0, 1.0], brought=brought)
+    settled = memory.groups.settle(SimpleNamespace(met=met, probe=probe), None)
+    assert memory.since_probe == since
+    assert settled.facts.get("probe") == (True if probe else None)
 
 
 def test_updates_that_say_nothing_new_leave_the_first_ones():

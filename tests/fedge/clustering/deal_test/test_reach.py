@@ -33,6 +33,7 @@ def test_smallest_p_of_any_cut_by_hand():
     assert smallest_p_of_any_cut([1, 2, 4]) == pytest.approx(1 / comb(7, 3))
     assert smallest_p_of_any_cut([5, 5]) == pytest.approx(1 / 126)
     assert smallest_p_of_any_cut([9]) == 1.0  # one leaf is not tested
+    assert smallest_p_of_any_cut([2, 2]) == 1.0  # nor are four clients
 
 
 def test_smallest_p_over_strata_by_hand():

@@ -65,6 +65,7 @@ def test_when_a_useful_split_is_in_doubt():
     """Where a part loses (leaves 2 and 3 by 0.1), or a leaf seems to be on the wrong side, and not else."""
     for proposed, neighbour, doubted in (
         ([-1, -1, -0.5, -0.5], [1] * 4, False),
+        ([-1, -1, 0, 0], [1] * 4, False),  # what neither gains nor loses
         ([-1, -1, 0.1, 0.1], [1] * 4, True),
         ([-1, -0.2, -0.5, -0.5], [1, -0.5, 1, 1], True),
     ):
