@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from deployment import BIN, Deployment
+from lies_at_once import NODES as MANY
+from lies_at_once import REFUSED, Fates, look_at_refusals
 from lying_runs import (
     GONE,
     HONEST,
@@ -34,7 +36,7 @@ from lying_runs import (
     sums_plans,
 )
 from processes import MARK, leftovers
-from small_runs import small_config
+from small_runs import USERS, small_config
 from support_folders import PYTHONPATH, SUPPORT
 
 from fedge.config.flat import from_run_config, to_run_config
@@ -48,6 +50,7 @@ from fedge.link.reach import free_port
 
 ROOT = Path(__file__).parents[2]
 NODES, LEAVES = 4, 2
+APP = ("lies", "lying_client", "lying_runs", "lying_server", "odd_json", "possible", "spoilt_folders")
 TOLD = int(os.environ.get("FEDGE_LIES_TOLD", "40"))
 FIRST_SEED = int(os.environ.get("FEDGE_LIES_FROM", "50000"))
 ERROR_SEED = FIRST_SEED // 100
@@ -79,9 +82,7 @@ class Study:
         self.shared = {"runs-dir": str(folder / "shared"), "data.path": options["data.path"]}
         if is_simulated:
             self.parts.append([self.shared, [{**plan, "shared": True} for plan in (HONEST, NOISE)]])
-        for name, place in (("LIES", "plan.json"), ("DEALT", "dealt"), ("STUDY", "study.json")):
-            monkeypatch.setenv(f"FEDGE_{name}", str(folder / place))
-        (folder / "study.json").write_text(json.dumps({"config": self.config, "parts": self.parts}))
+        place_study(folder, monkeypatch, self.config, self.parts)
 
     def look(self, engine):
         """Look at all runs; say what became of the lies."""
@@ -93,25 +94,12 @@ class Study:
         print(f"\n{engine}: {seen.total()} first answers {dict(sorted(seen.items()))}")
         print(f"{engine}: {errors} error replies; {said}")
 
-    def write_app(self, folder):
-        """Copy the lying client and the server that carries out the study into a project."""
-        for name in (
-            "lies",
-            "lying_client",
-            "lying_runs",
-            "lying_server",
-            "odd_json",
-            "possible",
-            "spoilt_folders",
-        ):
-            shutil.copy(SUPPORT / "liars" / f"{name}.py", folder)
-
 
 def test_on_ray(tmp_path, monkeypatch):
     study = Study(tmp_path, monkeypatch, is_simulated=True)
     project = tmp_path / "project"
     project.mkdir()
-    study.write_app(project)
+    write_app(project)
     text = (ROOT / "pyproject.toml").read_text()
     text = text.replace("fedge.client_app:app", "lying_client:app")
     text = text.replace("fedge.server_app:app", "lying_server:app")
@@ -135,23 +123,84 @@ def test_on_ray(tmp_path, monkeypatch):
 
 def test_on_supernodes(tmp_path, monkeypatch):
     study = Study(tmp_path, monkeypatch)
-    deployment = Deployment(tmp_path, study.config)
-    study.write_app(deployment.app)
+    carry_out_deployed(tmp_path, study.config, NODES)
+    study.look("SuperNodes")
+    look_at_logs([tmp_path / f"node-{node}.log" for node in range(NODES)], LIAR)
+
+
+def test_many_at_once_on_supernodes(tmp_path, monkeypatch):
+    """Lies that are let in, by nine of twelve clients at once; those that are refused, one a run."""
+    seeds = range(FIRST_SEED, FIRST_SEED + TOLD)
+    fates = told_in_process(tmp_path / "many", monkeypatch, MANY, seeds)
+    fates.group()
+    refused = fates.seeds_of(REFUSED)
+    of_two = told_in_process(tmp_path / "two", monkeypatch, 2, refused)  # fewer nodes to ask
+    in_two = of_two.seeds_of(REFUSED)
+    in_many = [seed for seed in refused if seed not in in_two]
+    print(f"\nin process: {fates.counts()}, {len(fates.groups)} groups")
+    plans = [group.plan for group in fates.groups] + [first_plan(seed) for seed in in_many]
+    for folder, nodes, told in (("many", MANY, plans), ("two", 2, [first_plan(seed) for seed in in_two])):
+        config = {**options_of(tmp_path / folder, nodes), "runs-dir": str(tmp_path / folder / "deployed")}
+        place_study(tmp_path / folder, monkeypatch, config, [[{}, told]])
+        carry_out_deployed(tmp_path / folder, config, nodes)
+    for group in fates.groups:
+        fates.look_at(tmp_path / "many" / "deployed", group)
+    look_at_refusals(tmp_path / "many" / "deployed", in_many)
+    look_at_refusals(tmp_path / "two" / "deployed", in_two)
+    print(
+        f"SuperNodes: {len(seeds)} first answers, {len(refused)} of them in runs of their own, as in process"
+    )
+
+
+def options_of(folder, nodes):
+    """Options of runs of owners, whose windows lie in `folder`."""
+    options = small_config(
+        folder / "data", hierarchy__num_servers=LEAVES, num_server_rounds=1, guard__retries=0, clients=nodes,
+        guard__start_timeout=300.0, partition__split_users=nodes > len(USERS),
+    )  # fmt: skip
+    return {**options, "data.path": "nowhere.npz", "runs-dir": str(folder / "runs")}
+
+
+def told_in_process(folder, monkeypatch, nodes, seeds):
+    """Deal windows to so many owners, and tell each lie in a run in this process; returns their fates."""
+    config = options_of(folder, nodes)
+    deal_into(folder / "dealt", {**config, "data.path": str(folder / "data" / "small.npz")})
+    place_study(folder, monkeypatch, config, [])
+    fates = Fates(nodes, config, folder / "dealt")
+    fates.judge(seeds)
+    return fates
+
+
+def place_study(folder, monkeypatch, config, parts):
+    """Write what is to be carried out, and tell this process and those it starts where."""
+    for name, place in (("LIES", "plan.json"), ("DEALT", "dealt"), ("STUDY", "study.json")):
+        monkeypatch.setenv(f"FEDGE_{name}", str(folder / place))
+    (folder / "study.json").write_text(json.dumps({"config": config, "parts": parts}))
+
+
+def carry_out_deployed(folder, config, nodes):
+    """Carry out the study in a folder on a SuperLink and SuperNodes."""
+    deployment = Deployment(folder, config)
+    write_app(deployment.app)
     text = (deployment.app / "pyproject.toml").read_text()
     text = text.replace("fedge.client_app:app", "lying_client:app")
     (deployment.app / "pyproject.toml").write_text(text.replace("fedge.server_app:app", "lying_server:app"))
     with deployment:
-        deployment.register(NODES)
-        for node in range(NODES):
-            deployment.start_node(node, NODES, study.dealt / f"client-{node}")
+        deployment.register(nodes)
+        for node in range(nodes):
+            deployment.start_node(node, nodes, folder / "dealt" / f"client-{node}")
         done = subprocess.run(
             [str(BIN / "flwr"), "run", ".", "deployed", "--stream"], cwd=deployment.app,
-            env=deployment.environment(tmp_path / "user"), capture_output=True, text=True, timeout=3000,
+            env=deployment.environment(folder / "user"), capture_output=True, text=True, timeout=3000,
             check=False,
         )  # fmt: skip
     assert "the study is over" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
-    study.look("SuperNodes")
-    look_at_logs([tmp_path / f"node-{node}.log" for node in range(NODES)], LIAR)
+
+
+def write_app(folder):
+    """Copy the lying client and the server that carries out a study into a project."""
+    for name in APP:
+        shutil.copy(SUPPORT / "liars" / f"{name}.py", folder)
 
 
 def test_under_leaf_servers(tmp_path, monkeypatch):

@@ -140,11 +140,11 @@ def ended(runs, name):
     return Ended(Path(runs) / name, **said)
 
 
-def honest_record(dealt, client=LIAR):
+def honest_record(dealt, client=LIAR, clients=CLIENTS):
     """The values of a client's honest first answer."""
     _, facts = read_laid_out(Path(dealt) / f"client-{client}")
     kernels = " ".join(usable_kernels())
-    of = {"partition_id": client, "num_partitions": CLIENTS, "seen": "", "told": facts["told"]}
+    of = {"partition_id": client, "num_partitions": clients, "seen": "", "told": facts["told"]}
     return {**of, "kernels": kernels}
 
 
@@ -158,8 +158,7 @@ def look_at_first(runs, dealt, seed):
     found, where = ended(runs, first_plan(seed)["name"]), f"seed {seed}: {what}"
     look_at_words(found, where)
     if found.status == "failed":
-        assert 0 < len(found.reason) < 1000, where
-        assert found.rows("metrics/global_rounds.csv") == [], where
+        look_at_refused(found, where)
         return what, "refused"
     honest = honest_record(dealt)
     lie = spoil(dict(honest))
@@ -172,11 +171,24 @@ def look_at_first(runs, dealt, seed):
         if wanted:
             look_at_others(found, ended(runs, wanted), where)
             return what, "left out" if left_out else "nothing"
+    look_at_finite(found, where)
+    return what, "counted"
+
+
+def look_at_refused(found, where):
+    """Assert that a run has ended in one line, before any work."""
+    assert 0 < len(found.reason) < 1000, where
+    assert "\n" not in found.reason, where
+    assert found.rows("metrics/global_rounds.csv") == [], where
+
+
+def look_at_finite(found, where, liars=(LIAR,)):
+    """Assert that the models of a run are finite, and that all others have worked."""
     for name, array in load_file(found.folder / "checkpoints" / "final.safetensors").items():
         assert np.isfinite(array).all(), (where, name)
-    others = [row for row in found.rows("metrics/clients.csv") if row["client"] != str(LIAR)]
+    mine = set(map(str, liars))
+    others = [row for row in found.rows("metrics/clients.csv") if row["client"] not in mine]
     assert all(row["train_loss"] and row["test_loss"] for row in others), where
-    return what, "counted"
 
 
 def look_at_others(found, wanted, where, liars=(LIAR,)):
