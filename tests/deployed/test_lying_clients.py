@@ -123,33 +123,33 @@ def test_on_ray(tmp_path, monkeypatch):
 
 def test_on_supernodes(tmp_path, monkeypatch):
     study = Study(tmp_path, monkeypatch)
-    carry_out_deployed(tmp_path, study.config, NODES)
+    deploy_study(tmp_path, study.config, NODES)
     study.look("SuperNodes")
     look_at_logs([tmp_path / f"node-{node}.log" for node in range(NODES)], LIAR)
 
 
-def test_many_at_once_on_supernodes(tmp_path, monkeypatch):
-    """Lies that are let in, by nine of twelve clients at once; those that are refused, one a run."""
-    seeds = range(FIRST_SEED, FIRST_SEED + TOLD)
-    fates = told_in_process(tmp_path / "many", monkeypatch, MANY, seeds)
-    fates.group()
+@pytest.mark.parametrize("part", ["let-in", "refused"])
+def test_many_at_once_on_supernodes(tmp_path, monkeypatch, part):
+    """Lies that are let in, by nine of twelve clients at once; those that are refused, one a run of two."""
+    fates = told_in_process(tmp_path / "many", monkeypatch, MANY, range(FIRST_SEED, FIRST_SEED + TOLD))
     refused = fates.seeds_of(REFUSED)
-    of_two = told_in_process(tmp_path / "two", monkeypatch, 2, refused)  # fewer nodes to ask
-    in_two = of_two.seeds_of(REFUSED)
-    in_many = [seed for seed in refused if seed not in in_two]
-    print(f"\nin process: {fates.counts()}, {len(fates.groups)} groups")
-    plans = [group.plan for group in fates.groups] + [first_plan(seed) for seed in in_many]
-    for folder, nodes, told in (("many", MANY, plans), ("two", 2, [first_plan(seed) for seed in in_two])):
-        config = {**options_of(tmp_path / folder, nodes), "runs-dir": str(tmp_path / folder / "deployed")}
-        place_study(tmp_path / folder, monkeypatch, config, [[{}, told]])
-        carry_out_deployed(tmp_path / folder, config, nodes)
+    of_two = told_in_process(tmp_path / "two", monkeypatch, 2, refused).seeds_of(REFUSED)
+    runs = tmp_path / "deployed"
+    if part == "refused":
+        carry_out_deployed(tmp_path / "two", monkeypatch, 2, runs, map(first_plan, of_two))
+        look_at_refusals(runs, of_two)
+        print(f"\nSuperNodes: {len(of_two)} of {TOLD} first answers, all of them refused")
+        return
+    place_study(tmp_path / "many", monkeypatch)
+    fates.group()
+    others = [seed for seed in refused if seed not in of_two]
+    plans = [*(group.plan for group in fates.groups), *map(first_plan, others)]
+    carry_out_deployed(tmp_path / "many", monkeypatch, MANY, runs, plans)
     for group in fates.groups:
-        fates.look_at(tmp_path / "many" / "deployed", group)
-    look_at_refusals(tmp_path / "many" / "deployed", in_many)
-    look_at_refusals(tmp_path / "two" / "deployed", in_two)
-    print(
-        f"SuperNodes: {len(seeds)} first answers, {len(refused)} of them in runs of their own, as in process"
-    )
+        fates.look_at(runs, group)
+    look_at_refusals(runs, others)
+    print(f"\nSuperNodes: all {TOLD} in process {fates.counts()}")
+    print(f"SuperNodes: {TOLD - len(of_two)} of {TOLD} first answers, in {len(plans)} runs, as in process")
 
 
 def options_of(folder, nodes):
@@ -165,20 +165,27 @@ def told_in_process(folder, monkeypatch, nodes, seeds):
     """Deal windows to so many owners, and tell each lie in a run in this process; returns their fates."""
     config = options_of(folder, nodes)
     deal_into(folder / "dealt", {**config, "data.path": str(folder / "data" / "small.npz")})
-    place_study(folder, monkeypatch, config, [])
+    place_study(folder, monkeypatch)
     fates = Fates(nodes, config, folder / "dealt")
     fates.judge(seeds)
     return fates
 
 
-def place_study(folder, monkeypatch, config, parts):
+def place_study(folder, monkeypatch, config=None, parts=()):
     """Write what is to be carried out, and tell this process and those it starts where."""
     for name, place in (("LIES", "plan.json"), ("DEALT", "dealt"), ("STUDY", "study.json")):
         monkeypatch.setenv(f"FEDGE_{name}", str(folder / place))
     (folder / "study.json").write_text(json.dumps({"config": config, "parts": parts}))
 
 
-def carry_out_deployed(folder, config, nodes):
+def carry_out_deployed(folder, monkeypatch, nodes, runs, plans):
+    """Carry out plans of a folder's study on SuperNodes; the runs lie in `runs`."""
+    config = {**options_of(folder, nodes), "runs-dir": str(runs)}
+    place_study(folder, monkeypatch, config, [[{}, list(plans)]])
+    deploy_study(folder, config, nodes)
+
+
+def deploy_study(folder, config, nodes):
     """Carry out the study in a folder on a SuperLink and SuperNodes."""
     deployment = Deployment(folder, config)
     write_app(deployment.app)

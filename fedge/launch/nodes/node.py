@@ -6,9 +6,10 @@ its arguments through a named pipe to this process. This process has imported ev
 then runs Flower's own program. Nothing of Flower is replaced.
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
-message", drops the message and waits forever for its reply. It is restarted, and the run asks again. If it
-could not sign off, the SuperLink considers its predecessor present for up to a minute and reports that the
-new one "could not be activated"; it is restarted until admitted.
+message", drops the message and waits forever for its reply. One that finds a reply just before its ClientApp's
+time is noted, or cannot pass it on, logs "Failed to send message" and drops the reply, for which the run waits.
+Either is restarted, and the run asks again. If it could not sign off, the SuperLink considers its predecessor
+present for up to a minute and reports that the new one "could not be activated"; it is restarted until admitted.
 """
 
 import gc
@@ -38,7 +39,9 @@ from fedge.process.endings import exits
 from fedge.process.endings.parent import end_with_parent, ending_with_parent
 
 _CLIENT_APP = "flwr-clientapp"
-_LOST = b"Failed to receive message"
+_LOST = b"has lost a message"
+_LOSSES = (b"Failed to receive message", b"Failed to send message")
+_TAIL = max(map(len, _LOSSES))  # bytes in which the beginning of such words may lie
 _REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
 _PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
@@ -156,12 +159,12 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
             for line in lines:
                 _fork(client_app, line.decode().split(_SEPARATOR), output)
         if said in ready:
-            last = last[-len(_LOST) :] + _passed_on(said, heard)
-            if _LOST in last:
+            last = last[-_TAIL:] + _passed_on(said, heard)
+            if any(words in last for words in _LOSSES):
                 return _LOST
             refused = refused or _REFUSED in last
     while said in heard and said in select.select(heard, [], [], 0)[0]:
-        last = last[-len(_LOST) :] + _passed_on(said, heard)
+        last = last[-_TAIL:] + _passed_on(said, heard)
         refused = refused or _REFUSED in last
     return _REFUSED if refused and node.returncode else int(node.returncode)
 

@@ -30,7 +30,7 @@ from fedge.engine.inprocess import InProcessGrid
 
 NODES, LIARS = 12, (1, 2, 3, 5, 6, 7, 9, 10, 11)
 SIZE = len(LIARS)
-_MOST_ODD = NODES // 3  # false statistics in a run, nearly all of which a pool of so many finds
+_MOST_ODD = (NODES - 1) // 3  # false statistics that a pool of so many bears
 REFUSED, ODD, UNHEARD, COUNTED = "refused", "left out", "nothing", "counted"
 
 

@@ -60,10 +60,11 @@ def test_the_program_of_flower_is_there():
     ("says", "expected"),
     [
         ("ERROR : Failed to receive message 29: UNKNOWN", node._LOST),
+        ("ERROR : Failed to send message 29: Start time or end time for message 3 is missing.", node._LOST),
         ("SuperNode with node ID 7 could not be activated.", node._REFUSED),
         ("goodbye", 7),
     ],
-    ids=["lost", "refused", "ended"],
+    ids=["lost", "reply lost", "refused", "ended"],
 )
 def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
     """Flower 1.25; what it says is passed on."""
