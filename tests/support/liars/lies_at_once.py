@@ -17,6 +17,7 @@ from lying_runs import (
     carry_out_all,
     ended,
     first_plan,
+    heard_of,
     honest_record,
     look_at_finite,
     look_at_first,
@@ -109,20 +110,25 @@ class Fates:
     def _taken(self, seeds, odd):
         """Take seeds from a list for a run, behind those of odd statistics.
 
-        The first liar's place is for a lie that names its partition, which nobody else can tell.
+        The first liar's place is for a lie that would be another one if somebody else told it.
         """
-        is_free = {seed: self._is_of_any(seed) for seed in seeds}
+        is_free = {seed: self._is_anybodys(seed) for seed in seeds}
         bound = [seed for seed in seeds if not is_free[seed]][:1]
         free = [seed for seed in seeds if is_free[seed]][: SIZE - len(bound) - len(odd)]
         for seed in (*bound, *free):
             seeds.remove(seed)
         return (*bound, *odd, *free)
 
-    def _is_of_any(self, seed):
-        """Tell whether a lie names its teller's partition, whoever that is."""
-        other = LIARS[1]
-        told = first_answer(seed)[1](honest_record(self.dealt, other, self._nodes))
-        return type(told.get("partition_id")) is int and told["partition_id"] == other
+    def _is_anybodys(self, seed):
+        """Tell whether all LIARS can tell a lie to the same effect."""
+        effects = set()
+        for client in LIARS:
+            honest = honest_record(self.dealt, client, self._nodes)
+            lie = first_answer(seed)[1](dict(honest))
+            if first_fault(honest, lie) or lie["partition_id"] != client:
+                return False
+            effects.add(heard_of(honest, lie))
+        return len(effects) == 1
 
     def _add(self, group):
         """Add a group, or its halves where together its lies are no longer what they are alone."""

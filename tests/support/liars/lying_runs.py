@@ -163,16 +163,22 @@ def look_at_first(runs, dealt, seed):
     honest = honest_record(dealt)
     lie = spoil(dict(honest))
     assert first_fault(honest, lie) is None, where
-    is_same = lie.get("kernels", honest["kernels"]) == honest["kernels"]  # all use what all say that they can
-    before, after = WindowsReport.of_text(honest["told"]), WindowsReport.of_text(str(lie.get("told")))
-    if after.counts == before.counts and is_same:
+    changes_work, changes_scale = heard_of(honest, lie)
+    if not changes_work:
         left_out = str(LIAR) in found.manifest["data"].get("left_out", {})
-        wanted = "left-out" if left_out else "gone" if after.sums == before.sums else ""
+        wanted = "left-out" if left_out else "" if changes_scale else "gone"
         if wanted:
             look_at_others(found, ended(runs, wanted), where)
             return what, "left out" if left_out else "nothing"
     look_at_finite(found, where)
     return what, "counted"
+
+
+def heard_of(honest, lie):
+    """Tell whether the others' work depends on a lie, and whether the common scale may."""
+    is_same = lie.get("kernels", honest["kernels"]) == honest["kernels"]  # all use what all say that they can
+    before, after = WindowsReport.of_text(honest["told"]), WindowsReport.of_text(str(lie.get("told")))
+    return after.counts != before.counts or not is_same, after.sums != before.sums
 
 
 def look_at_refused(found, where):
