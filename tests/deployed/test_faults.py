@@ -10,7 +10,7 @@ import time
 
 import psutil
 import pytest
-from deployment import BIN, Deployment, wait_until, words_of
+from deployment import BIN, ONE_PORT, Deployment, wait_until, words_of
 from flower_runs import comparable
 from small_runs import carry_out, small_config
 
@@ -166,6 +166,48 @@ def test_a_node_is_killed_and_stays_away(faults, run):
     assert run.wait() == 3, run.said
     assert status(run.folder) == "partial"
     assert "node gone" in run.said
+
+
+DROPS = """
+import os, sys
+from pathlib import Path
+
+if "flower-supernode" in sys.orig_argv:
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+    before, replies = InMemoryNodeState.get_message_processing_duration, Path(os.environ["REPLIES"])
+
+    def duration(self, message_id):
+        replies.write_text(replies.read_text() + ".")
+        if len(replies.read_text()) in (1, 4):
+            raise ValueError(f"Start time or end time for message ID {message_id} is missing.")
+        return before(self, message_id)
+
+    InMemoryNodeState.get_message_processing_duration = duration
+"""
+
+
+@pytest.mark.skipif(ONE_PORT, reason="as Flower 1.25 does it")
+def test_a_supernode_drops_replies(faults, tmp_path):
+    """Flower 1.25 does if its ClientApp's time is not noted yet: the first answer, and one to work."""
+    faults.mend()
+    faults.deployment.nodes[1].terminate()
+    faults.deployment.nodes[1].wait()
+    (tmp_path / "sitecustomize.py").write_text(DROPS)
+    (tmp_path / "replies").write_text("")
+    more = {"PYTHONPATH": str(tmp_path), "REPLIES": str(tmp_path / "replies")}
+    dropping = faults.deployment.start_node(
+        1, NODES, faults.folder / "dealt" / "client-1", "dropping", **more
+    )
+    try:
+        run = faults.run(".", "deployed", "-c", 'run-name="drops"')
+        assert run.wait() == 0, run.said
+    finally:
+        dropping.terminate()
+        dropping.wait()
+    said = (faults.folder / "dropping.log").read_text()
+    assert said.count("the SuperNode has lost a message; restarting it") == 2, said[-3000:]
+    assert is_as_if_nothing_had_been(faults, faults.deployment.app / "runs" / "drops")
 
 
 def test_a_client_app_is_killed(faults, run):

@@ -145,7 +145,7 @@ class Deployment:
         """Tell whether `fedge superlink` has said that SuperNodes may dial."""
         return "SuperNodes connect to " in (self.folder / "superlink.log").read_text()
 
-    def start_node(self, partition, partitions, folder, name="", certs=None):
+    def start_node(self, partition, partitions, folder, name="", certs=None, **more):
         """Start `fedge node` for a partition whose windows are in a folder; its output goes to NAME.log.
 
         Args:
@@ -153,11 +153,12 @@ class Deployment:
             folder: as `fedge deal` wrote it.
             name: of the process (default: node-N).
             certs: with the authority and the node's key; by default those of `register`.
+            more: of its environment.
         """
         node = self.start(name or f"node-{partition}", [
             "fedge", "node", partition, "--of", partitions, "--superlink", f"127.0.0.1:{self.fleet}",
             "--certs", certs or self.certs, "--data-folder", folder,
-        ])  # fmt: skip
+        ], **more)  # fmt: skip
         self.nodes[partition] = node
         return node
 
