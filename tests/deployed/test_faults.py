@@ -187,6 +187,7 @@ if "flower-supernode" in sys.orig_argv:
 """
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(ONE_PORT, reason="as Flower 1.25 does it")
 def test_a_supernode_drops_replies(faults, tmp_path):
     """Flower 1.25 does if its ClientApp's time is not noted yet: the first answer, and one to work."""
@@ -200,8 +201,8 @@ def test_a_supernode_drops_replies(faults, tmp_path):
         1, NODES, faults.folder / "dealt" / "client-1", "dropping", **more
     )
     try:
-        run = faults.run(".", "deployed", "-c", 'run-name="drops"')
-        assert run.wait() == 0, run.said
+        run = faults.run(".", "deployed", "-c", 'run-name="drops" guard.start-timeout=500')
+        assert run.wait(800) == 0, run.said
     finally:
         dropping.terminate()
         dropping.wait()
