@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from fedge.link.fleet_guard import FleetGuard
+from fedge.link.untimed import send_untimed
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED, _NO_INODE = "01", "0"
@@ -194,6 +195,8 @@ def main(words: list[str]) -> int:
             f"fedge: {socket.gethostname()} does not report a connection's account: other accounts of this "
             f"machine can reach the ports of {program}", file=sys.stderr, flush=True,
         )  # fmt: skip
+    if program == "flower-supernode":
+        send_untimed()
     (found,) = entry_points(group="console_scripts", name=program)
     sys.argv = list(words)
     return int(found.load()() or 0)

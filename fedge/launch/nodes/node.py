@@ -6,11 +6,10 @@ its arguments through a named pipe to this process. This process has imported ev
 then runs Flower's own program. Nothing of Flower is replaced.
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
-message", drops the message and waits forever for its reply. A SuperNode that finds a reply before the time of
-its ClientApp is noted, or cannot pass it on, logs "Failed to send message" and drops the reply, for which the
-run waits. Either is restarted, and the run asks again. If it could not sign off, the SuperLink considers its
-predecessor present for up to a minute and reports that the new one "could not be activated"; it is restarted
-until admitted.
+message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to
+send message" and drops it (`fedge.link.untimed` prevents the usual cause). Either is restarted, and the run
+asks again. If it could not sign off, the SuperLink considers its predecessor present for up to a minute and
+reports that the new one "could not be activated"; it is restarted until admitted.
 """
 
 import gc
