@@ -73,7 +73,7 @@ class Group:
 
 
 class Fates:
-    """What becomes of lies in process, alone and in groups.
+    """Fates of lies in process, alone and in groups.
 
     Attributes:
         alone: seed → (kind of the lie, what became of it), with one liar.
