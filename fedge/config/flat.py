@@ -37,7 +37,7 @@ def check_keys(keys: list[str]) -> None:
         if key not in known and _table_of(key) is None:
             raise ConfigError(
                 f"{key} is not a configuration key"
-                f"{_longer(key, known) or nearest(key, known) or '; pyproject.toml lists all of them'}"
+                f"{_longer(key, known) or _argument(key) or nearest(key, known) or _ALL}"
             )
 
 
@@ -50,6 +50,17 @@ def _longer(key: str, known: list[str]) -> str:
     return f"; did you mean {found}?" if found else ""
 
 
+def _argument(key: str) -> str:
+    """Words on the argument of a part that has a key's section and name, as cluster.split-round, or ""."""
+    section, _, name = key.rpartition(".")
+    for option, (_, rule) in options().items():
+        parts = rule["register"] or () if option.rpartition(".")[0] == section else ()
+        if any(name.replace("-", "_") in entry.arguments for entry in parts):
+            return f"; did you mean {option}-args.{name}?"
+    return ""
+
+
+_ALL = "; pyproject.toml lists all of them"
 _GONE = {"cluster.test": "the deal test alone tells groups from chance (docs/clustering.md)"}
 """Key that was an option once → why it is none."""
 

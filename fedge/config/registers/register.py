@@ -326,8 +326,10 @@ def refuse_misfit(
     except TypeError as error:
         known = list(signature.parameters)
         near = next((nearest(key, known) for key in arguments if key not in known), "")
+        bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+        names = signature.replace(parameters=bare, return_annotation=signature.empty)
         raise ConfigError(
-            f"{what}{signature} must take ({', '.join([*positions, *arguments])}), but: {error}"
+            f"{what}{names} must take ({', '.join([*positions, *arguments])}), but: {error}"
             f"{near or f'; change {table}, or its parameters'}"
         ) from error
 

@@ -235,6 +235,19 @@ def test_every_misspelling_of_a_key_is_refused_with_the_right_one(key):
     refused_with_the_right_one(key, set(misspellings(key)) - {key})
 
 
+@pytest.mark.parametrize(
+    ("key", "known"),
+    [
+        ("cluster.split-round", "cluster.method-args.split-round"),
+        ("leaf.server-momentum", "leaf.strategy-args.server-momentum"),
+        ("cloud.beta", "cloud.rule-args.beta"),
+    ],
+)
+def test_an_argument_that_is_taken_for_an_option_is_named(key, known):
+    with pytest.raises(ConfigError, match=f"^{key} is not a configuration key; did you mean {known}\\?"):
+        from_run_config({key: 1})
+
+
 def test_a_key_without_its_section_and_one_that_resembles_nothing():
     with pytest.raises(ConfigError, match=r"^lr is not a configuration key; did you mean train\.lr\?"):
         from_run_config({"lr": 0.1})
