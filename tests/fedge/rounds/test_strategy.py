@@ -275,7 +275,7 @@ def _run_with_hook(config, tmp_path, hook, app=client_app):
 @pytest.mark.parametrize("strategy", ["fedmedian", "fedtrimmedavg", "krum", "fedadam"])
 def test_flower_strategies_run_at_the_leaves(settings, tmp_path, strategy):
     """Every offered strategy trains, keeps names, shapes and dtypes, and differs from FedAvg."""
-    config = {**settings, **OFF, "leaf.strategy": strategy, "leaf.strategy-args.beta": 0.34}
+    config = {**settings, **OFF, "leaf.strategy": strategy}
     outcome = quiet(config, tmp_path)
     reference = get_state(build_model("cnn", (2, 16), CLASSES, torch.Generator()))
     for served in final_models(outcome):

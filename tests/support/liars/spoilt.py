@@ -49,6 +49,9 @@ class Direct:
     def hellos(self):
         return {leaf: host.hello() for leaf, host in enumerate(self.hosts)}
 
+    def processes(self, leaves, fact):
+        return [[leaf] for leaf in leaves]
+
     def ask(self, leaf, packet, timeout_s, on_note=None, limit_s=0.0, most=(2**36, 2**28), keep=dict):
         assert callable(keep)  # models here are small: none goes to a file
         asked = carried(packet, (2**36, 2**28))
@@ -117,7 +120,8 @@ class _Noting(EdgeEngine):
 
     def make_port(self, facts, around):
         port, gate = super().make_port(facts, around), self._gate
-        note = port._note_failed
+        dispatch = port._dispatch
+        note = dispatch._note_failed
 
         def noting(leaf, clients, error):
             if leaf == LIAR:
@@ -125,7 +129,7 @@ class _Noting(EdgeEngine):
                 gate.whys.append(str(error))
             note(leaf, clients, error)
 
-        port._note_failed = noting
+        dispatch._note_failed = noting
         return port
 
 
