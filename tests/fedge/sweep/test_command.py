@@ -305,7 +305,8 @@ def test_a_process_that_is_killed_is_a_failed_run(write):
 @pytest.mark.extended
 def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(write, tmp_path, capsys):
     """Exit code 130, the runs at work have written it; then to the bits of a run that nothing stopped."""
-    path = write("", seeds=[1, 2], toy=TOY.replace("rounds = 2", "rounds = 40"))
+    long = TOY.replace("rounds = 2", "rounds = 200")  # one of the runs may begin seconds later
+    path = write("", seeds=[1, 2], toy=long)
     command = [sys.executable, "-m", "fedge.cli", "sweep", "--jobs", "2", str(path)]
     folder = tmp_path / "runs" / "s"
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
