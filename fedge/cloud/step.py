@@ -241,7 +241,7 @@ class Meeting:
             return memory.method.ask(self.evidence()) or [{} for _ in models]
         if memory.needs("description"):
             config, is_first = memory.config, memory.groups.labels is None
-            split_round = config.method_arguments["split_round"]
+            split_round = config.arguments("method")["split_round"]
             due = splits_now(self.global_round, split_round, config.every, is_first)
             described: dict[str, State] = {DESCRIBED: mean_of(self.brought)} if due else {}
             return [described for _ in models]

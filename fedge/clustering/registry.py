@@ -177,7 +177,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
         ConfigError: no method of this name, or its code cannot be imported.
     """
     name = config.method
-    code, arguments = GROUPINGS.load(name), config.method_arguments
+    code, arguments = GROUPINGS.load(name), config.arguments("method")
     if inspect.isclass(code):
         return _of_part(name, code, arguments)
     needs, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)

@@ -103,10 +103,27 @@ class Section:
                 key = key_of(self.SECTION, declared.name)
                 value = checked_value(key, getattr(self, declared.name), declared.default, declared.metadata)
                 object.__setattr__(self, declared.name, value)
+        for declared in fields(self):  # type: ignore[arg-type]
+            if declared.metadata.get("register") and hasattr(self, f"{declared.name}_args"):
+                self.arguments(declared.name)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """The keyword arguments for an option's part: ``train.arguments("model")``."""
-        return arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
+        """The keyword arguments for an option's part: ``train.arguments("model")``.
+
+        Those that a part of Fedge declares have their defaults where nobody gives them.
+
+        Args:
+            name: of the option's field.
+
+        Raises:
+            ConfigError: a declared one has a value that its declaration does not allow.
+        """
+        given = arguments_of(getattr(self, f"{name}_args"), key_of(self.SECTION, f"{name}-args"))
+        (rule,) = (declared.metadata for declared in fields(self) if declared.name == name)  # type: ignore[arg-type]
+        if rule["register"] is None or rule["many"]:
+            return given
+        found: dict[str, Any] = rule["register"].arguments(getattr(self, name), given)
+        return found
 
 
 def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from fedge.config.registers import groupings, traits
 from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
@@ -44,7 +43,7 @@ class ClusterConfig(Section):
         "method for clusters of leaves; see docs/clustering.md",
         register=groupings.GROUPINGS,
     )
-    method_args: str = option("", "keyword arguments of a method; see docs/baselines.md", table=True)
+    method_args: str = option("", "keyword arguments of a method; see docs/options.md", table=True)
     count: str = option(
         BY_THRESHOLD,
         'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
@@ -86,7 +85,6 @@ class ClusterConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.method_arguments  # refuses a wrong value
         if self.count not in (BY_THRESHOLD, BY_TEST) and not self.fixed_count:
             raise ConfigError(
                 f'cluster.count must be "threshold", "auto" or a number of at least 1 in quotes, but is '
@@ -103,14 +101,8 @@ class ClusterConfig(Section):
     @property
     def asks_training_losses(self) -> bool:
         """Whether clients are asked for losses on the windows that they train on."""
-        return self.method_arguments.get("losses_on") == "train" and groupings.GROUPINGS.has(
-            self.method, traits.OFFERS
-        )
-
-    @property
-    def method_arguments(self) -> dict[str, Any]:
-        """Keyword arguments of the method: the declared ones, and those given."""
-        return groupings.GROUPINGS.arguments(self.method, self.arguments("method"))
+        offers = groupings.GROUPINGS.has(self.method, traits.OFFERS)
+        return offers and self.arguments("method").get("losses_on") == "train"
 
     @property
     def deals(self) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
 from fedge.config.participation import Participation
 from fedge.config.participation import parse_participation as parsed_participation
@@ -156,15 +155,6 @@ class LeafConfig(Section):
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
     strategy_args: str = option("", "keyword arguments of the strategy", table=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.strategy_arguments  # refuses a wrong value
-
-    @property
-    def strategy_arguments(self) -> dict[str, Any]:
-        """Keyword arguments of the strategy: the declared ones, and those given."""
-        return parts.RULES.arguments(self.strategy, self.arguments("strategy"))
-
     @property
     def is_mean(self) -> bool:
         """Whether it is the mean, weighted by windows."""
@@ -183,15 +173,6 @@ class CloudConfig(Section):
     )
     rule_args: str = option("", "keyword arguments of the rule, as leaf.strategy-args", table=True)
     rule_tiers: str = option("0", "tiers with the rule, others take the mean; as cluster.tiers")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.rule_arguments  # refuses a wrong value
-
-    @property
-    def rule_arguments(self) -> dict[str, Any]:
-        """Keyword arguments of the rule: the declared ones, and those given."""
-        return parts.CLOUD.arguments(self.rule, self.arguments("rule"))
 
     @property
     def is_mean(self) -> bool:

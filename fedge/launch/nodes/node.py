@@ -3,7 +3,7 @@
 Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
 takes seconds of a core. Here a program of the same name comes first in the SuperNode's PATH and only passes
 its arguments through a named pipe to this process. This process has imported everything and forks; the child
-then runs Flower's own program. Nothing of Flower is replaced.
+then runs Flower's own program. Of Flower, only the time of a reply is replaced (`fedge.link.untimed`).
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
 message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to

@@ -25,7 +25,7 @@ _MALICIOUS, _SELECTED, _CUT = "num_malicious_nodes", "num_nodes_to_select", "bet
 def needed_replies(config: Config) -> int:
     """The replies without which a leaf keeps its model in a leaf round."""
     leaf = config.leaf
-    return max(config.guard.min_clients, RULES.quorum(leaf.strategy, leaf.strategy_arguments))
+    return max(config.guard.min_clients, RULES.quorum(leaf.strategy, leaf.arguments("strategy")))
 
 
 def needed_leaves(cloud: CloudConfig) -> int:
@@ -34,7 +34,7 @@ def needed_leaves(cloud: CloudConfig) -> int:
     Args:
         cloud: its section of the configuration.
     """
-    return max(2, CLOUD.quorum(cloud.rule, cloud.rule_arguments))
+    return max(2, CLOUD.quorum(cloud.rule, cloud.arguments("rule")))
 
 
 def of_krum(arguments: Mapping[str, Any]) -> int:
@@ -171,7 +171,7 @@ def _refuse_broken_promise(leaf: LeafConfig, needed: int, training: int, there: 
     """Raise ConfigError for a strategy of Fedge whose promise needs more clients than train."""
     if RULES.is_own(leaf.strategy):
         return
-    arguments = leaf.strategy_arguments
+    arguments = leaf.arguments("strategy")
     _refuse_trimming_nothing(arguments.get(_CUT, 0), training, there)
     selected, malicious = arguments.get(_SELECTED, 0), arguments.get(_MALICIOUS, 0)
     if selected > max(training - malicious - 2, 0):

@@ -88,7 +88,7 @@ def make_strategy(config: Config, num_training: int) -> Strategy:
     """
     if config.privacy.kind not in ("off", "local"):
         return PrivateMean(config.privacy, num_training)
-    return _made(RULES, config.leaf.strategy, config.leaf.strategy_arguments)
+    return _made(RULES, config.leaf.strategy, config.leaf.arguments("strategy"))
 
 
 def make_cloud_rule(cloud: CloudConfig) -> Strategy:
@@ -100,7 +100,7 @@ def make_cloud_rule(cloud: CloudConfig) -> Strategy:
     Raises:
         ConfigError: construction fails.
     """
-    return _made(CLOUD, cloud.rule, cloud.rule_arguments)
+    return _made(CLOUD, cloud.rule, cloud.arguments("rule"))
 
 
 def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:

@@ -109,7 +109,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
 
         method_named(cluster)
     else:
-        given = cluster.method_arguments if cluster.method_args else {}
+        given = cluster.arguments("method") if cluster.method_args else {}
         GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
     PARTITIONS.refuse_wrong_arguments(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAvg
 from leaf_servers import Quiet
+from links import serving
 
 from fedge.config.flat import from_run_config
 from fedge.edge import orders
@@ -54,25 +55,6 @@ class OfAProcess(Quiet):
         parts = {leaf: answered(order) for leaf, order in unbundled(packet, [0, 1]).items()}
         answer = self.spoil(parts)
         return answer if isinstance(answer, Packet) else bundled(orders.DONE, parts, {})
-
-
-@contextmanager
-def serving(links, answering):
-    """Let links live in threads."""
-    threads = [
-        threading.Thread(target=link.serve, args=(each, 20.0))
-        for link, each in zip(links, answering, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for link in links:
-            link.stop()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 import shutil
 import threading
 import time
-from contextlib import contextmanager
 
 import grpc
 import numpy as np
 import pytest
+from links import serving
 
 from fedge.config.registers.option import ConfigError
 from fedge.link import entrance
@@ -400,7 +400,7 @@ def test_leaf_servers_are_one_process_by_their_hellos(tmp_path, processes, is_on
     make_certificates(tmp_path / "certs", CertificateRequest(leaves=2, paths=("0",)))
     with LeafGate("127.0.0.1:0", tmp_path / "certs", 2, WELCOME, {"0": [0, 1]}) as gate:
         links = [Link(gate.address, tmp_path / "certs", leaf, "0") for leaf, _ in enumerate(processes)]
-        with serving(links, map(Named, processes)):
+        with serving(links, map(Named, processes), 5.0):
             wait_until(lambda: len(gate.hellos()) == len(links))
             assert gate.one_process([0, 1], "subtree") is is_one
             assert gate.one_process([0], "subtree") is bool(processes[0])
@@ -411,30 +411,11 @@ def test_leaf_servers_with_certificates_of_their_own_are_not_one_process(certifi
     """Whatever they say: another's word counts for its own leaf alone."""
     with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
         links = [Link(gate.address, certificates, leaf) for leaf in (0, 1)]
-        with serving(links, [Named("a"), Named("a")]):
+        with serving(links, [Named("a"), Named("a")], 5.0):
             wait_until(lambda: len(gate.hellos()) == 2)
             assert not gate.one_process([0, 1], "subtree")
             assert gate.one_process([0], "subtree")
             assert gate.processes([1, 0], "subtree") == [[1], [0]]
-
-
-@contextmanager
-def serving(links, answering):
-    """Let links live in threads."""
-    threads = [
-        threading.Thread(target=link.serve, args=(each, 5.0))
-        for link, each in zip(links, answering, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for link in links:
-            link.stop()
-        for thread in threads:
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 def wait_until(holds):
