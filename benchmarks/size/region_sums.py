@@ -1,9 +1,9 @@
 """Means of nine and thirty models, summed at once and in three regions: how many float32 results differ.
 
-    python -m benchmarks.region_sums
+    python -m benchmarks.size.region_sums
 
-Why a region of one round sends its leaves' models in place of their float64 sum (docs/leaf-servers.md).
-Weights are whole numbers of windows; models are normal numbers around a common one, 20 million entries in all.
+A region of one round sends its leaves' models in place of their float64 sum (docs/leaf-servers.md). Weights
+are whole numbers of windows; models are normal numbers around a common one.
 """
 
 import numpy as np
