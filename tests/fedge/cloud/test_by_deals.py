@@ -42,16 +42,18 @@ def test_a_jump_of_a_leaf_s_losses_makes_a_probe_due():
     ("common_start", "probe", "since"), [(False, None, 4), (False, "a probe", 0), (True, None, 0)]
 )
 def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since):
-    """A comparison from one start is as good as a probe."""
+    """A comparison from one start is as good as a probe; the reason for no result is said of new updates."""
     memory = CloudMemory(ClusterConfig(**DEAL))
     memory.since_probe = 3
     memory.groups.stranger_losses(likeness(), 3)
+    memory.groups.dealt.too_few = "few"
     begun = SimpleNamespace(memory=memory, common_start=common_start, updates=None)
     models = [{"w": np.ones(2)}] * 2
     brought = [Contribution(leaf, model, 1.0, 1) for leaf, model in enumerate(models)]
     met = SimpleNamespace(begun=begun, models=models, weights=[1.0, 1.0], brought=brought)
     settled = memory.groups.settle(SimpleNamespace(met=met, probe=probe), None)
     assert memory.since_probe == since
+    assert settled.facts.get("skipped") == ("few" if probe else None)
     assert settled.facts.get("probe") == (True if probe else None)
 
 
