@@ -29,7 +29,7 @@ PICTURES ?= data/cifar10-images.npz
 IMAGES ?= data/mnist.npz
 CIFAR10 ?= data/cifar10.npz
 
-.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak image-root audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-devices results-revive results-precision results-kernel results-depth draws-data feature-skew levels
+.PHONY: ten-by-ten docs notebooks results run test extended quick quick-tests mutants bench bench-full bench-peers soak image-root audit hashes install format check types tests clean dist newcomer pythons matrix lint-deploy faults results-quick results-methods results-draws results-rivals results-devices results-revive results-precision results-kernel results-depth draws-data feature-skew levels
 
 run: $(RUNS)
 	PATH="$(CURDIR)/$(BIN):$$PATH" SEED=$${SEED:-42} $(BIN)/flwr run .
@@ -206,6 +206,11 @@ results-kernel: $(STAMP)
 results-draws: $(STAMP) draws-data
 	$(BIN)/fedge sweep studies/draws/*.toml
 	$(BIN)/python -m studies.draws_part
+
+# all rivals, told nothing and told the number, at one shape of studies/PROTOCOL.md: 1,370 runs
+results-rivals: $(STAMP) draws-data
+	$(BIN)/fedge sweep studies/rivals/*.toml
+	$(BIN)/python -m studies.draws_part --studies studies/rivals
 
 draws-data: $(STAMP)
 	mkdir -p data/study

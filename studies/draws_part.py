@@ -2,6 +2,8 @@
 
     python -m studies.draws_part [--studies studies/draws] [--pages docs/results.md studies/discussion.md]
 
+The same for other folders of such sweeps, as `studies/rivals`, which has marks of its own.
+
 Without a page after `--pages` it is printed, as `make results-quick` does with a part of the sweeps that
 takes minutes. Sweeps whose runs are not all there are named and left out, so that one of them can be checked
 alone (`fedge sweep studies/quick/hhar.toml`). The text stands in the page and in the text that `make results`
@@ -19,7 +21,6 @@ from studies.page import section, titled_of
 
 HERE = Path(__file__).parent
 PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")
-BEGIN, END = "<!-- printed by `make results-draws` -->", "<!-- end of the draws -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     text = part(studies, missing)
     for page in options.pages:
-        put(text, page)
+        put_between(text, page, *marks(options.studies.name))
     if not options.pages:
         print(text)
     return 0
@@ -72,18 +73,19 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
     if controls:
         text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
         text += [tables.whole_table(controls)]
-    if planted and all("local" in by_label(comparison) for _, comparison in planted):
+    if planted and all(tables.REFERENCE in by_label(comparison) for _, comparison in planted):
         text += ["Served models minus one model, points, paired by seed, seen users; unseen users:\n"]
         text += [tables.gain_table(planted)]
+    if compared := [(title, c) for title, c in planted if {"fedge", "local"} <= by_label(c).keys()]:
         text += ["Unseen clients, `fedge` minus other methods, points:\n"]
-        text += [tables.newcomers_table(planted)]
+        text += [tables.newcomers_table(compared)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
     return "\n".join(filter(None, (*text, left_out, *map(section, studies))))
 
 
-def put(text: str, page: Path) -> None:
-    """Put a text between the two marks of a page; one without them stays as it is."""
-    put_between(text, page, BEGIN, END)
+def marks(folder: str) -> tuple[str, str]:
+    """The two marks of a page between which the part of a folder of sweeps stands."""
+    return f"<!-- printed by `make results-{folder}` -->", f"<!-- end of the {folder} -->"
 
 
 def put_between(text: str, page: Path, begin: str, end: str) -> None:

@@ -25,6 +25,13 @@ NAMES = {
     "cfl": "CFL",
     "flhc": "FL+HC",
     "kmeans": "k-means",
+    "stocfl": "StoCFL",
+    "feddrift": "FedDrift",
+    "flux": "FLUX",
+    "clove-unknown": "CLoVE, told nothing",
+    "ifca-told": "IFCA, told the number",
+    "kmeans-told": "k-means, told the number",
+    "clove-told": "CLoVE, told the number",
     "no-gate": "no gate",
     "gate-published": "gate as published",
     "gate-one-standard-error": "gate, one standard error",
@@ -208,7 +215,9 @@ def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
 
 def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
     """Accuracy that fedge serves unseen clients, against true groups, one model, leaves alone, others."""
-    others = ("oracle", "hierfl", "local", "ifca", "clove", "cfl")
+    first = ("oracle", "hierfl", "local")
+    labels = dict.fromkeys(group.label for _, comparison in planted for group in comparison.groups)
+    others = (*first, *(label for label in labels if label not in (*first, "fedge", "random")))
     rows = []
     for title, comparison in planted:
         groups = by_label(comparison)

@@ -115,13 +115,14 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
         (tmp_path / name).write_text((made / name).read_text())
     (tmp_path / "3-missing.toml").write_text((made / "2-control.toml").read_text())
     page, other = tmp_path / "page.md", tmp_path / "other.md"
-    page.write_text(f"before\n{draws_part.BEGIN}\nold\n{draws_part.END}\nafter\n")
+    begin, end = draws_part.marks(tmp_path.name)
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     other.write_text("nothing\n")
     arguments = ["--studies", str(tmp_path), "--pages", str(page), str(other)]
     assert draws_part.main(arguments) == 0
     text = page.read_text()
-    assert text.startswith(f"before\n{draws_part.BEGIN}\n\nSeeds in which")
-    assert text.endswith(f"{draws_part.END}\nafter\n")
+    assert text.startswith(f"before\n{begin}\n\nSeeds in which")
+    assert text.endswith(f"{end}\nafter\n")
     assert "Not carried out here: 3-missing." in text
     assert "old" not in text
     assert tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0]) in text
