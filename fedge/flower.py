@@ -1,4 +1,4 @@
-"""Differences between the versions of Flower that Fedge runs on: 1.24 to 1.42 (docs/flower-versions.md).
+"""Differences between the versions of Flower that Fedge runs on: 1.25, 1.41, 1.42 (docs/flower-versions.md).
 
 The one place that asks which version there is. Asking loads nothing of Flower: commands that refuse a run do
 not wait for it.
@@ -9,7 +9,11 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 
+from fedge.config.registers.option import ConfigError
+
 RUN_ID = 1  # of the one run of an engine without SuperLink
+TESTED = {(1, 25): "1.25", (1, 41): "1.41", (1, 42): "1.42"}
+_NEW = (1, 41)  # the first tested version that keeps a SuperLink for simulations
 
 
 @cache
@@ -19,29 +23,35 @@ def flower_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def uses_superlink() -> bool:
-    """Whether `flwr run` hands a simulation to a SuperLink that stays when the run has ended.
+def refuse_untested_flower() -> None:
+    """Raise ConfigError for a version of Flower on which Fedge is not tested."""
+    if flower_version() not in TESTED:
+        raise ConfigError(
+            f"flwr must be {', '.join(TESTED.values())}, but is {version('flwr')}; "
+            "pip install 'flwr==1.25.0' (docs/flower-versions.md)"
+        )
 
-    So it does from 1.27 on; 1.26 has moved federations out of pyproject.toml, and runs without one.
-    """
-    return flower_version() >= (1, 27)
+
+def uses_superlink() -> bool:
+    """Whether `flwr run` hands a simulation to a SuperLink that stays when the run has ended."""
+    return flower_version() >= _NEW
 
 
 def moves_federations() -> bool:
-    """Whether `flwr run` takes federations out of pyproject.toml, as it does from 1.26 on."""
-    return flower_version() >= (1, 26)
+    """Whether `flwr run` takes federations out of pyproject.toml."""
+    return flower_version() >= _NEW
 
 
 def has_one_port() -> bool:
     """Whether a SuperLink has one port for SuperNodes, for senders of apps, and for the apps."""
-    return flower_version() >= (1, 35)
+    return flower_version() >= _NEW
 
 
 def identify_task() -> None:
     """Let messages be made in this process, which is no task of a SuperLink.
 
-    From 1.38 on a new Message asks its process which task of which run it is.
+    On newer versions than 1.25, a new Message asks its process which task of which run it is.
     """
-    with suppress(ImportError):  # an older Flower
+    with suppress(ImportError):  # Flower 1.25
         identity = import_module("flwr.supercore.task_identity").TaskIdentity
         identity.run_id, identity.node_id, identity.task_id = RUN_ID, 0, 0

@@ -15,13 +15,13 @@ PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml", "pyproject.tom
 def test_the_newest_is_what_pyproject_takes():
     """Nothing that it refuses: a Flower that nobody has tried, a Ray that listens on all interfaces."""
     project = {
-        "dependencies": ["numpy>=1", "flwr>=1.24,<1.43"],
+        "dependencies": ["numpy>=1", "flwr>=1.25,<1.43"],
         "optional-dependencies": {"ray": ["ray>=2.31,<2.54"]},
     }
-    assert matrix.requirements(project) == ("flwr>=1.27,<1.43", "ray>=2.31,<2.54")
+    assert matrix.requirements(project) == ("flwr>=1.41,<1.43", "ray>=2.31,<2.54")
     assert matrix.requirements(project, "1.41.0") == ("flwr==1.41.0", "ray>=2.31,<2.54")
     flower, ray = matrix.requirements(PROJECT)
-    assert flower.startswith("flwr>=1.27,<1.")
+    assert flower.startswith("flwr>=1.41,<1.")
     assert ray.endswith("<2.54")
 
 

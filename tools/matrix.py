@@ -21,7 +21,7 @@ from fedge.launch.projects.project import read_toml
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "build" / "flower-newest"
-FIRST_WITH_SUPERLINK = "1.27"
+FIRST_WITH_SUPERLINK = "1.41"
 # all that meets Flower, and whole runs on both engines
 TESTS = (
     "tests/fedge/test_flower.py",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.gpus import Gpu, unused_gpus
-from fedge.flower import uses_superlink
+from fedge.flower import TESTED, uses_superlink
 from fedge.launch.flower_runs.background import standing_superlink
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.native.library import UnavailableError, open_library
@@ -23,7 +23,6 @@ WELL, TRAP, BROKEN = "ok", "note", "error"
 _FEW_FILES = 1024
 _LITTLE_SHM_MIB = 256
 _RAY_BELOW = (2, 54)
-_FLOWER = ((1, 24), (1, 42))
 _PACKAGES = ("fedge", "torch", "numpy", "polars")
 _EXTRAS = {
     "ray": "ray", "memray": "profile", "dp_accounting": "privacy", "onnx": "onnx", "pandas": "pandas",
@@ -104,8 +103,9 @@ def _flower() -> Finding:
     """Finding on the installed Flower."""
     here = version("flwr")
     numbers = tuple(map(int, here.split(".")[:2]))
-    if not _FLOWER[0] <= numbers <= _FLOWER[1]:
-        return Finding("Flower", TRAP, f"{here} is not tested; 1.24 to 1.42 are (docs/flower-versions.md)")
+    if numbers not in TESTED:
+        words = f"{here} is not tested; {', '.join(TESTED.values())} are (docs/flower-versions.md)"
+        return Finding("Flower", BROKEN, words)
     if uses_superlink():
         words = "flwr run keeps a SuperLink in the background, with its first SEED; "
         words += "fedge run --engine flower does not"

@@ -89,8 +89,8 @@ def _dashed(name: str, table: Any) -> dict[str, Any]:
 def federation_of_this_process(argv: Sequence[str] | None = None) -> Federation:
     """Federation for which Flower's simulation process was started.
 
-    Flower does not pass it to the ServerApp. Up to 1.26, the process is started with ``--num-supernodes`` and
-    ``--backend-config``; behind a SuperLink it receives both in a message, and Fedge's own SuperLink sets
+    Flower does not pass it to the ServerApp. On Flower 1.25, the process is started with ``--num-supernodes``
+    and ``--backend-config``; behind a SuperLink it receives both in a message, and Fedge's own SuperLink sets
     `TOLD`. In any other process, the result is a Federation of unknown size.
     """
     words = list(sys.argv if argv is None else argv)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 STALLED_S = 30.0  # without any part of a reply
-# modules of Flower's grid and of its object puller, up to 1.34 and in 1.41
+# modules of Flower's grid and of its object puller, in 1.25 and in 1.41
 _PLACES = (
     ("flwr.server.grid.grpc_grid", "flwr.common.inflatable_utils"),
     ("flwr.superlink.grid.http_grid", "flwr.supercore.inflatable.inflatable_utils"),

@@ -15,7 +15,7 @@ from fedge.data.prepared import load_source
 from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.engine.loopback import attaches, refuse_listening_elsewhere
-from fedge.flower import moves_federations, uses_superlink
+from fedge.flower import moves_federations, refuse_untested_flower, uses_superlink
 from fedge.launch.flower_runs.background import keep_this_environment, refuse_what_does_not_reach
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
@@ -51,6 +51,7 @@ def check(
         ConfigError: the run cannot work.
     """
     refuse_little_room()
+    refuse_untested_flower()
     prepared = prepare_config(run_config)
     config, seed = prepared.config, prepared.seed
     refuse_missing_extra(config.tracker)

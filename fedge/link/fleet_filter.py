@@ -1,6 +1,6 @@
 """Filter for newer Flower's single port: it passes SuperNodes' requests to the SuperLink, and nothing else.
 
-From Flower 1.35 on, a SuperLink has one port for SuperNodes, for submitting apps, and for the apps
+On Flower 1.41 and 1.42, a SuperLink has one port for SuperNodes, for submitting apps, and for the apps
 themselves; anyone who reaches it can have it run code. Here it listens on the loopback interface, and
 SuperNodes connect to this filter: TLS with the leaf server's certificate, and ``POST /v1/fleet/…`` as the
 only request. Requests are rewritten, so both ends agree on where one ends. Authentication remains the

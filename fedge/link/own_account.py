@@ -1,7 +1,7 @@
 """Ports of this machine that serve only the account that opened them.
 
 A SuperLink and a SuperNode listen on the loopback interface for their own processes, without a password: in
-plaintext on Flower up to 1.34, over TLS on newer versions. Anyone who reaches such a port can have code run.
+plaintext on Flower 1.25, over TLS on newer versions. Anyone who reaches such a port can have code run.
 Other machines cannot reach it. To keep out other accounts of this machine, gRPC and uvicorn servers in this
 process ask the system for the account at the other end of each connection, and serve only their own and root.
 Requests of SuperNodes (Flower's Fleet API) pass: they are authenticated by keys, and their replies are

@@ -1,4 +1,4 @@
-"""Checks of the background SuperLink that `flwr run` of Flower 1.27 and later keeps between runs.
+"""Checks of the background SuperLink that `flwr run` of Flower 1.41 and 1.42 keeps between runs.
 
 It keeps the environment and the working directory of its first user: a later SEED does not reach its runs,
 and data and run folders are looked up in its directory. Such a run is refused, with the command to use

@@ -3,7 +3,7 @@
 It is Flower's own command, with addresses that keep the other interfaces closed. SuperNodes connect over TLS
 to a public address and authenticate with registered keys. Everything else listens on the loopback interface
 and serves only the account that started it (`fedge.link.own_account`). Where Flower has a single port for all
-(1.35 and newer), SuperNodes connect to a filter in front of it (`fedge.link.fleet_filter`). State needed
+(1.41 and 1.42), SuperNodes connect to a filter in front of it (`fedge.link.fleet_filter`). State needed
 after a restart (nodes, keys) is in a database in its folder.
 """
 

@@ -1,6 +1,6 @@
 """`flwr run` as a child process: live output, no process left behind, and a truthful exit code.
 
-Flower always exits with 0; 1.25 kills its simulation 0.25 s after a Ctrl-C, and from 1.27 on it prints
+Flower always exits with 0; 1.25 kills its simulation 0.25 s after a Ctrl-C, and 1.41 and 1.42 print
 nothing and leaves a SuperLink behind (`fedge.launch.flower_runs.superlink`). Here it runs in its own session,
 so a terminal's Ctrl-C reaches only this process, which lets the simulation end by itself and then ends what
 is left. The manifest tells how the run ended.

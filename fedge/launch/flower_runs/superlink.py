@@ -1,4 +1,4 @@
-"""A run on Flower 1.27 and later, on a SuperLink for simulations of its own.
+"""A run on Flower 1.41 and 1.42, on a SuperLink for simulations of its own.
 
 `flwr run` itself submits runs to a background SuperLink, which has the environment (SEED) and the working
 directory of its first starter, and installs the app's dependencies again for every run. Here the run gets a
@@ -138,7 +138,7 @@ def _app(project: Project, run_config: Mapping[str, Scalar]) -> str:
 def made_app(
     folder: Path, project: Project, federation: Federation, run_config: Mapping[str, Scalar]
 ) -> Simulation:
-    """Start a run without a SuperLink (Flower up to 1.26), on a federation missing from Flower's own table.
+    """Start a run without a SuperLink (Flower 1.25), on a federation missing from Flower's own table.
 
     Args:
         folder: empty folder for the submitted app.

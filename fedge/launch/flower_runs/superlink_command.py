@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedge.config.registers.option import ConfigError
+from fedge.flower import refuse_untested_flower
 from fedge.process.endings import exits
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def add_superlink(commands: Any) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     """Carry out ``fedge superlink``."""
+    refuse_untested_flower()
     from fedge.link.reach import host_and_port
 
     host, port = host_and_port("--control", options.control)

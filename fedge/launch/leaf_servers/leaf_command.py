@@ -7,6 +7,7 @@ from typing import Any
 from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError
 from fedge.config.tree import refuse_no_path
+from fedge.flower import refuse_untested_flower
 
 
 def add_leaf(commands: Any) -> None:
@@ -83,6 +84,7 @@ def refuse_with_leaves(engine: str, workers: int | None, client_app: str, own: s
 
 def _serve(options: argparse.Namespace) -> int:
     """Carry out ``fedge leaf``."""
+    refuse_untested_flower()
     if (options.leaf is None) == (options.at is None):
         raise ConfigError(
             "fedge leaf needs the number of the leaf server, e.g. fedge leaf 0, or the path of a server "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.flower import refuse_untested_flower
 
 _KEYS = ("data_folder", "own_data", "data")  # keys of a SuperNode's configuration, which have dashes
 
@@ -40,6 +41,7 @@ def add_node(commands: Any) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     """Carry out ``fedge node``."""
+    refuse_untested_flower()
     if not 0 <= options.partition < options.of:
         raise ConfigError(
             f"the client's number must be 0 to {options.of - 1} with --of {options.of}, but is "

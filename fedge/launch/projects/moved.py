@@ -1,7 +1,7 @@
 """Federations that Flower has moved: restored in pyproject.toml, and read from their new place.
 
-From 1.26 on, `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml`` and comments the tables
-out in the user's pyproject.toml. It leaves a header with another spelling alone, e.g.
+On Flower 1.41 and 1.42, `flwr run` copies ``[tool.flwr.federations]`` to ``~/.flwr/config.toml`` and comments
+the tables out in the user's pyproject.toml. It leaves a header with another spelling alone, e.g.
 ``[tool."flwr".federations]``, the same table in TOML; Fedge's own projects use that.
 """
 

@@ -53,7 +53,8 @@ def test_a_gpu_that_others_use_is_a_note():
     [
         ({"ray": "2.55.1"}, True, "Ray", "error", "listens on all interfaces"),
         ({"ray": "2.55.1"}, False, "Ray", "note", "ray<2.54"),
-        ({"flwr": "1.99.0"}, False, "Flower", "note", "is not tested"),
+        ({"flwr": "1.99.0"}, False, "Flower", "error", "is not tested"),
+        ({"flwr": "1.30.0"}, False, "Flower", "error", "1.25, 1.41, 1.42 are"),
         ({"flwr": "1.25.0"}, False, "Flower", "ok", "exits with 0"),
     ],
 )

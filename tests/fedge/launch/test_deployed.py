@@ -116,7 +116,7 @@ def test_a_run_that_was_not_taken_is_said():
 
 
 def test_a_newer_flower_is_told_the_superlink_in_a_home_of_the_runs_own(project, tmp_path, monkeypatch):
-    """From 1.26 on it reads no pyproject.toml; what the user's configuration has is used."""
+    """A newer Flower reads no pyproject.toml; what the user's configuration has is used."""
     monkeypatch.setattr(deployed, "moves_federations", lambda: False)
     assert (_at([".", "there"]), _home_of(tmp_path, project, "there", "h:1")) == ([".", "there"], {})
     monkeypatch.setattr(deployed, "moves_federations", lambda: True)

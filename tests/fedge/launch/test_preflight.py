@@ -239,7 +239,7 @@ def test_the_check_does_not_wait_for_torch():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-@pytest.mark.skipif(moves_federations(), reason="Flower of 1.26 and later names SuperLinks elsewhere")
+@pytest.mark.skipif(moves_federations(), reason="newer Flower names SuperLinks elsewhere")
 @pytest.mark.parametrize(("seed", "refused"), [("7", True), ("3", False), ("", False)])
 def test_a_seed_of_the_shell_that_does_not_reach_a_superlink_is_refused(tmp_path, monkeypatch, seed, refused):
     """`flwr run` itself; nobody answers at the address, which Flower says where Fedge lets it try."""

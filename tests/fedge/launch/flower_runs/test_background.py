@@ -82,7 +82,7 @@ def test_a_superlink_elsewhere_has_its_own_seed():
 
 
 def test_what_flower_does_not_pass_on_is_refused():
-    """1.27 and later take four of Ray's arguments; without a dashboard is Ray's way here anyway."""
+    """1.41 and 1.42 take four of Ray's arguments; without a dashboard is Ray's way here anyway."""
     refuse_what_does_not_reach(LOCAL, 42, {"include-dashboard": False, "num-gpus": 2}, HERE)
     with pytest.raises(ConfigError, match="but the federation has object-store-memory; remove it, or use"):
         refuse_what_does_not_reach(LOCAL, 42, {"object-store-memory": 1e8, "num-gpus": 2}, HERE)

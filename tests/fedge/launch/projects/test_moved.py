@@ -1,4 +1,4 @@
-"""Changes of `flwr run` of 1.26 and later to a pyproject.toml are undone, byte by byte, and no others."""
+"""Changes of `flwr run` of newer versions to a pyproject.toml are undone, byte by byte, and no others."""
 
 import errno
 
@@ -8,7 +8,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.launch.projects.moved import connections, keeping_federations, restore_commented_lines
 from fedge.launch.projects.project import Project
 
-# as flwr.cli.config_migration of 1.26 to 1.42 writes it
+# as flwr.cli.config_migration of 1.41 and 1.42 writes it
 NOTICE = """
 #######################################################################
 # CONFIGURATION MIGRATION NOTICE:
