@@ -186,9 +186,10 @@ class DealtGroups:
         facts = self._told(trial_results)
         adopted = proposals.decide(self._decided(trial_results, said), leaves)
         self._entering, self._by_forks = [], {}
+        finest = deals.labels_after(self.tests, np.zeros_like(present))
         for change in adopted:
             gained = trial_results[change]
-            wrong = [] if said is None else self._placed(change, misplaced(change, said, config.min_gain))
+            wrong = [] if said is None else self._placed(change, _on_wrong_side(change, said, finest, config))
             self._note_who_brings_what(change, () if gained is None else gained.home, wrong)
             if wrong:
                 facts["misplaced"] = facts.get("misplaced", []) + wrong
@@ -385,6 +386,24 @@ def _by_losses(
     for one, other in () if len(fixed) else merged(said, present, _touched(present, after), min_gain):
         after[present == other] = after[np.flatnonzero(present == one)[0]]
     return number_by_first_appearance(after)
+
+
+def _on_wrong_side(
+    change: ClusterChange, said: StrangerLosses, finest: np.ndarray, config: ClusterConfig
+) -> list[int]:
+    """Leaves of a split that the other part serves better, but none of a part that is to be cut again.
+
+    Such a part is of several groups, so a model of the one group opposite may well be the better one for a
+    leaf whose own group comes next.
+
+    Args:
+        change: adopted.
+        said: the clients' answers.
+        finest: (S,) groups after all cuts of the result.
+        config: of the run.
+    """
+    again = {leaf for part in change.after if len({*finest[list(part)]}) > 1 for leaf in part}
+    return [leaf for leaf in misplaced(change, said, config.min_gain) if leaf not in again]
 
 
 def _touched(present: np.ndarray, found: np.ndarray) -> list[int]:

@@ -182,7 +182,7 @@ def beside(place):
     return Likeness(alike.cosines - np.abs(x[:, None] - x)[None], alike.leaf_of, 1)
 
 
-@pytest.mark.parametrize(("place", "stands"), [(0.45, True), (None, False)])
+@pytest.mark.parametrize(("place", "stands"), [(0.005, True), (None, False)])
 def test_a_leaf_on_the_wrong_side_is_put_right_only_if_that_cut_stands_too(place, stands):
     """Leaf 2 was put beside 0 and 1; its clients go on doing far better with the other's forks.
 
@@ -210,6 +210,29 @@ def test_a_leaf_on_the_wrong_side_is_put_right_only_if_that_cut_stands_too(place
         for _ in range(3):  # and the result does not fetch it back
             settled = step(dealt, 6, lambda role, leaf: 1.0 if role == PRESENT else 2.0)[0]
             assert settled.tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("tempted", [(0, 1), (4, 5)])
+def test_leaves_of_a_group_to_come_stay_where_their_own_group_is_cut_off(tempted):
+    """Three groups of two leaves: the first cut leaves two of them together, in a model of both.
+
+    The pure model opposite is better for one of these groups. It is not on the wrong side: the next cut gives
+    it a model of its own.
+    """
+    dealt = DealtGroups(CONFIG)
+    dealt.hear_updates(likeness([0, 0, 1, 1, 2, 2], clients=6), 0)
+    cuts = [test.parts for test in dealt.tests if test.stands]
+    assert cuts == [((0, 1, 4, 5), (2, 3)), ((0, 1), (4, 5))]
+    step(dealt, 6)
+
+    def loss(role, leaf):
+        if leaf in tempted and dealt.proposals.labels.max() == 0:
+            return {PRESENT: 1.0, PROPOSED: 0.9}.get(role, 0.2)
+        return better(role, leaf)
+
+    seen = [step(dealt, 6, loss, models(6, 10.0)) for _ in range(5)]
+    assert seen[-1][0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert not any("misplaced" in facts for _, facts in seen)
 
 
 @settings(max_examples=20, deadline=None)
