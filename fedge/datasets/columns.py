@@ -140,18 +140,18 @@ def names(frame: Any, name: str) -> Names:
         starts = np.arange(len(values))  # 1, 1.0 and True are equal, but not one text
     else:
         starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
-    texts = _texts(values[starts], name)
-    for text in texts:
+    found_texts = texts(values[starts], name)
+    for text in found_texts:
         if not text.isprintable() or len(text) > LONGEST_NAME:
             raise HharError(
                 f"{name}: must hold printable names of at most {LONGEST_NAME} characters, holds "
                 f"{shown(text)}; rename it"
             )
-    found, code = np.unique(texts, return_inverse=True)
+    found, code = np.unique(found_texts, return_inverse=True)
     return Names(np.repeat(code, np.diff(np.append(starts, len(values)))), found.tolist())
 
 
-def _texts(values: NDArray[Any], name: str) -> list[str]:
+def texts(values: NDArray[Any], name: str) -> list[str]:
     """Values (rows,) as text: numbers without a point where all are whole, dates as ISO 8601.
 
     Raises:
@@ -171,7 +171,7 @@ def _texts(values: NDArray[Any], name: str) -> list[str]:
 
 
 def _text(value: Any, name: str) -> str:
-    """One value as text; errors as of `_texts`."""
+    """One value as text; errors as of `texts`."""
     if isinstance(value, str | bool | np.bool_ | datetime.date | datetime.time):
         return str(value)
     if isinstance(value, Integral) and abs(int(value)) < _MOST:
@@ -188,7 +188,7 @@ def _refuse_name(value: Any, name: str) -> NoReturn:
     """Raise HharError for a value that is no name."""
     raise HharError(
         f"{name}: must hold text, finite numbers or dates, holds {shown(value)} of type "
-        f"{type(value).__name__}; make it text: frame[{name!r}].map(…)"
+        f"{type(value).__name__}; make it text, as by map(str)"
     )
 
 

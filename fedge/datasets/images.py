@@ -5,16 +5,21 @@ Results of libraries with such data (torchvision, flwr-datasets, Keras) become w
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedge.config.registers.option import shown
+from fedge.datasets.columns import texts
 from hhar.errors import HharError
 from hhar.windows.window_file import Windows, check_windows
 
 MOST_USERS = 100_000
+MOST_CLASSES = 100_000  # without names
 _CHANNELS = {1: ("brightness",), 3: ("red", "green", "blue")}
 
 
@@ -43,23 +48,17 @@ def from_images(
         HharError: shapes, types or numbers do not fit.
     """
     x = _pictures(images)
-    y = np.asarray(labels)
-    if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) != len(x):
-        raise HharError(
-            f"labels: must be {len(x)} whole numbers, one a picture, are {y.dtype} {y.shape}; give numbers "
-            "from 0, and their names as classes"
-        )
+    y = _labels(labels, len(x), has_classes=classes is not None)
     kept, names = _dealt(users, per_user, len(x))
-    named = tuple(classes) if classes is not None else tuple(map(str, range(int(y.max(initial=0)) + 1)))
     windows = Windows(
         x=np.ascontiguousarray(x[kept]),
-        y=y[kept].astype(np.int64),
+        y=y[kept],
         user=names,
         device=None,
         session=None,
-        classes=tuple(map(str, named)),
+        classes=tuple(map(str, range(int(y.max(initial=0)) + 1))) if classes is None else _named(classes),
         channels=_CHANNELS[x.shape[1]],
-        about=dict(about or {}),
+        about={} if about is None else dict(about) if isinstance(about, Mapping) else about,
     )
     check_windows(windows, "images")
     return windows
@@ -76,39 +75,130 @@ def from_partitions(partitions: Sequence[Any], image: str = "", label: str = "")
     Raises:
         HharError: there is no such column, or the pictures differ in size.
     """
-    if not partitions:
+    if not isinstance(partitions, (list, tuple)) or not partitions:
         raise HharError(
-            "partitions: must be at least one data set, are none; load one with load_partition(0)"
+            f"partitions: must be a list of at least one data set, are {shown(partitions)}; give "
+            "[fds.load_partition(0), …]"
         )
-    known = list(partitions[0].column_names)
-    image = image or _first(known, ("image", "img"), "image")
-    label = label or _first(known, ("label", "labels"), "label")
-    pictures = [np.asarray(picture) for part in partitions for picture in part[image]]
-    labels = np.concatenate([np.asarray(part[label]) for part in partitions])
+    found = {_columns(part, number, image, label) for number, part in enumerate(partitions)}
+    if len(found) > 1:
+        raise HharError(
+            "partitions: must have the same columns and names of classes, have others; load all from one "
+            "data set"
+        )
+    image, label, names = found.pop()
+    parts = [_read(part, number, image, label) for number, part in enumerate(partitions)]
     width = len(str(len(partitions) - 1))
-    users = [f"user-{number:0{width}d}" for number, part in enumerate(partitions) for _ in range(len(part))]
-    names = getattr(partitions[0].features.get(label), "names", None)
-    return from_images(pictures, labels, users=users, classes=names)
+    users = [f"user-{at:0{width}d}" for at, (_, labels) in enumerate(parts) for _ in labels]
+    pictures = [picture for of_part, _ in parts for picture in of_part]
+    return from_images(pictures, np.concatenate([labels for _, labels in parts]), users=users, classes=names)
 
 
-def _first(known: Sequence[str], wanted: Sequence[str], what: str) -> str:
-    for name in wanted:
+def _columns(part: Any, number: int, image: str, label: str) -> tuple[str, str, tuple[str, ...] | None]:
+    """Columns of a partition's pictures and labels, and the names of classes if it has some."""
+    try:
+        known = list(part.column_names)
+        image = _first(known, image, ("image", "img"), "image")
+        label = _first(known, label, ("label", "labels"), "label")
+        names = getattr(part.features.get(label), "names", None)
+    except (AttributeError, TypeError) as error:
+        raise HharError(
+            f"partitions: must be data sets with columns and features, number {number} is "
+            f"{shown(type(part).__name__)}; give [fds.load_partition(0), …]"
+        ) from error
+    return image, label, None if names is None else _named(names)
+
+
+def _read(part: Any, number: int, image: str, label: str) -> tuple[list[Any], NDArray[Any]]:
+    """Pictures and labels of a partition; HharError for columns that cannot be read, or differ in length."""
+    try:
+        pictures, labels = list(part[image]), _plain(part[label], "labels")
+    except HharError:
+        raise
+    except Exception as error:  # a library's own, from a file that cannot be decoded, for example
+        raise HharError(
+            f"partitions: number {number} must be readable, but {type(error).__name__}: "
+            f"{shown(str(error))}; load it again"
+        ) from error
+    if labels.shape != (len(pictures),):
+        raise HharError(
+            f"partitions: number {number} must have a label for each of its {len(pictures)} pictures, has "
+            f"labels of shape {labels.shape}; name another column: label=…"
+        )
+    return pictures, labels
+
+
+def _first(known: Sequence[str], given: str, usual: Sequence[str], what: str) -> str:
+    """The column that is given, or the first usual one."""
+    if not isinstance(given, str):
+        raise HharError(f"{what}: must be the name of a column, is {shown(given)}; give a text")
+    for name in (given,) if given else usual:
         if name in known:
             return name
+    asked = shown(given) if given else " or ".join(usual)
     raise HharError(
-        f"partitions: must have a column {' or '.join(wanted)}, have {', '.join(known)}; name it: {what}=…"
+        f"partitions: must have a column {asked}, have {', '.join(map(str, known))}; name it: {what}=…"
     )
+
+
+def _plain(value: Any, name: str) -> NDArray[Any]:
+    """A value as a plain array; HharError for a masked one, and for what NumPy makes no array of."""
+    listed = value if isinstance(value, (list, tuple)) else (value,)
+    if any(isinstance(one, np.ma.MaskedArray) for one in listed):
+        raise HharError(f"{name}: must not be masked, but are; leave out what is masked, or fill it")
+    if any(getattr(one, "mode", None) == "P" for one in listed):  # numbers of colours, not brightness
+        raise HharError(f'{name}: must not have a palette, but have; use picture.convert("RGB")')
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return np.asarray(value)
+    except Exception as error:  # lists of several lengths; tensors elsewhere; arrays of a user's own class
+        raise HharError(
+            f"{name}: must be an array, but {type(value).__name__} does not become one "
+            f"({type(error).__name__}); convert it: numpy.asarray(…)"
+        ) from error
+
+
+def _labels(labels: Any, count: int, *, has_classes: bool) -> NDArray[np.int64]:
+    """Labels int64 (N,)."""
+    y = _plain(labels, "labels")
+    if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) != count:
+        raise HharError(
+            f"labels: must be {count} whole numbers, one a picture, are {y.dtype} {y.shape}; give numbers "
+            "from 0, and their names as classes"
+        )
+    if not has_classes and y.size and y.max() >= MOST_CLASSES:
+        raise HharError(
+            f"labels: must be below {MOST_CLASSES:,} without names of classes, go up to {y.max()}; number "
+            "them from 0: numpy.unique(labels, return_inverse=True)"
+        )
+    if y.size and y.max() > np.iinfo(np.int64).max:  # would turn negative
+        raise HharError(f"labels: must be whole numbers of 64 bits, go up to {y.max()}; number from 0")
+    return y.astype(np.int64)
+
+
+def _named(classes: Any) -> tuple[str, ...]:
+    """Names of classes, which have an order."""
+    is_listed = isinstance(classes, Sequence) and not isinstance(classes, (bytes, bytearray))
+    is_listed |= isinstance(classes, np.ndarray) and classes.ndim == 1
+    names = list(classes) if is_listed else []
+    if not names or not all(isinstance(name, (str, Integral)) for name in names):
+        raise HharError(
+            f'classes: must be names in label order, are {shown(classes)}; give classes=["…", "…"]'
+        )
+    return tuple(map(str, names))
 
 
 def _pictures(images: Any) -> NDArray[Any]:
     """(N, C, H, W) uint8 or float32."""
     if isinstance(images, (list, tuple)):
-        sizes = {np.shape(picture) for picture in images}
+        images = [_plain(picture, "images") for picture in images]
+        sizes = {picture.shape for picture in images}
         if len(sizes) > 1:
             raise HharError(
                 f"images: must be of one size, are of {len(sizes)}, as {sorted(sizes)[:2]}; resize them"
             )
-    x = np.asarray(images)
+    x = _plain(images, "images")
     if x.dtype.kind not in "fiub" or x.ndim not in (3, 4) or 0 in x.shape:
         raise HharError(
             f"images: must be numbers of shape (N, H, W), (N, H, W, C) or (N, C, H, W), are "
@@ -121,26 +211,29 @@ def _pictures(images: Any) -> NDArray[Any]:
         raise HharError(
             f"images: must have 1 or 3 channels, first or last, are {x.shape}; leave transparency out"
         )
-    return x if x.dtype == np.uint8 else x.astype(np.float32)
+    with np.errstate(over="ignore"):  # numbers too large become infinite and are refused as such
+        return x if x.dtype == np.uint8 else x.astype(np.float32)
 
 
 def _dealt(
     users: int | Sequence[Any] | NDArray[Any], per_user: int | None, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.str_]]:
     """Indices of the kept pictures, and the user of each."""
-    if per_user is not None and per_user < 1:
-        raise HharError(f"per_user: must be at least 1, is {per_user}; leave it out for all")
-    if isinstance(users, (int, np.integer)):
+    if per_user is not None and not (_is_whole(per_user) and per_user >= 1):
+        raise HharError(
+            f"per_user: must be at least 1, a whole number, is {shown(per_user)}; leave it out for all"
+        )
+    if _is_whole(users):
         most = min(MOST_USERS, count)
         if not 1 <= users <= most:
             raise HharError(
-                f"users: must be 1 to {most} for {count} pictures, is {users}; take for example 10"
+                f"users: must be 1 to {most} for {count} pictures, is {shown(users)}; take for example 10"
             )
         size = count // int(users) if per_user is None else per_user
         if size * int(users) > count:
             raise HharError(
-                f"users: must need at most the {count} pictures that there are, need {users} × {size}; lower "
-                "users or per_user"
+                f"users: must need at most the {count} pictures that there are, need {shown(users)} × "
+                f"{shown(size)}; lower users or per_user"
             )
         width = len(str(int(users) - 1))
         names = [f"user-{number:0{width}d}" for number in range(int(users))]
@@ -150,12 +243,32 @@ def _dealt(
         end = np.append(start[1:], count) if per_user is None else start + size
         kept = np.concatenate([np.arange(a, b) for a, b in zip(start, end, strict=True)])
         return kept, np.repeat(np.array(names), end - start)
-    given = np.asarray(users).astype(np.str_)
+    given = _users(users)
     if given.shape != (count,):
         raise HharError(
-            f"users: must be one name a picture, {count}, are of shape {given.shape}; or a number"
+            f"users: must be one name a picture, {count}, are {shown(users)} of shape "
+            f"{given.shape}; or a number"
         )
     if per_user is None:
         return np.arange(count), given
     kept = np.sort(np.concatenate([np.flatnonzero(given == name)[:per_user] for name in np.unique(given)]))
     return kept, given[kept]
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, and no truth value."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _users(users: Any) -> NDArray[np.str_]:
+    """Names of users as text; HharError for other than text, finite numbers or dates."""
+    given = _plain(users, "users")
+    if isinstance(users, (list, tuple)) and given.ndim == 1:
+        given = np.empty(len(users), dtype=object)  # NumPy makes one type of text and numbers
+        given[:] = users
+    if given.ndim != 1 or given.dtype.kind == "U":
+        return given.astype(np.str_)
+    found = texts(given, "users")
+    if any("\0" in name for name in found):  # which NumPy leaves out at the end
+        raise HharError("users: must be printable names, but hold the character '\\x00'; rename them")
+    return np.array(found, dtype=np.str_)

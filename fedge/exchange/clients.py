@@ -129,6 +129,11 @@ class Clients:
         """Partitions of owners without a description of their windows."""
         return frozenset() if self.told is None else frozenset(self._roll.node_of.keys() - self.told.keys())
 
+    @property
+    def refused(self) -> str:
+        """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
+        return self._roll.refused()
+
     def wait_for_gone(self, seconds: float) -> None:
         """Keep an exchange open so many seconds for a node lost in it, if nodes can return."""
         if self._returning is not None:

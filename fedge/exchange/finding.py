@@ -1,6 +1,7 @@
 """Clients of a run found: all nodes are waited for and asked once which partition they hold (contract C4).
 
-Where nodes are elsewhere, a run may begin without some of them (`guard.start-clients`).
+Where nodes are elsewhere, a run may begin without some of them (`guard.start-clients`): those that have not
+come in time, and those whose first answer is refused or does not fit most clients' answers.
 """
 
 import logging
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from fedge.data.own import WindowsReport
+from fedge.data.unlike import unlike_owners
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.roll import ALL, Among, Question, Quorum, Roll
@@ -44,19 +46,19 @@ def find_clients(
         RunError: not all of them answered in time, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among, expected, quorum.told)
+    roll = Roll(engine, question, among, expected, quorum.told, quorum.spares)
     while time.monotonic() < deadline:
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():
             roll.enter(node, reply)
-        if roll.is_complete():
-            roll.go_without()
-            return _clients(engine, roll)
+        if roll.is_complete() or roll.is_settled():
+            break
         engine.refuse_stopped()
         tick()
         engine.wait(_WAIT_FOR_NODES_S)
+    _leave_unlike_out(roll, quorum)
     there = len(roll.hellos)
-    if roll.expected and quorum.is_met(there):
+    if roll.is_complete() or (roll.expected and quorum.is_met(there)):
         roll.go_without()
         return _clients(engine, roll)
     without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
@@ -65,6 +67,14 @@ def find_clients(
         f"answered within {timeout_s:g} s{roll.missing()}; start fewer at once or raise guard.start-timeout"
         f"{without}"
     )
+
+
+def _leave_unlike_out(roll: Roll, quorum: Quorum) -> None:
+    """Refuse owners whose windows no run can use beside the others', if enough clients are left."""
+    told = {partition: hello.told for partition, hello in roll.hellos.items()}
+    odd = unlike_owners(told, quorum.told) if quorum.spares else {}
+    if odd and quorum.is_met(len(roll.hellos) - len(odd)):
+        roll.leave_out(odd)
 
 
 def find_again(

@@ -6,6 +6,9 @@ than those of the start, and unknown partitions, are refused.
 
 A node with the key of a partition holds only this one; without a key, a node keeps its first claim, and the
 first claimant holds a partition. A later claimant stays out, and the run continues without it.
+
+A node whose first answer is refused stays out. Where its key is that of an awaited partition, it ends the
+run in one line, or the run begins without it if it may begin without some (`guard.start-clients`).
 """
 
 import logging
@@ -67,6 +70,11 @@ class Quorum:
     told: Mapping[int, WindowsReport] | None = None
     or_none: bool = False
 
+    @property
+    def spares(self) -> bool:
+        """Whether the run may begin without any client at all."""
+        return self.is_possible and (self.or_none or self.least > 0)
+
     def is_met(self, there: int) -> bool:
         """Whether so many clients are enough, once their time is over."""
         return self.is_possible and (self.or_none or 0 < self.least <= there)
@@ -105,6 +113,7 @@ class Roll:
         among: Among | None = None,
         expected: int = 0,
         known: Mapping[int, WindowsReport] | None = None,
+        spares: bool = False,
     ) -> None:
         """Ask nodes of an engine; all partitions have to be there, or those of `among`.
 
@@ -114,8 +123,10 @@ class Roll:
             among: which clients are looked for.
             expected: their number; by default the first one's answer.
             known: partition id → description of its windows, for a resumed run: others stay out.
+            spares: clients whose first answer is refused may be missing.
         """
         self._known = known
+        self._spares = spares
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
         self.expected = among.total if among else expected
@@ -135,6 +146,16 @@ class Roll:
     def is_complete(self) -> bool:
         """Whether every partition has a node."""
         return bool(self.expected) and len(self.node_of) >= len(self.wanted)
+
+    def is_settled(self) -> bool:
+        """Whether every missing partition is that of a refused node's key, so that none is to come.
+
+        The same key is the same node, and a node is asked once.
+        """
+        if not (self._spares and self.expected and self._out):
+            return False
+        refused = {self._engine.partition_of_key(node) for node in self._out}
+        return all(partition in self.node_of or partition in refused for partition in self.wanted)
 
     @property
     def challenge(self) -> str:
@@ -244,8 +265,8 @@ class Roll:
         logger.warning("a node stays out: %s", why)
 
     def _refuse_needed(self, node: int, why: str) -> None:
-        """Raise RunError if a refused node has the key of an awaited partition."""
-        if self._engine.partition_of_key(node) in self.wanted:
+        """Raise RunError if a refused node has the key of a partition without which the run cannot begin."""
+        if not self._spares and self._engine.partition_of_key(node) in self.wanted:
             raise RunError(why)
 
     def bind(self, partition: int, node: int) -> None:
@@ -253,13 +274,24 @@ class Roll:
         self.node_of[partition] = node
         self._partition_of[node] = partition
 
+    def leave_out(self, odd: Mapping[int, str]) -> None:
+        """Refuse nodes that have entered: partition id → reason."""
+        for partition, why in odd.items():
+            node = self.node_of.pop(partition)
+            del self.hellos[partition]
+            self._out[node] = why
+            logger.warning("a node stays out: %s", why)
+
     def missing(self) -> str:
         """Partitions without a node, as a part of a sentence."""
         left = sorted(set(self.wanted) - self.node_of.keys())
         some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
+        return f"; missing: partition {some}{self.refused()}" if left else ""
+
+    def refused(self) -> str:
+        """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
         out = list(dict.fromkeys(self._out.values()))[:_MOST_REASONS]
-        why = f"; a node stays out: {'; another: '.join(out)}" if out else ""
-        return f"; missing: partition {some}{why}" if left else ""
+        return f"; a node stays out: {'; another: '.join(out)}" if out else ""
 
     # --- while the run goes on ----------------------------------------------------------------------------
 

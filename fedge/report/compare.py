@@ -1,16 +1,21 @@
 """Comparison of runs from Python: `fedge.compare`, equivalent to the command `fedge compare`."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import polars as pl
 
+from fedge.config.registers.option import shown
+from fedge.process.escape import printable
+from fedge.records.folder import short
 from fedge.records.reading.reader import RunData, load_run
 from fedge.records.reading.shown import html_table
 from fedge.report.comparison.finals import CSV_COLUMNS, csv_cells, finals
 from fedge.report.comparison.groups import group_runs
-from fedge.report.comparison.page import write_comparison
+from fedge.report.comparison.page import problems_of, write_comparison
+from fedge.report.intact import intact_tables
 
 _TEXTS = ("metric", "group", "seeds", "reference")
 _COUNTS = ("n", "n_pairs")
@@ -57,9 +62,13 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
         seeds, and the paired difference to the reference with its interval; null if unknown.
 
     Raises:
-        RunFolderError: a folder is not a run folder.
+        RunFolderError: a folder is not a run folder, or its tables are damaged so that no number is known.
+        ConfigError: the runs are of tasks with different scores.
         ValueError: there is no run.
         OSError: the page cannot be written.
+
+    Warns:
+        UserWarning: a table is not as the run wrote it, or has lines that are left out.
 
     >>> import fedge, io, tempfile
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -70,11 +79,20 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
     >>> found["group"].to_list(), found["difference"].is_null().to_list()  # groups A and B
     (['A', 'B'], [True, False])
     """
+    if isinstance(runs, (str, bytes, PurePath, RunData)) or not isinstance(runs, Iterable):
+        raise ValueError(f"runs must be a list of runs, but is {shown(runs)}; give for example [run, other]")
+    if not (page is None or isinstance(page, (str, PurePath))) or page == "":
+        raise ValueError(f"page must be the path of a file, but is {shown(page)}; leave it out for none")
     loaded = [run if isinstance(run, RunData) else load_run(run) for run in runs]
     if not loaded:
         raise ValueError("runs must name at least one run; give some of runs/")
-    groups, _ = group_runs(loaded)
-    rows = finals(groups) if page is None else write_comparison(loaded, Path(page))
+    for problem in [f"{short(run.folder)}: {problem}" for run in loaded for problem in problems_of(run)]:
+        warnings.warn(printable(problem), stacklevel=2)
+    if page is None:
+        with intact_tables(loaded):
+            rows = finals(group_runs(loaded)[0])
+    else:
+        rows = write_comparison(loaded, Path(page))
     types = {
         column: pl.String if column in _TEXTS else pl.Int64 if column in _COUNTS else pl.Float64
         for column in CSV_COLUMNS

@@ -273,7 +273,7 @@ class Steps:
             later += f", except partition {named}, whose windows are unknown"
         self._announcer.note(
             f"{len(clients.away)} of {len(clients)} clients are missing (partition {some}); the run begins "
-            f"without them, as guard.start-clients allows; they {later}"
+            f"without them, as guard.start-clients allows; they {later}{clients.refused}"
         )
 
     def _deal(self, clients: Clients) -> tuple[Partition, list[int], DataShape]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from deployment import BIN, Deployment
+from lies_at_once import ENDED, SIZE, Fates, look_at_refusals
 from lies_at_once import NODES as MANY
-from lies_at_once import REFUSED, Fates, look_at_refusals
 from lying_runs import (
     GONE,
     HONEST,
@@ -128,45 +128,40 @@ def test_on_supernodes(tmp_path, monkeypatch):
     look_at_logs([tmp_path / f"node-{node}.log" for node in range(NODES)], LIAR)
 
 
-@pytest.mark.parametrize("part", ["let-in", "refused"])
-def test_many_at_once_on_supernodes(tmp_path, monkeypatch, part):
-    """Lies that are let in, by nine of twelve clients at once; those that are refused, one a run of two."""
-    fates = told_in_process(tmp_path / "many", monkeypatch, MANY, range(FIRST_SEED, FIRST_SEED + TOLD))
-    refused = fates.seeds_of(REFUSED)
-    of_two = told_in_process(tmp_path / "two", monkeypatch, 2, refused).seeds_of(REFUSED)
-    runs = tmp_path / "deployed"
-    if part == "refused":
-        carry_out_deployed(tmp_path / "two", monkeypatch, 2, runs, map(first_plan, of_two))
-        look_at_refusals(runs, of_two)
-        print(f"\nSuperNodes: {len(of_two)} of {TOLD} first answers, all of them refused")
-        return
-    place_study(tmp_path / "many", monkeypatch)
+@pytest.mark.timeout(7200)
+def test_many_at_once_on_supernodes(tmp_path, monkeypatch):
+    """By nine of twelve clients at once; those that end a run all the same, one a run."""
+    fates = told_in_process(tmp_path, monkeypatch, range(FIRST_SEED, FIRST_SEED + TOLD))
+    print(f"\nSuperNodes: {TOLD} first answers, in process {fates.counts()}")
     fates.group()
-    others = [seed for seed in refused if seed not in of_two]
-    plans = [*(group.plan for group in fates.groups), *map(first_plan, others)]
-    carry_out_deployed(tmp_path / "many", monkeypatch, MANY, runs, plans)
+    ends = fates.seeds_of(ENDED)
+    runs = tmp_path / "deployed"
+    began = time.monotonic()
+    plans = [*(group.plan for group in fates.groups), *map(first_plan, ends)]
+    carry_out_deployed(tmp_path, monkeypatch, runs, plans)
+    print(f"SuperNodes: in {len(plans)} runs, {time.monotonic() - began:.0f} s")
     for group in fates.groups:
         fates.look_at(runs, group)
-    look_at_refusals(runs, others)
-    print(f"\nSuperNodes: all {TOLD} in process {fates.counts()}")
-    print(f"SuperNodes: {TOLD - len(of_two)} of {TOLD} first answers, in {len(plans)} runs, as in process")
+    look_at_refusals(runs, ends)
+    print(f"SuperNodes: {TOLD} first answers as in process")
 
 
-def options_of(folder, nodes):
-    """Options of runs of owners, whose windows lie in `folder`."""
+def options_of(folder):
+    """Options of runs of twelve owners, whose windows lie in `folder`, that may begin with three of them."""
     options = small_config(
-        folder / "data", hierarchy__num_servers=LEAVES, num_server_rounds=1, guard__retries=0, clients=nodes,
-        guard__start_timeout=300.0, partition__split_users=nodes > len(USERS),
+        folder / "data", hierarchy__num_servers=LEAVES, num_server_rounds=1, guard__retries=0, clients=MANY,
+        guard__start_timeout=300.0, guard__start_clients=MANY - SIZE,
+        partition__split_users=len(USERS) < MANY,
     )  # fmt: skip
     return {**options, "data.path": "nowhere.npz", "runs-dir": str(folder / "runs")}
 
 
-def told_in_process(folder, monkeypatch, nodes, seeds):
-    """Deal windows to so many owners, and tell each lie in a run in this process; returns their fates."""
-    config = options_of(folder, nodes)
+def told_in_process(folder, monkeypatch, seeds):
+    """Deal windows to owners, and tell each lie in a run in this process; returns their fates."""
+    config = options_of(folder)
     deal_into(folder / "dealt", {**config, "data.path": str(folder / "data" / "small.npz")})
     place_study(folder, monkeypatch)
-    fates = Fates(nodes, config, folder / "dealt")
+    fates = Fates(MANY, config, folder / "dealt")
     fates.judge(seeds)
     return fates
 
@@ -178,14 +173,14 @@ def place_study(folder, monkeypatch, config=None, parts=()):
     (folder / "study.json").write_text(json.dumps({"config": config, "parts": parts}))
 
 
-def carry_out_deployed(folder, monkeypatch, nodes, runs, plans):
+def carry_out_deployed(folder, monkeypatch, runs, plans):
     """Carry out plans of a folder's study on SuperNodes; the runs lie in `runs`."""
-    config = {**options_of(folder, nodes), "runs-dir": str(runs)}
+    config = {**options_of(folder), "runs-dir": str(runs)}
     place_study(folder, monkeypatch, config, [[{}, list(plans)]])
-    deploy_study(folder, config, nodes)
+    deploy_study(folder, config, MANY, 6000)
 
 
-def deploy_study(folder, config, nodes):
+def deploy_study(folder, config, nodes, limit_s=3000):
     """Carry out the study in a folder on a SuperLink and SuperNodes."""
     deployment = Deployment(folder, config)
     write_app(deployment.app)
@@ -198,7 +193,7 @@ def deploy_study(folder, config, nodes):
             deployment.start_node(node, nodes, folder / "dealt" / f"client-{node}")
         done = subprocess.run(
             [str(BIN / "flwr"), "run", ".", "deployed", "--stream"], cwd=deployment.app,
-            env=deployment.environment(folder / "user"), capture_output=True, text=True, timeout=3000,
+            env=deployment.environment(folder / "user"), capture_output=True, text=True, timeout=limit_s,
             check=False,
         )  # fmt: skip
     assert "the study is over" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]

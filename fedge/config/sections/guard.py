@@ -16,7 +16,7 @@ class GuardConfig(Section):
     start_clients: int = option(
         0,
         "deployment: clients required after guard.start-timeout, at a start or resume; others may come "
-        "later; 0 = all",
+        "later, or stay out by a fault of their first answer; 0 = all",
         minimum=0,
     )
     client_timeout: float = option(

@@ -21,6 +21,7 @@ from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, DataSource
 from fedge.data.scaling import ChannelSums, Scale, scale_of
 from fedge.data.scenario import make_scenario
+from fedge.data.unlike import KIND, SPLITS
 from fedge.leaf.strategies.quorum import refuse_missing_quorum
 from fedge.run.preparation.parts import (
     refuse_last_batch_of_one,
@@ -30,8 +31,6 @@ from fedge.run.preparation.parts import (
 from fedge.run.preparation.population import refuse_other_number, user_count_remark
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.resume import Resumption, refuse_other_data
-
-_SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def data_of_owners(
     refuse_rule_that_fails(config, shape, known_per_leaf(sizes, config.partition.unseen_clients))
     planted = make_scenario(config, first.channels, len(first.classes), sizes, seed)
     dealt = Partition(_counted(told, clients), first.split_kind, frozenset(unseen), planted)
-    total = sum(one.windows(split) for one in told.values() for split in _SPLITS)
+    total = sum(one.windows(split) for one in told.values() for split in SPLITS)
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
         list(_holdings(told, dealt, sizes)), None, odd,
@@ -174,7 +173,7 @@ def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
     at = min(told)
     first = told[at]
     for client, one in told.items():
-        for name in ("classes", "channels", "input_shape", "dtype", "split_kind", "y_shape", "y_dtype"):
+        for name in KIND:
             if getattr(one, name) != getattr(first, name):
                 raise ConfigError(
                     f"windows of all clients must have the same {name.replace('_', ' ')}, but partition "
@@ -217,7 +216,7 @@ def _source(told: Mapping[int, WindowsReport]) -> DataSource:
 def _refuse_without_windows(told: Mapping[int, WindowsReport]) -> None:
     """Raise ConfigError for the first client without windows in some split."""
     for client, one in told.items():
-        for split in _SPLITS:
+        for split in SPLITS:
             if one.windows(split) == 0:
                 raise ConfigError(
                     f"every client must have windows of every split, but partition {client} has no {split} "
@@ -245,7 +244,7 @@ def _counted(
     at, found = 0, []
     for client in range(clients):
         parts = []
-        for split in _SPLITS:
+        for split in SPLITS:
             windows = told[client].windows(split) if client in told else 0
             parts.append(np.broadcast_to(np.int64(at), windows))  # any number, without memory
             at += windows
@@ -259,7 +258,7 @@ def _holdings(told: Mapping[int, WindowsReport], dealt: Partition, sizes: Sequen
     for client, one in told.items():
         leaf = leaf_of[client]
         group = dealt.scenario.groups[leaf] if dealt.scenario else None
-        for split in _SPLITS:
+        for split in SPLITS:
             for label, count in zip(one.labels, one.counts[split], strict=True):
                 if count:
                     unseen = int(client in dealt.unseen_clients)

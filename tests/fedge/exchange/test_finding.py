@@ -126,6 +126,38 @@ def test_owners_of_whom_nothing_is_known_stay_out(greeted, caplog):
     assert not roll.rebind(script.nodes, str)
 
 
+OTHER = replace(TOLD, classes=("p", "r"))
+
+
+@pytest.mark.parametrize(
+    ("least", "without"), [(2, [1]), (3, [])], ids=["enough are left", "too few would be left"]
+)
+def test_an_owner_whose_windows_do_not_fit_is_left_out_if_enough_are_left(greeted, caplog, least, without):
+    """At once; with too few left, the fault is said where windows are looked at."""
+    script, engine = greeted(0, 1, 2, total=3)
+    own(script, of_1=OTHER)
+    clients = find_clients(engine, 60.0, quorum=Quorum(least, is_possible=True))
+    assert (clients.away, sorted(clients.unknown)) == (without, without)
+    words = "a node stays out: partition 1 has other classes than most clients: ('p', 'r')"
+    assert (words in caplog.text) == bool(without)
+    assert clients.refused == (f"; {words}" if without else "")
+
+
+def test_an_owner_with_other_windows_than_at_the_start_is_away(greeted):
+    """A resumed run: it may come back with those."""
+    script, engine = greeted(0, 1, 2, total=3)
+    own(script, of_1=replace(TOLD, fingerprint="0" * 64))
+    known = dict.fromkeys(range(3), TOLD)
+    clients = find_clients(engine, 60.0, quorum=Quorum(2, True, known))
+    assert (clients.away, clients.unknown, clients.told) == ([1], frozenset(), known)
+
+
+def test_without_a_quorum_all_have_to_fit(greeted):
+    script, engine = greeted(0, 1, 2, total=3)
+    own(script, of_1=OTHER)
+    assert find_clients(engine, 60.0).away == []
+
+
 def test_a_run_that_goes_on_knows_the_windows_of_those_that_are_away(greeted):
     script, engine = greeted(0, 2, total=3)
     own(script)

@@ -139,6 +139,24 @@ def test_one_with_the_key_of_a_partition_that_is_waited_for_ends_the_run_in_its_
         fails_first(script, roll, 11)
 
 
+@pytest.mark.parametrize("keys", [{11: 0, 12: 1}, {12: 1}])
+def test_a_run_that_may_begin_without_some_begins_without_a_refused_node(monkeypatch, keys):
+    """At once where it has the key of the missing partition; without one, the partition may still come."""
+    script, engine = deployment(0, 1)
+    keyed(monkeypatch, engine, keys)
+    roll = Roll(engine, Question(), expected=2, spares=True)
+    roll.ask(script.get_node_ids())
+    fails_first(script, roll, 11)
+    assert not roll.is_settled()  # partition 1 has not answered
+    script.say_hello(12)
+    for node, reply in roll.answers():
+        roll.enter(node, reply)
+    assert (roll.node_of, roll.is_settled()) == ({1: 12}, 11 in keys)
+    assert roll.refused().startswith("; a node stays out: a client failed at its first call: ")
+    roll.go_without()
+    assert roll.away() == [0]
+
+
 def test_a_node_holds_the_partition_of_its_key_and_no_other(monkeypatch, caplog):
     """In any order of arrival; a key of a partition that this run lacks does not even end it."""
     script, engine = deployment(1, 0, total=2)

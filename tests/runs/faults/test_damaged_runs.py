@@ -11,17 +11,22 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from damage import damage
 from flower_runs import comparable
+from refusals import check_refusal
 from small_runs import small_config
 from spoilt_folders import spoil_folder
 
-from fedge import simulate
+from fedge import compare, simulate
 from fedge.cli import main
+from fedge.config.registers.option import ConfigError
 from hhar.windows.window_file import load_windows
 
 SAMPLE, ALL, FORGED, ROUNDS, LIMIT_S = 9, 3000, 500, 3, 300  # each command once
@@ -214,6 +219,78 @@ def test_a_forged_run_is_one_line_or_no_worse(study, tmp_path, cases, commands):
             found += [f"folder {number}, fedge {command}, {what}: {fault}"] if fault else []
     print(f"{len(cases)} folders, {len(found)} wrong; (command, exit code): {dict(sorted(count.items()))}")
     assert found == [], "\n".join(found)
+
+
+def compared(study, place, number, right):
+    """What becomes of a comparison from Python of two runs, one of which is damaged, or forged."""
+    rng, makes_page = np.random.default_rng([number, 25]), number % 4 == 0
+    run, outside = laid_out(study, place, "compare"), place / "outside.csv"
+    outside.write_text("nobody's\n")
+    case = f"case {number}: "
+    case += (
+        spoil_folder(run, number)
+        if number % 3 == 2
+        else " ".join(map(str, damage(run, study[2], outside, rng)))
+    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            found = compare([run, place / "other"], page=place / "page.html" if makes_page else None)
+        except ConfigError as error:
+            check_refusal(error, run, run, place)
+            return "refused"
+        except Exception as error:
+            raise AssertionError(f"{case}: {type(error).__name__}: {error}") from error
+    assert all(type(one.message) is UserWarning and str(one.message).isprintable() for one in said), case
+    assert outside.read_text() == "nobody's\n"
+    if found.equals(right):
+        return "right"
+    assert said or number % 3 == 2 or "manifest" in case, f"{case}: other numbers, and nothing said"
+    return "other numbers, said" if said else "other numbers of a forged run"
+
+
+@pytest.mark.parametrize(
+    "cases",
+    [pytest.param(range(FIRST, FIRST + SAMPLE), id="sample"),
+     pytest.param(range(1000, 4000), id="many", marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
+)  # fmt: skip
+def test_a_comparison_from_python_is_one_line_or_right_or_says_what_is_damaged(study, tmp_path, cases):
+    place = tmp_path / "place"
+    run = laid_out(study, place, "compare")
+    right = compare([run, place / "other"])
+    seen = Counter(compared(study, place, number, right) for number in cases)
+    print(f"{len(cases)} comparisons: {dict(sorted(seen.items()))}")
+
+
+class Rude:
+    """An object that cannot be shown."""
+
+    def __repr__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [None, 5, "", "runs", b"runs", [], {}, [None], [5], [b"x"], [[]], ["no"], ["\0"], "x" * 5000, Rude(),
+     [Rude()], Path("no"), np.zeros(2), [np.zeros(2)], object, iter(()), ["a\nb"], [{}],
+     pl.DataFrame({"a": ["no"]})],
+    ids=lambda runs: type(runs).__name__,
+)  # fmt: skip
+def test_what_are_no_runs_is_one_line(runs):
+    with pytest.raises(ValueError, match=";") as refused:
+        compare(runs)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "page", [5, b"x", [], "", "\0", "no/such/page.html", "/", ".", Rude(), "x" * 5000, True]
+)
+def test_a_page_that_cannot_be_is_one_line(study, tmp_path, monkeypatch, page):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, OSError)) as refused:
+        compare(study[1:], page=page)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kept", [20, *(pytest.param(kept, marks=pytest.mark.extended) for kept in (0, 400))])

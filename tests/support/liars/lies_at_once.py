@@ -1,10 +1,13 @@
 """Runs in which several clients lie in their first answers at once, each by its own seed.
 
-Lies are grouped by what became of each alone, in process. A group's run on another engine is looked at beside
-the same run in process (same status, clients left out, bits of all others), and a group that nobody goes by
-beside a run without those clients, too. A lie that is refused ends its run, so it has one of its own.
+A run may begin without nine of its twelve clients (`guard.start-clients`), so that a client whose lie is
+refused stays out and the run goes on. Lies are grouped by what became of each alone, in process. The run of a
+group on another engine is looked at beside the same run in process (same status, clients that stay out or are
+left out of statistics, bits of all others), and a group that nobody goes by beside a run in which those
+clients fail, or have odd statistics, too. A lie that ends its run nevertheless has one of its own.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +35,12 @@ from fedge.engine.inprocess import InProcessGrid
 NODES, LIARS = 12, (1, 2, 3, 5, 6, 7, 9, 10, 11)
 SIZE = len(LIARS)
 _MOST_ODD = (NODES - 1) // 3  # false statistics that a pool of so many bears
-REFUSED, ODD, UNHEARD, COUNTED = "refused", "left out", "nothing", "counted"
+_MOST_UNLIKE = 5  # other windows than those of most, in a run of twelve
+ENDED, OUT, UNLIKE, ODD = "ended the run", "stayed out", "stayed out as unlike", "left out"
+UNHEARD, COUNTED = "nothing", "counted"
+ABSENT = {"name": "absent", "what": "group", "seeds": {}, "absent": [1], "liars": [1]}
+_AWAY = re.compile(r"\d+ of \d+ clients are missing \(partition ([\d, ]+)\)")
+_UNLIKE = re.compile(r"partition \d+ (has other|has no|names (no )?windows)")
 
 
 @dataclass(frozen=True)
@@ -42,11 +50,13 @@ class Group:
     Attributes:
         seeds: of the lies.
         odd: those of them that are left out of the statistics.
+        out: those of them whose clients stay out.
         is_counted: the others' bits depend on the lies.
     """
 
     seeds: tuple
     odd: frozenset = frozenset()
+    out: frozenset = frozenset()
     is_counted: bool = False
 
     @property
@@ -60,16 +70,29 @@ class Group:
         """Client → seed of its lie."""
         return dict(zip(LIARS, self.seeds, strict=False))
 
+    def clients_of(self, seeds):
+        return [client for client, seed in self.of_clients().items() if seed in seeds]
+
     def without(self):
-        """The plan of a run in which the same clients are left out, and nobody else lies."""
-        odd = [client for client, seed in self.of_clients().items() if seed in self.odd]
-        plan = {"name": f"without-{'-'.join(map(str, odd))}", "what": "group", "seeds": {}, "odd": odd}
+        """The plan of a run in which the same clients stay out or are left out, and nobody else lies."""
+        odd, absent = self.clients_of(self.odd), self.clients_of(self.out)
+        name = f"without-{'-'.join(map(str, odd))}-absent-{'-'.join(map(str, absent))}"
+        plan = {"name": name, "what": "group", "seeds": {}, "odd": odd, "absent": absent}
         return {**plan, "sums": ["mean", 1e300], "liars": list(LIARS)}
 
-    def halves(self):
-        """Two groups of half as many lies; the first one's teller is the same."""
-        for seeds in (self.seeds[::2], self.seeds[1::2]):
-            yield Group(seeds, self.odd & set(seeds), self.is_counted)
+    def only(self, seeds):
+        """The group of some of its lies; the first one's teller is the same."""
+        return Group(tuple(seeds), self.odd & set(seeds), self.out & set(seeds), self.is_counted)
+
+
+class Keyed(InProcessGrid):
+    """Nodes in this process that are as those of a deployment: each has the key of its partition."""
+
+    nodes_come_back = True
+
+    @staticmethod
+    def partition_of_key(node_id):
+        return node_id - 1
 
 
 class Fates:
@@ -77,7 +100,7 @@ class Fates:
 
     Attributes:
         alone: seed → (kind of the lie, what became of it), with one liar.
-        groups: for runs on other engines; a single lie that was refused makes a group, too.
+        groups: for runs on other engines.
     """
 
     def __init__(self, nodes, config, dealt):
@@ -87,37 +110,61 @@ class Fates:
         self.alone, self.groups = {}, []
 
     def carry_out(self, plans):
-        with InProcessGrid(lying_client.app, self._nodes, self._config, 2) as grid:
+        with Keyed(lying_client.app, self._nodes, self._config, 2) as grid:
             carry_out_all(lambda: grid, "inprocess", self._config, plans)
 
     def judge(self, seeds):
         """Tell each lie alone."""
-        self.carry_out([GONE, LEFT_OUT, *map(first_plan, seeds)])
-        self.alone = {seed: look_at_first(self.runs, self.dealt, seed) for seed in seeds}
+        self.carry_out([GONE, LEFT_OUT, ABSENT, *map(first_plan, seeds)])
+        self.alone = {seed: self._fate(seed) for seed in seeds}
 
-    def seeds_of(self, fate):
-        return [seed for seed, (_, became) in self.alone.items() if became == fate]
+    def _fate(self, seed):
+        """(kind of a lie, what became of it) in the run in which one client told it."""
+        found = ended(self.runs, first_plan(seed)["name"])
+        if not away(found):
+            what, became = look_at_first(self.runs, self.dealt, seed, self._nodes)
+            return what, ENDED if became == "refused" else became
+        what, spoil = first_answer(seed)
+        assert away(found) == {1}, seed
+        look_at_words(found, f"seed {seed}: {what}")
+        look_at_others(found, ended(self.runs, ABSENT["name"]), f"seed {seed}: {what}")
+        if _UNLIKE.search(found.shown):
+            return what, UNLIKE
+        honest = honest_record(self.dealt, clients=self._nodes)
+        lie = spoil(dict(honest))
+        is_own = lie.get("partition_id") == 1 and lie.get("num_partitions") == self._nodes
+        assert not is_own or first_fault(honest, lie) is not None, f"seed {seed}: {what} could be honest"
+        return what, OUT
+
+    def seeds_of(self, *fates):
+        return [seed for seed, (_, became) in self.alone.items() if became in fates]
 
     def group(self):
         """Make groups that do in process what their lies did alone."""
-        odd, unheard, counted = map(self.seeds_of, (ODD, UNHEARD, COUNTED))
+        out, unlike, odd, unheard, counted = map(self.seeds_of, (OUT, UNLIKE, ODD, UNHEARD, COUNTED))
+        while unlike:
+            first, unlike = unlike[:_MOST_UNLIKE], unlike[_MOST_UNLIKE:]
+            self._add(Group((*self._taken(unheard, first), *first), out=frozenset(first)))
         while odd or unheard:
             first, odd = odd[:_MOST_ODD], odd[_MOST_ODD:]
-            self._add(Group(self._taken(unheard, first), frozenset(first)))
+            self._add(Group((*self._taken(unheard, first), *first), frozenset(first)))
+        while out:
+            first, out = out[:SIZE], out[SIZE:]
+            self._add(Group(tuple(first), out=frozenset(first)))
         while counted:
             self._add(Group(self._taken(counted, []), is_counted=True))
 
-    def _taken(self, seeds, odd):
-        """Take seeds from a list for a run, behind those of odd statistics.
+    def _taken(self, seeds, others):
+        """Take seeds from a list for a run with some others.
 
         The first liar's place is for a lie that would be another one if somebody else told it.
         """
         is_free = {seed: self._is_anybodys(seed) for seed in seeds}
         bound = [seed for seed in seeds if not is_free[seed]][:1]
-        free = [seed for seed in seeds if is_free[seed]][: SIZE - len(bound) - len(odd)]
+        free = [seed for seed in seeds if is_free[seed]][: SIZE - len(bound) - len(others)]
         for seed in (*bound, *free):
             seeds.remove(seed)
-        return (*bound, *odd, *free)
+        return (*bound, *free)
 
     def _is_anybodys(self, seed):
         """Tell whether all LIARS can tell a lie to the same effect."""
@@ -125,26 +172,34 @@ class Fates:
         for client in LIARS:
             honest = honest_record(self.dealt, client, self._nodes)
             lie = first_answer(seed)[1](dict(honest))
-            if first_fault(honest, lie) or lie["partition_id"] != client:
+            if first_fault(honest, lie) or lie["partition_id"] != client or lie.get("told") is None:
                 return False
             effects.add(heard_of(honest, lie))
         return len(effects) == 1
 
     def _add(self, group):
-        """Add a group, or its halves where together its lies are no longer what they are alone."""
+        """Add a group, or parts of it where together its lies are no longer what they are alone."""
         self.carry_out([group.plan])
-        if len(group.seeds) == 1 or self._is_as_alone(group):
+        changed = self._changed(group) if len(group.seeds) > 1 else []
+        if not changed:
             self.look_at_twin(group)
             self.groups.append(group)
-        else:
-            for half in group.halves():
-                self._add(half)
+            return
+        same = [seed for seed in group.seeds if seed not in changed]
+        parts = [same, *([seed] for seed in changed)] if same else [group.seeds[::2], group.seeds[1::2]]
+        for seeds in parts:
+            self._add(group.only(seeds))
 
-    def _is_as_alone(self, group):
+    def _changed(self, group):
+        """Lies of a group that are not what they are alone; all where the run has ended."""
         found = ended(self.runs, group.plan["name"])
         if found.status == "failed":
-            return False
-        return group.is_counted or left_out(found) == set(map(str, group.without()["odd"]))
+            return list(group.seeds)
+        if group.is_counted:
+            return [seed for client, seed in group.of_clients().items() if client in away(found)]
+        differ = left_out(found) ^ set(group.clients_of(group.odd))
+        differ |= away(found) ^ set(group.clients_of(group.out))
+        return [seed for client, seed in group.of_clients().items() if client in differ]
 
     def look_at_twin(self, group):
         """Look at the run of a group in process."""
@@ -155,15 +210,16 @@ class Fates:
             look_at_finite(found, where, LIARS)
         else:
             wanted = group.without()
-            assert left_out(found) == set(map(str, wanted["odd"])), where
+            assert (left_out(found), away(found)) == (set(wanted["odd"]), set(wanted["absent"])), where
             if not (Path(self.runs) / "shown" / f"{wanted['name']}.json").is_file():
                 self.carry_out([wanted])
             beside = ended(self.runs, wanted["name"])
-            assert left_out(beside) == left_out(found), where
+            assert (left_out(beside), away(beside)) == (left_out(found), away(found)), where
             look_at_others(found, beside, where, LIARS)
         for client, seed in group.of_clients().items():
             honest = honest_record(self.dealt, client, self._nodes)
-            assert first_fault(honest, first_answer(seed)[1](dict(honest))) is None, (where, seed)
+            fault = first_fault(honest, first_answer(seed)[1](dict(honest)))
+            assert fault is None or seed in group.out, (where, seed)
 
     def look_at(self, runs, group):
         """Look at the run of a group on another engine: it is what it is in process."""
@@ -172,7 +228,7 @@ class Fates:
         look_at_words(found, where)
         assert (found.status, found.reason) == (twin.status, twin.reason), where
         assert found.lies >= len(group.seeds), where  # a node that was restarted is asked again
-        assert left_out(found) == left_out(twin), where
+        assert (left_out(found), away(found)) == (left_out(twin), away(twin)), where
         look_at_others(found, twin, where, LIARS)
 
     def counts(self):
@@ -181,8 +237,14 @@ class Fates:
 
 
 def left_out(found):
-    """Clients, as text, whose statistics a run has left out."""
-    return set(found.manifest["data"].get("left_out", {}))
+    """Clients whose statistics a run has left out."""
+    return set(map(int, found.manifest["data"].get("left_out", {})))
+
+
+def away(found):
+    """Clients without which a run has begun."""
+    said = _AWAY.search(found.shown)
+    return set(map(int, said[1].split(","))) if said else set()
 
 
 def look_at_refusals(runs, seeds):

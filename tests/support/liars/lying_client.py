@@ -3,8 +3,9 @@
 FEDGE_LIES names a file with the plan, as JSON, which whoever carries out runs writes anew before each:
 
     what     "first": the first answer is a lie; "group": each liar's is the lie of its own seed, or has the
-             statistics of "sums" where it is one of "odd"; "sums": its statistics are lies; "errors": work is
-             answered by error replies; "noise": megabytes are printed; "gone" and "none": nothing of the kind
+             statistics of "sums" where it is one of "odd", or is an error where it is one of "absent";
+             "sums": its statistics are lies; "errors": work is answered by error replies; "noise": megabytes
+             are printed; "gone" and "none": nothing of the kind
     works    whether the work itself is done; it fails otherwise
     seed     which lie; seeds: of each liar of a group
     shared   whether clients have the server's windows, and not their own
@@ -44,7 +45,7 @@ def lie(message, context, call_next):
         return call_next(message, context)
     if message.metadata.message_type == HELLO:
         reply = call_next(message, context)
-        return LIES.get(plan["what"], lambda reply, *_: reply)(reply, plan, client)
+        return LIES.get(plan["what"], lambda reply, *_: reply)(reply, plan, client, message)
     if plan["what"] == "noise":
         make_noise()
     if plan["what"] == "errors":
@@ -54,10 +55,12 @@ def lie(message, context, call_next):
     return call_next(message, context)
 
 
-def answered_otherwise(reply, plan, client):
+def answered_otherwise(reply, plan, client, asked):
     """A first answer that is the lie of a plan."""
+    if client in plan.get("absent", ()):
+        return Message(Error(2, "RuntimeError: no sensor"), reply_to=asked)
     if plan["what"] == "group" and str(client) not in plan["seeds"]:
-        return with_sums(reply, plan, client) if client in plan.get("odd", ()) else reply
+        return with_sums(reply, plan) if client in plan.get("odd", ()) else reply
     note_lie()
     _, spoil = first_answer(plan["seeds"][str(client)] if plan["what"] == "group" else plan["seed"])
     return with_record(reply, spoil(dict(config_of(reply))))
@@ -71,7 +74,7 @@ def with_record(reply, values):
     return reply
 
 
-def with_sums(reply, plan, _):
+def with_sums(reply, plan, *_):
     """A first answer whose statistics are as a plan has them: "mean" or "std", and a number."""
     told = json.loads(config_of(reply)["told"])
     sums, (which, number) = told["sums"], plan["sums"]

@@ -148,7 +148,7 @@ def honest_record(dealt, client=LIAR, clients=CLIENTS):
     return {**of, "kernels": kernels}
 
 
-def look_at_first(runs, dealt, seed):
+def look_at_first(runs, dealt, seed, clients=CLIENTS):
     """Look at the run in which a first answer was the lie of a seed; return what became of the lie.
 
     "refused": the run, in one line, before any work. "left out": of the statistics. "nothing": nobody goes by
@@ -160,7 +160,7 @@ def look_at_first(runs, dealt, seed):
     if found.status == "failed":
         look_at_refused(found, where)
         return what, "refused"
-    honest = honest_record(dealt)
+    honest = honest_record(dealt, clients=clients)
     lie = spoil(dict(honest))
     assert first_fault(honest, lie) is None, where
     changes_work, changes_scale = heard_of(honest, lie)
