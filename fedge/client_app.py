@@ -127,7 +127,7 @@ def hello(message: Message, context: Context) -> Message:
     told = None
     if names_own_data(node):
         config = _config_of(message, context)
-        own = own_data(node, config, seed_of_hello(message))
+        own = own_data(node, config, seed_of_hello(message), is_first=True)
         _refuse_other_targets(config, own, partition)
         told = own.told
     if _options(message, context).get("privacy.noise-source") == SYSTEM:

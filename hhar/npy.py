@@ -64,7 +64,12 @@ def _ordinary(found: re.Match[str]) -> Header:
 def _by_numpy(version: tuple[int, int], rest: bytes) -> Header:
     """Header of any other form: structured dtypes, or a header written by Python 2."""
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return Header(*read(io.BytesIO(rest), max_header_size=_MAX_HEADER_BYTES))
+    try:
+        return Header(*read(io.BytesIO(rest), max_header_size=_MAX_HEADER_BYTES))
+    except ValueError:
+        raise
+    except Exception as error:  # of Python's tokenizer and parser, for a damaged one
+        raise ValueError(f"the header must be one of an array, is none ({type(error).__name__})") from error
 
 
 def read_array(stream: IO[bytes], header: Header) -> NDArray[Any]:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,14 @@ def names_own_data(node_config: Mapping[str, Any]) -> bool:
     return any(key in node_config for key in (FOLDER, OWN, SHARE))
 
 
-def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnData:
+def own_data(node_config: Mapping[str, Any], config: Config, seed: int, is_first: bool = False) -> OwnData:
     """The windows named in a node's configuration.
+
+    Args:
+        node_config: of the node.
+        config: the run's configuration.
+        seed: of the run.
+        is_first: compare all windows of a folder with the fingerprint in it, as at a client's first call.
 
     Raises:
         ConfigError: several sources, none readable, or windows unsuitable for the run.
@@ -220,17 +227,20 @@ def own_data(node_config: Mapping[str, Any], config: Config, seed: int) -> OwnDa
     ((key, place),) = named
     try:
         if key == FOLDER:
-            return _of_folder(place)
+            return _of_folder(place, is_first)
         return _dealt(key, place, config, seed, client, clients)
     except ConfigError as error:
         raise ConfigError(f"partition {client}, {key}={shown(place)}: {error}") from error
 
 
-def _of_folder(folder: str) -> OwnData:
+def _of_folder(folder: str, is_first: bool = False) -> OwnData:
     """Inverse of `write_share`."""
     try:
-        return _mapped(folder, folder_identity(folder))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        own = _mapped(folder, folder_identity(folder))
+        if is_first and _fingerprint(own.laid) != own.told.fingerprint:
+            raise ValueError("its windows have another fingerprint")
+        return own
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"must be a folder that fedge deal wrote, but {type(error).__name__}: {error}; write it again"
         ) from error
@@ -240,7 +250,32 @@ def _of_folder(folder: str) -> OwnData:
 def _mapped(folder: str, identity: tuple[int, ...]) -> OwnData:
     """Map a folder once per process; `identity` is the identity of its files."""
     laid, facts = read_laid_out(Path(folder))
-    return OwnData(laid, WindowsReport.of_text(facts["told"]), tuple(looked_in()))
+    told = WindowsReport.of_text(facts["told"])
+    _refuse_other_form(laid, told)
+    return OwnData(laid, told, tuple(looked_in()))
+
+
+def _refuse_other_form(laid: LaidOut, told: WindowsReport) -> None:
+    """Raise ValueError unless windows have the form and the numbers that their description says."""
+    form = (laid.x.shape[1:], laid.y.shape[1:], laid.y.dtype.name, len(laid.y))
+    if form != (told.input_shape, told.y_shape, told.y_dtype, len(laid.x)):
+        raise ValueError("x.npy and y.npy are not of the form that is told")
+    if laid.x.dtype.name != ("int64" if told.dtype == "int64" else "float32"):
+        raise ValueError(f"x.npy is of {laid.x.dtype.name}")
+    for bounds in laid.bounds:
+        at = list(asdict(bounds).values())
+        if any(type(row) is not int for row in at) or at != sorted(at) or at[0] < 0 or at[-1] > len(laid.x):
+            raise ValueError("bounds are not rows of x.npy, in order")
+    rounds = [first for first, _ in laid.eras]
+    blocks = [mine for _, mine in laid.eras]
+    if not rounds or rounds[0] != 1 or any(a >= b for a, b in pairwise(rounds)):
+        raise ValueError("stretches of rounds do not begin with the first, in order")
+    if not all(len(mine) == 1 and 0 <= mine[0] < len(laid.bounds) for mine in blocks):
+        raise ValueError("a stretch of rounds has no windows")
+    first = laid.bounds[blocks[0][0]]
+    sizes = first.val - first.start, first.test - first.val, first.stop - first.test
+    if sizes != tuple(map(told.windows, _SPLITS)):
+        raise ValueError("there are not as many windows as are told")
 
 
 def write_share(folder: Path, data: OwnData) -> None:

@@ -27,10 +27,12 @@ from fedge.config.sections.data import MOST_SYNTHETIC_USERS
 from fedge.data.partition import Partition
 from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of
 from fedge.data.scenario import Change
+from fedge.process.escape import read_json
 from fedge.states.averaging import State
 from fedge.states.files import map_state, write_state
 from hhar import synthetic_windows
 from hhar.npy import map_array
+from hhar.regular import refuse_irregular
 from hhar.windows.join import join, source_names
 from hhar.windows.window_file import (
     WindowFileError,
@@ -373,8 +375,11 @@ def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
 @lru_cache(maxsize=2)
 def _map_folder(folder: str, identity: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
-    index = json.loads((Path(folder) / _INDEX).read_text())
-    return map_array(Path(folder) / "x.npy"), map_array(Path(folder) / "y.npy"), index
+    files = [Path(folder) / name for name in (_INDEX, "x.npy", "y.npy")]
+    for file in files:
+        refuse_irregular(file)
+    index = read_json(files[0].read_text(encoding="utf-8"))
+    return map_array(files[1]), map_array(files[2]), index
 
 
 def open_client(folder: str, partition_id: int, global_round: int = 1) -> ClientData:

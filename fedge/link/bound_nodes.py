@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
+from fedge.config.registers.option import ConfigError, shown
 from fedge.process.durable import write_bytes
 
 _VARIABLE = "FEDGE_BOUND_NODES"  # path of the file
 _NAME = "partitions-of-nodes"
 _NUMBERED = re.compile(r"node-(\d{1,6})")
+_BOUND = re.compile(r"(\d{1,20}) (\d{1,6})", re.ASCII)
 _REGISTERED = re.compile(r"SuperNode (\d{1,20}) registered")  # output of `flwr supernode register`
 
 
@@ -63,12 +65,21 @@ class BoundNodes:
 
 
 def _read(path: Path) -> dict[int, int]:
-    """Node id → partition in a file; empty if there is no file."""
+    """Node id → partition in a file; empty if there is no file.
+
+    Raises:
+        ConfigError: a line is something else.
+    """
     found: dict[int, int] = {}
     lines: Iterable[str] = ()
     with suppress(FileNotFoundError):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for line in lines:
-        node, partition = map(int, line.split())
-        found[node] = partition
+        match = _BOUND.fullmatch(line)
+        if match is None:  # left out, a node could claim any partition
+            raise ConfigError(
+                f"{path} must hold lines NODE PARTITION, as fedge superlink writes them, but has "
+                f"{shown(line)}; start fedge superlink again with another --folder"
+            )
+        found[int(match[1])] = int(match[2])
     return found

@@ -51,7 +51,10 @@ def read_json(text: str) -> Any:
     Raises:
         ValueError: the text is not JSON.
     """
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("lists and tables are nested without end") from None
     return _encodable(found) if "\\ud" in text.lower() else found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.process.durable import write_output
+from fedge.process.escape import read_json
 from fedge.profile.allocators import Allocator, Capture
 from fedge.profile.watch import ROLES, Sample, peaks
 
@@ -90,7 +91,7 @@ def read_profile(folder: Path) -> Profile:
     """
     path = folder / FILE
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = read_json(path.read_text(encoding="utf-8"))
         if entries["format"] != _FORMAT:
             raise ConfigError(
                 f"{path} must have format {_FORMAT}, but has {entries['format']}; profile again"

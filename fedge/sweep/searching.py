@@ -14,7 +14,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError, Scalar, shown
 from fedge.process.durable import output_file, write_bytes
-from fedge.process.escape import harmless
+from fedge.process.escape import harmless, read_json
 from fedge.records.folder import short, write_whole
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.comparison.groups import reached_end
@@ -39,7 +39,7 @@ def kept_draws(search: Search) -> list[Drawn]:
     if not path.is_file():
         return []
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_json(path.read_text(encoding="utf-8"))
         before = dict(kept["search"])
         trials = [
             Drawn(dict(trial["options"]), {int(seed): dict(least) for seed, least in trial["floors"].items()})

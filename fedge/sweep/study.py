@@ -11,6 +11,7 @@ from typing import Any
 
 from fedge.config.registers.option import ConfigError
 from fedge.process.durable import write_output
+from fedge.process.escape import read_json
 from fedge.records.folder import short
 from fedge.sweep.plan import Sweep
 
@@ -94,7 +95,7 @@ def kept_study(folder: Path) -> StudyPlan | None:
     if not path.is_file():
         return None
     try:
-        return _read(folder, json.loads(path.read_text(encoding="utf-8")))
+        return _read(folder, read_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
             f"{short(path)} must be written by fedge sweep, but cannot be read: {type(error).__name__}: "

@@ -6,7 +6,6 @@ written before the tracker gets it. A run resumed from an earlier round therefor
 process was killed in between, the tracker may lack a last round and never has one twice.
 """
 
-import json
 import logging
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 from fedge.config.registers.option import Scalar
 from fedge.process.endings.watchdog import note_progress
+from fedge.process.escape import read_json
 from fedge.records.folder import write_whole
 from fedge.records.tables.device_tables import growing
 from fedge.records.tables.round_tables import GlobalRow, LeafRow, tables_of
@@ -215,7 +215,7 @@ class _State:
         self._all: dict[str, Any] = {}
         self.id, self.global_round, self.is_known = uuid.uuid4().hex, 0, False
         with suppress(OSError, ValueError, TypeError, KeyError):
-            self._all = dict(json.loads(path.read_text(encoding="utf-8")))
+            self._all = dict(read_json(path.read_text(encoding="utf-8")))
             own = self._all[kind]
             self.id, self.global_round, self.is_known = str(own["id"]), int(own["global_round"]), True
 

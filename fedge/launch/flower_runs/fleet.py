@@ -159,6 +159,15 @@ def await_free(option: str, address: str) -> None:
         time.sleep(_POLL_S)
 
 
+def _text_of(key: Path) -> str:
+    """Text of a public key's file; ConfigError if it is none."""
+    try:
+        return key.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigError(f"{key} must be a public key, but: {why}; copy it again, or remove it") from error
+
+
 def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
     """Register keys that are new to the SuperLink, while no SuperNode can reach it.
 
@@ -169,8 +178,8 @@ def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
         ConfigError: Flower refuses a key.
     """
     record = place.folder / KEYS
-    known = set(record.read_text().splitlines()) if record.is_file() else set()
-    texts = {key: key.read_text().strip() for key in keys}
+    known = set(record.read_text(errors="replace").splitlines()) if record.is_file() else set()
+    texts = {key: _text_of(key) for key in keys}
     if known - set(texts.values()):
         print("a key admitted before is no longer admitted", flush=True)
         for kept in (record, *place.folder.glob(f"{DATABASE}*")):

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from fedge.config.registers.option import ConfigError
 from fedge.link import bound_nodes
 from fedge.link.bound_nodes import BoundNodes, bind, forget, nodes_registered, partition_of_key, tell
 
@@ -36,3 +39,17 @@ def test_a_run_knows_who_is_bound_also_when_keys_come_later(tmp_path, monkeypatc
     forget(tmp_path)
     forget(tmp_path)
     assert bound(7) is None
+
+
+@pytest.mark.parametrize(
+    "line", ["", "7", "7 0 1", "seven 0", "7 -1", "7 0\0", "٧ 0", "9" * 5000 + " 0", "\x1b[2J"]
+)
+def test_a_damaged_binding_is_one_line(tmp_path, monkeypatch, line):
+    """Were it left out, the node could claim any partition."""
+    bind(tmp_path, {7: 0})
+    path = tmp_path / bound_nodes._NAME
+    path.write_text(f"{path.read_text()}{line}\n")
+    monkeypatch.setenv(bound_nodes._VARIABLE, str(path))
+    with pytest.raises(ConfigError, match=r"must hold lines NODE PARTITION.*; start") as refused:
+        BoundNodes()(7)
+    assert str(refused.value).isprintable()

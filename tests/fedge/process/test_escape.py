@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedge.process.escape import cell, printable
+from fedge.process.escape import cell, printable, read_json
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,8 @@ def test_no_cell_is_a_formula(text):
 
 def test_names_are_cells_as_they_are():
     assert [cell(name) for name in ("nexus4_1", "Ana", "", "a=b")] == ["nexus4_1", "Ana", "", "a=b"]
+
+
+def test_json_that_is_nested_without_end_is_no_json():
+    with pytest.raises(ValueError, match="nested without end"):
+        read_json("[" * 100_000)

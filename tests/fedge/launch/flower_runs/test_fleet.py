@@ -65,6 +65,16 @@ def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsy
     assert "a key admitted before is no longer admitted" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_key_that_is_no_text_is_one_line(place, content):
+    place.prepare()
+    key = keys_of(place.certs, None)[0]
+    key.unlink()
+    key.mkdir() if content is None else key.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"must be a public key, but: .*; copy it again, or remove it"):
+        let_in([key], place)
+
+
 def test_a_port_that_is_taken_is_refused(monkeypatch):
     monkeypatch.setattr(fleet, "_FREE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as taken:
