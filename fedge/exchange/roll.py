@@ -12,7 +12,6 @@ run in one line, or the run begins without it if it may begin without some (`gua
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from flwr.app import Message
 from fedge.data.own import WindowsReport
 from fedge.exchange.content import config_of
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.failure import NODE_FAILED, NODE_GONE, Failure, words_of
+from fedge.exchange.failure import NODE_GONE, Failure, words_of
 from fedge.exchange.hello import Hello, hello_message, read_hello
 from fedge.process.escape import printable
 
@@ -30,7 +29,6 @@ logger = logging.getLogger(__name__)
 _LONGEST = 200  # characters of an answer's fault
 _MOST_NAMED = 10  # missing partitions named in an error
 _MOST_REASONS = 3  # refused nodes with a reported reason
-_MOST_QUESTIONS = 3  # to a node whose ClientApp dies at its first call, as on an overloaded machine
 _WITHOUT = "the run has begun without its windows (guard.start-clients); start a new run with them"
 _AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 bits
 
@@ -136,7 +134,6 @@ class Roll:
         self._engine = engine
         self._question = question
         self._asked: set[int] = set()
-        self._died: Counter[int] = Counter()  # node → questions at which its ClientApp died
         self._pending: dict[str, int] = {}  # id of a hello → the node
         self._partition_of: dict[int, int] = {}  # of all former and present holders
         self._waiting: dict[int, list[int]] = {}  # partition id → nodes claiming another one's
@@ -199,8 +196,9 @@ class Roll:
             RunError: the client has failed, or its answer is impossible, and the run needs the client.
         """
         failure = self._engine.failure_of(reply) if reply.has_error() else None
-        if failure is not None and self._asks_again(node, failure):
-            logger.warning("a node is asked again: %s", failure)
+        if failure is not None and failure.kind == NODE_GONE:
+            logger.warning("a node is gone before its first answer: %s", failure)
+            self._asked.discard(node)  # its key gives it the same id when it is back
             return
         try:
             hello = self._entering(node, reply, failure)
@@ -216,19 +214,6 @@ class Roll:
             self._refuse_needed(other, why)
         self.hellos[hello.partition_id] = hello
         self.bind(hello.partition_id, node)
-
-    def _asks_again(self, node: int, failure: Failure) -> bool:
-        """Whether a failed first call says nothing of the client: its node is gone, or its ClientApp died.
-
-        A node that is gone has the same id when it is back, by its key. One whose ClientApp dies each time is
-        asked `_MOST_QUESTIONS` times.
-        """
-        if failure.kind == NODE_FAILED:
-            self._died[node] += 1
-        if failure.kind not in (NODE_GONE, NODE_FAILED) or self._died[node] >= _MOST_QUESTIONS:
-            return False
-        self._asked.discard(node)
-        return True
 
     def _entering(self, node: int, reply: Message, failure: Failure | None) -> Hello:
         """The answer of an admitted node, or RunError."""
@@ -338,7 +323,8 @@ class Roll:
         """Process the first answer of a node arriving during the run, or report its refusal."""
         if reply.has_error():
             failure = self._engine.failure_of(reply)
-            self._asks_again(node, failure)
+            if failure.kind == NODE_GONE:
+                self._asked.discard(node)  # its key gives it the same id when it is back
             logger.warning("a node that came later stays out: %s", failure)
             return
         try:

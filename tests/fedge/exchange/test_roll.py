@@ -157,26 +157,6 @@ def test_a_run_that_may_begin_without_some_begins_without_a_refused_node(monkeyp
     assert roll.away() == [0]
 
 
-@pytest.mark.parametrize("dies", [1, 2, 3])
-def test_a_node_whose_client_app_dies_at_its_first_call_is_asked_three_times(monkeypatch, dies):
-    """As one of many on an overloaded machine, which Flower takes for dead; code 8 of its errors."""
-    script, engine = deployment(0)
-    keyed(monkeypatch, engine, {11: 0})
-    roll = Roll(engine, Question(), expected=1)
-    for number in range(dies):
-        roll.ask(script.get_node_ids())
-        (question,) = script.asked(11, HELLO)
-        script.answer(question, Message(Error(8, "gone"), reply_to=question))
-        ((node, reply),) = roll.answers()
-        if number == 2:
-            with pytest.raises(RunError, match="at its first call: node failed: its ClientApp was killed"):
-                roll.enter(node, reply)
-            return
-        roll.enter(node, reply)
-    enter_all(script, roll)
-    assert roll.node_of == {0: 11}
-
-
 def test_a_node_holds_the_partition_of_its_key_and_no_other(monkeypatch, caplog):
     """In any order of arrival; a key of a partition that this run lacks does not even end it."""
     script, engine = deployment(1, 0, total=2)
