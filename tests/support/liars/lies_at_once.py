@@ -5,6 +5,8 @@ refused stays out and the run goes on. Lies are grouped by what became of each a
 group on another engine is looked at beside the same run in process (same status, clients that stay out or are
 left out of statistics, bits of all others), and a group that nobody goes by beside a run in which those
 clients fail, or have odd statistics, too. A lie that ends its run nevertheless has one of its own.
+
+Flower's messages hold no tables, and no number beyond its range: a ClientApp that is to send one crashes.
 """
 
 import re
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import lying_client
+from flwr.app import Error, Message
 from lies import first_answer
 from lying_runs import (
     GONE,
@@ -37,7 +40,7 @@ SIZE = len(LIARS)
 _MOST_ODD = (NODES - 1) // 3  # false statistics that a pool of so many bears
 _MOST_UNLIKE = 5  # other windows than those of most, in a run of twelve
 ENDED, OUT, UNLIKE, ODD = "ended the run", "stayed out", "stayed out as unlike", "left out"
-UNHEARD, COUNTED = "nothing", "counted"
+UNHEARD, COUNTED, CRASHED = "nothing", "counted", "cannot be sent"
 ABSENT = {"name": "absent", "what": "group", "seeds": {}, "absent": [1], "liars": [1]}
 _AWAY = re.compile(r"\d+ of \d+ clients are missing \(partition ([\d, ]+)\)")
 _UNLIKE = re.compile(r"partition \d+ (has other|has no|names (no )?windows)")
@@ -85,6 +88,24 @@ class Group:
         return Group(tuple(seeds), self.odd & set(seeds), self.out & set(seeds), self.is_counted)
 
 
+class OverAWire:
+    """The lying ClientApp, of which a reply that Flower cannot send is a crash."""
+
+    def __call__(self, message, context):
+        reply = lying_client.app(message, context)
+        if reply.has_error() or is_sendable(reply.content.get("config")):
+            return reply
+        return Message(Error(8, "RuntimeError: its ClientApp crashed"), reply_to=message)
+
+
+def is_sendable(record):
+    """Whether a ConfigRecord has values that Flower can send."""
+    try:
+        return record is None or bool(record.deflate())
+    except (TypeError, ValueError):
+        return False
+
+
 class Keyed(InProcessGrid):
     """Nodes in this process that are as those of a deployment: each has the key of its partition."""
 
@@ -110,7 +131,7 @@ class Fates:
         self.alone, self.groups = {}, []
 
     def carry_out(self, plans):
-        with Keyed(lying_client.app, self._nodes, self._config, 2) as grid:
+        with Keyed(OverAWire(), self._nodes, self._config, 2) as grid:
             carry_out_all(lambda: grid, "inprocess", self._config, plans)
 
     def judge(self, seeds):
@@ -130,6 +151,8 @@ class Fates:
         look_at_others(found, ended(self.runs, ABSENT["name"]), f"seed {seed}: {what}")
         if _UNLIKE.search(found.shown):
             return what, UNLIKE
+        if "its ClientApp crashed" in found.shown:
+            return what, CRASHED
         honest = honest_record(self.dealt, clients=self._nodes)
         lie = spoil(dict(honest))
         is_own = lie.get("partition_id") == 1 and lie.get("num_partitions") == self._nodes
@@ -142,15 +165,17 @@ class Fates:
     def group(self):
         """Make groups that do in process what their lies did alone."""
         out, unlike, odd, unheard, counted = map(self.seeds_of, (OUT, UNLIKE, ODD, UNHEARD, COUNTED))
+        crashed = self.seeds_of(CRASHED)
         while unlike:
             first, unlike = unlike[:_MOST_UNLIKE], unlike[_MOST_UNLIKE:]
             self._add(Group((*self._taken(unheard, first), *first), out=frozenset(first)))
         while odd or unheard:
             first, odd = odd[:_MOST_ODD], odd[_MOST_ODD:]
             self._add(Group((*self._taken(unheard, first), *first), frozenset(first)))
-        while out:
-            first, out = out[:SIZE], out[SIZE:]
-            self._add(Group(tuple(first), out=frozenset(first)))
+        for alike in (out, crashed):  # a crash is noticed after a minute, so they are in runs of their own
+            for at in range(0, len(alike), SIZE):
+                first = alike[at : at + SIZE]
+                self._add(Group(tuple(first), out=frozenset(first)))
         while counted:
             self._add(Group(self._taken(counted, []), is_counted=True))
 
