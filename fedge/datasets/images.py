@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,7 +255,7 @@ def _dealt(
     return kept, given[kept]
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: Any) -> TypeGuard[int]:
     """Whether a value is a whole number, and no truth value."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
