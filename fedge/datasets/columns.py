@@ -140,7 +140,7 @@ def names(frame: Any, name: str) -> Names:
         starts = np.arange(len(values))  # 1, 1.0 and True are equal, but not one text
     else:
         starts = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
-    found_texts = texts(values[starts], name)
+    found_texts = name_texts(values[starts], name)
     for text in found_texts:
         if not text.isprintable() or len(text) > LONGEST_NAME:
             raise HharError(
@@ -151,7 +151,7 @@ def names(frame: Any, name: str) -> Names:
     return Names(np.repeat(code, np.diff(np.append(starts, len(values)))), found.tolist())
 
 
-def texts(values: NDArray[Any], name: str) -> list[str]:
+def name_texts(values: NDArray[Any], name: str) -> list[str]:
     """Values (rows,) as text: numbers without a point where all are whole, dates as ISO 8601.
 
     Raises:
@@ -171,7 +171,7 @@ def texts(values: NDArray[Any], name: str) -> list[str]:
 
 
 def _text(value: Any, name: str) -> str:
-    """One value as text; errors as of `texts`."""
+    """One value as text; errors as of `name_texts`."""
     if isinstance(value, str | bool | np.bool_ | datetime.date | datetime.time):
         return str(value)
     if isinstance(value, Integral) and abs(int(value)) < _MOST:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedge.config.registers.option import shown
-from fedge.datasets.columns import texts
+from fedge.datasets.columns import name_texts
 from hhar.errors import HharError
 from hhar.windows.window_file import Windows, check_windows
 
@@ -268,7 +268,7 @@ def _users(users: Any) -> NDArray[np.str_]:
         given[:] = users
     if given.ndim != 1 or given.dtype.kind == "U":
         return given.astype(np.str_)
-    found = texts(given, "users")
+    found = name_texts(given, "users")
     if any("\0" in name for name in found):  # which NumPy leaves out at the end
         raise HharError("users: must be printable names, but hold the character '\\x00'; rename them")
     return np.array(found, dtype=np.str_)

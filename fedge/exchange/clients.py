@@ -28,7 +28,7 @@ from fedge.exchange.hello import expect_windows
 from fedge.exchange.joint import JOINT, is_joint
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
-from fedge.exchange.roll import Question, Roll
+from fedge.exchange.roll import Question, Roll, said_of
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock
@@ -132,7 +132,7 @@ class Clients:
     @property
     def refused(self) -> str:
         """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
-        return self._roll.refused()
+        return said_of(self._roll.out)
 
     def wait_for_gone(self, seconds: float) -> None:
         """Keep an exchange open so many seconds for a node lost in it, if nodes can return."""

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from fedge.data.outliers import unlike_owners
 from fedge.data.own import WindowsReport
-from fedge.data.unlike import unlike_owners
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.roll import ALL, Among, Question, Quorum, Roll

@@ -104,6 +104,7 @@ class Roll:
         node_of: partition id → node id.
         hellos: partition id → its first client's answer.
         expected: number of partitions; 0 while nobody has said.
+        out: refused node → reason.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Roll:
         self._pending: dict[str, int] = {}  # id of a hello → the node
         self._partition_of: dict[int, int] = {}  # of all former and present holders
         self._waiting: dict[int, list[int]] = {}  # partition id → nodes claiming another one's
-        self._out: dict[int, str] = {}  # refused node → reason
+        self.out: dict[int, str] = {}
 
     def partition(self, node: int) -> int:
         """The partition of a node, or of a replaced node."""
@@ -152,9 +153,9 @@ class Roll:
 
         The same key is the same node, and a node is asked once.
         """
-        if not (self._spares and self.expected and self._out):
+        if not (self._spares and self.expected and self.out):
             return False
-        refused = {self._engine.partition_of_key(node) for node in self._out}
+        refused = {self._engine.partition_of_key(node) for node in self.out}
         return all(partition in self.node_of or partition in refused for partition in self.wanted)
 
     @property
@@ -203,15 +204,16 @@ class Roll:
         try:
             hello = self._entering(node, reply, failure)
         except _BegunWithout as error:  # the run needs it nowhere
-            self._out[node] = str(error)
+            self.out[node] = str(error)
             logger.warning("a node stays out: %s", error)
             return
         except RunError as error:
             self._keep_out(node, str(error))
             return
         self.expected = hello.num_partitions
-        for other, why in self._out.items():  # came before the number of partitions was known
-            self._refuse_needed(other, why)
+        for other, why in self.out.items():  # came before the number of partitions was known
+            if _is_needed(self, other):
+                raise RunError(why)
         self.hellos[hello.partition_id] = hello
         self.bind(hello.partition_id, node)
 
@@ -235,18 +237,13 @@ class Roll:
         if self._known is not None and hello.partition_id not in self._known:
             raise _BegunWithout(f"partition {hello.partition_id} stays out: {_WITHOUT}")
         holder = self.node_of.get(hello.partition_id)
-        if holder is not None and not self._is_rightful(node, holder):
+        if holder is not None and not _is_rightful(self._engine, node, holder):
             if not self._wrong(node, hello):
                 self._waiting.setdefault(hello.partition_id, []).append(node)
             raise RunError(
                 f"two clients say that they hold partition {hello.partition_id}; it is that of the first"
             )
         return hello
-
-    def _is_rightful(self, node: int, holder: int) -> bool:
-        """Whether a node has a key of a partition, and its present holder has none."""
-        key_of = self._engine.partition_of_key
-        return key_of(node) is not None and key_of(holder) is None
 
     def _not_its_own(self, node: int, partition: int) -> str:
         """Why a partition is not a node's to claim; empty if admitted."""
@@ -258,16 +255,10 @@ class Roll:
 
     def _keep_out(self, node: int, why: str) -> None:
         """Continue without a node, or raise RunError if impossible."""
-        if not self._engine.nodes_come_back:
+        if not self._engine.nodes_come_back or _is_needed(self, node):
             raise RunError(why)
-        self._refuse_needed(node, why)
-        self._out[node] = why
+        self.out[node] = why
         logger.warning("a node stays out: %s", why)
-
-    def _refuse_needed(self, node: int, why: str) -> None:
-        """Raise RunError if a refused node has the key of a partition without which the run cannot begin."""
-        if not self._spares and self._engine.partition_of_key(node) in self.wanted:
-            raise RunError(why)
 
     def bind(self, partition: int, node: int) -> None:
         """Give a partition to a node."""
@@ -279,19 +270,14 @@ class Roll:
         for partition, why in odd.items():
             node = self.node_of.pop(partition)
             del self.hellos[partition]
-            self._out[node] = why
+            self.out[node] = why
             logger.warning("a node stays out: %s", why)
 
     def missing(self) -> str:
         """Partitions without a node, as a part of a sentence."""
         left = sorted(set(self.wanted) - self.node_of.keys())
         some = ", ".join(map(str, left[:_MOST_NAMED])) + (", …" if len(left) > _MOST_NAMED else "")
-        return f"; missing: partition {some}{self.refused()}" if left else ""
-
-    def refused(self) -> str:
-        """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
-        out = list(dict.fromkeys(self._out.values()))[:_MOST_REASONS]
-        return f"; a node stays out: {'; another: '.join(out)}" if out else ""
+        return f"; missing: partition {some}{said_of(self.out)}" if left else ""
 
     # --- while the run goes on ----------------------------------------------------------------------------
 
@@ -343,7 +329,7 @@ class Roll:
         if wrong := self._not_its_own(node, hello.partition_id):
             return wrong
         holder = self.node_of.get(hello.partition_id)
-        if holder is not None and self._is_rightful(holder, node):
+        if holder is not None and _is_rightful(self._engine, holder, node):
             return "that has a key, and this node has none of it"
         if hello.num_partitions == self.expected and hello.partition_id in self.node_of.keys() - self.hellos:
             return _WITHOUT
@@ -376,6 +362,22 @@ class Roll:
             if not nodes:
                 del self._waiting[partition]
         return before
+
+
+def said_of(out: Mapping[int, str]) -> str:
+    """Reasons of some of the refused nodes, as a part of a sentence; empty if there are none."""
+    some = list(dict.fromkeys(out.values()))[:_MOST_REASONS]
+    return f"; a node stays out: {'; another: '.join(some)}" if some else ""
+
+
+def _is_needed(roll: Roll, node: int) -> bool:
+    """Whether a node has the key of an awaited partition, without which the run cannot begin."""
+    return not roll._spares and roll._engine.partition_of_key(node) in roll.wanted
+
+
+def _is_rightful(engine: Engine, node: int, holder: int) -> bool:
+    """Whether a node has a key of a partition, and its present holder has none."""
+    return engine.partition_of_key(node) is not None and engine.partition_of_key(holder) is None
 
 
 def _read(reply: Message) -> Hello:

@@ -86,8 +86,9 @@ def compare(runs: Sequence[RunData | str | Path], page: str | Path | None = None
     loaded = [run if isinstance(run, RunData) else load_run(run) for run in runs]
     if not loaded:
         raise ValueError("runs must name at least one run; give some of runs/")
-    for problem in [f"{short(run.folder)}: {problem}" for run in loaded for problem in problems_of(run)]:
-        warnings.warn(printable(problem), stacklevel=2)
+    for run in loaded:  # of a run given as data, the folder may be gone
+        for problem in problems_of(run) if run.folder.is_dir() else run.problems:
+            warnings.warn(printable(f"{short(run.folder)}: {problem}"), stacklevel=2)
     if page is None:
         with intact_tables(loaded):
             rows = finals(group_runs(loaded)[0])

@@ -146,6 +146,24 @@ def test_many_at_once_on_supernodes(tmp_path, monkeypatch):
     print(f"SuperNodes: {TOLD} first answers as in process")
 
 
+def test_a_check_that_is_missing_is_found_on_supernodes(tmp_path, monkeypatch):
+    """Numbers of windows are not looked at by the run's server; at most two runs."""
+    fates = told_in_process(tmp_path, monkeypatch, range(FIRST_SEED, FIRST_SEED + 40))
+    fates.group()
+    groups = [group for group in fates.groups if "counts" in {fates.alone[seed][0] for seed in group.out}][:2]
+    assert groups
+    monkeypatch.setenv("FEDGE_HOLE", "counts")
+    carry_out_deployed(tmp_path, monkeypatch, tmp_path / "deployed", (group.plan for group in groups))
+
+    def look():
+        for group in groups:
+            fates.look_at(tmp_path / "deployed", group)
+
+    with pytest.raises((AssertionError, FileNotFoundError)) as found:
+        look()
+    print(f"\nSuperNodes: a missing check is found by {str(found.value)[:200]}")
+
+
 def options_of(folder):
     """Options of runs of twelve owners, whose windows lie in `folder`, that may begin with three of them."""
     options = small_config(

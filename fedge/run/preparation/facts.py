@@ -15,13 +15,12 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.topology import clients_per_leaf, known_per_leaf, unseen_ids
 from fedge.data.composition import Holding, class_counts, holdings
 from fedge.data.order import TimeOrder, time_order
-from fedge.data.outliers import outlying_clients
+from fedge.data.outliers import KIND, SPLITS, outlying_clients
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, DataSource
 from fedge.data.scaling import ChannelSums, Scale, scale_of
 from fedge.data.scenario import make_scenario
-from fedge.data.unlike import KIND, SPLITS
 from fedge.leaf.strategies.quorum import refuse_missing_quorum
 from fedge.run.preparation.parts import (
     refuse_last_batch_of_one,

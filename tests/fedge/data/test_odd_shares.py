@@ -44,7 +44,7 @@ def same(one, other):
 
 
 def became(dealt, place, seed):
-    """What becomes of a folder that is damaged, or whose index is forged, by a seed."""
+    """Fate of a folder that is damaged, or whose index is forged, by a seed."""
     rng, (folders, _) = np.random.default_rng([seed, 31]), dealt
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(folders / "client-0", place)

@@ -10,7 +10,7 @@ from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.engine import RunError
 from fedge.exchange.hello import HELLO, Hello, hello_reply
-from fedge.exchange.roll import Among, Question, Roll
+from fedge.exchange.roll import Among, Question, Roll, said_of
 
 TOLD = WindowsReport(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
@@ -152,7 +152,7 @@ def test_a_run_that_may_begin_without_some_begins_without_a_refused_node(monkeyp
     for node, reply in roll.answers():
         roll.enter(node, reply)
     assert (roll.node_of, roll.is_settled()) == ({1: 12}, 11 in keys)
-    assert roll.refused().startswith("; a node stays out: a client failed at its first call: ")
+    assert said_of(roll.out).startswith("; a node stays out: a client failed at its first call: ")
     roll.go_without()
     assert roll.away() == [0]
 

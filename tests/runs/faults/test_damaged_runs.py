@@ -222,7 +222,7 @@ def test_a_forged_run_is_one_line_or_no_worse(study, tmp_path, cases, commands):
 
 
 def compared(study, place, number, right):
-    """What becomes of a comparison from Python of two runs, one of which is damaged, or forged."""
+    """Fate of a comparison from Python of two runs, one of which is damaged, or forged."""
     rng, makes_page = np.random.default_rng([number, 25]), number % 4 == 0
     run, outside = laid_out(study, place, "compare"), place / "outside.csv"
     outside.write_text("nobody's\n")
