@@ -75,6 +75,7 @@ from fedge.native.library import usable_kernels
 from fedge.privacy.noise import SYSTEM
 from fedge.process.client_app import is_client_app
 from fedge.process.identity import process_name
+from fedge.process.lasting import stays
 from fedge.process.logs import log_worker_to
 from fedge.seeding import Purpose, torch_stream
 from fedge.states.averaging import State
@@ -85,7 +86,7 @@ from fedge.tasks.chosen import task_of
 from fedge.timing.calls import DESERIALISE, EVALUATE, LOAD, TRAIN, WorkClock
 from fedge.training.describe import window_description
 from fedge.training.evaluation import EvalResult, evaluate_parts
-from fedge.training.gpu import settle_gpus
+from fedge.training.gpu import refuse_gpu_without_bf16, settle_gpus
 from fedge.training.kernels import TORCH
 from fedge.training.local import TrainResult, train
 from fedge.training.networks.fitting import fit_of
@@ -133,6 +134,8 @@ def hello(message: Message, context: Context) -> Message:
     if _options(message, context).get("privacy.noise-source") == SYSTEM:
         secret_of(context)  # before any reply is lost: a worker's state comes back with its reply
     device = device_name(str(_options(message, context).get("train.device", "auto")))
+    if device != CPU:
+        refuse_gpu_without_bf16(str(_options(message, context).get("train.precision", "")))
     kernels = None if _options(message, context).get("train.kernel", TORCH) == TORCH else usable_kernels()
     seen = answer_to(challenge_of(message))
     return hello_reply(Hello(partition, partitions, seen, told, device, kernels), message)
@@ -396,6 +399,7 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
         device = device_of_thread(config.device)
         if device.type == "cuda":
             settle_gpus(config.precision)
+            refuse_gpu_without_bf16(config.precision)
         _workspace.model = network.to(device)
         _workspace.unsaved = Unsaved(network) if MODELS.is_own(config.model) else None
         _workspace.kind = kind
@@ -406,7 +410,7 @@ def _model(config: TrainConfig, data: ClientData) -> torch.nn.Module:
 
 def _let_network_go() -> None:
     """Let this thread's network go where the process has no further message: before its reply is sent."""
-    if is_client_app():
+    if is_client_app() and not stays():
         _workspace.__dict__.clear()
 
 

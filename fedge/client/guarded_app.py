@@ -23,6 +23,7 @@ from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TRAIN
 from fedge.process.identity import process_name
+from fedge.process.lasting import begin_message_of, note_failure
 from fedge.process.output import spoken_by
 
 _LONGEST = 10_000  # characters of an exception's text
@@ -61,10 +62,12 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
         ClientError: it returned something else, tried to end the process, or raised an endless text.
         Exception: the client's own.
     """
+    begin_message_of(context.run_id)
     try:
         with spoken_by(_client_of(context)):
             reply = app(message, context)
     except Exception as error:
+        note_failure()
         words = words_of(error)
         if is_out_of_gpu_memory(words):
             raise ClientError(f"{_NO_GPU_MEMORY} ({words.splitlines()[0][:_LONGEST_CAUSE]})") from None

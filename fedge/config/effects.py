@@ -178,11 +178,10 @@ EFFECTS: dict[str, Effect] = {
         ),
     ),
     "train.precision": Effect(
-        'train.device "auto" or "cuda" for tf32, train.kernel "auto" or "native" for bf16',
+        'train.device "auto" or "cuda"; or, for bf16, train.kernel "auto" or "native"',
         lambda config: (
-            config.train.kernel != "torch"
-            if config.train.precision == "bf16"
-            else config.train.device != "cpu"
+            config.train.device != "cpu"
+            or (config.train.precision == "bf16" and config.train.kernel != "torch")
         ),
     ),
     "train.cuda-graph": _gpu,

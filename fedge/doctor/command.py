@@ -6,9 +6,10 @@ import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedge.config.registers.engines import engine_kind
 from fedge.config.registers.option import ConfigError
@@ -30,6 +31,9 @@ from fedge.engine.federation import Federation
 from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.resources.machine import this_machine
+
+if TYPE_CHECKING:
+    from fedge.doctor.gpu_check import ProjectNetwork
 
 _SIGNS = {WELL: " ", TRAP: "!", BROKEN: "✗"}
 _NAME = "this-machine"
@@ -67,7 +71,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.app == NAME and not Path(NAME).is_dir():
         return _told([Finding("machine", WELL, platform.platform()), *of_deployment(options)], options.json)
     if options.gpu:
-        return _gpus_checked()
+        return _gpus_checked(options)
     on_ray = engine_kind(options.engine).on_ray
     project = Project(Path(options.app))
     found: list[Finding] = []
@@ -96,7 +100,7 @@ def doctor(options: argparse.Namespace) -> int:
     return exits.FAILED if any(finding.state == BROKEN for finding in found) else exits.COMPLETED
 
 
-def _gpus_checked() -> int:
+def _gpus_checked(options: argparse.Namespace) -> int:
     """Carry out ``fedge doctor --gpu``; returns the exit code."""
     from fedge.doctor.gpu_check import FILE, can_check, check_gpus  # loads PyTorch, rarely needed
 
@@ -105,9 +109,20 @@ def _gpus_checked() -> int:
             "--gpu needs an NVIDIA GPU that PyTorch can use, but PyTorch finds none; use a "
             "machine with such a GPU, and a PyTorch build with CUDA"
         )
-    failed = check_gpus()
+    failed = check_gpus(project=_project_network(options))
     print(f"{failed} failed; details are in {FILE}, which can be attached to a bug report")
     return exits.FAILED if failed else exits.COMPLETED
+
+
+def _project_network(options: argparse.Namespace) -> "ProjectNetwork | None":
+    """What gives the network of the project and its windows; None where there is no project."""
+    from fedge.doctor.project_network import project_network
+
+    if not (Path(options.app) / "pyproject.toml").is_file():
+        return None
+    project = Project(Path(options.app))
+    run_config = project.run_config(options.run_config)
+    return partial(project_network, run_config, project.federation(options.federation))
 
 
 def _told(found: Sequence[Finding], as_json: bool) -> int:

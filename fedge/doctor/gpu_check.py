@@ -17,15 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedge.client.guarded_app import is_out_of_gpu_memory
+from fedge.config.registers.option import ConfigError
+from fedge.doctor.gpu_speeds import CLIENTS, Subject, batched_speeds, speeds_of
 from fedge.doctor.gpus import gpus
 from fedge.parallel.team import Team, TeamKind
 from fedge.process.durable import write_output
+from fedge.process.resources.threads import available_cores
 from fedge.process.versions import versions
 from fedge.states.averaging import State
-from fedge.training.gpu import FLOAT32, TF32, settle_gpus
+from fedge.training.device_speeds import remember
+from fedge.training.gpu import BF16, FLOAT32, TF32, settle_gpus
 from fedge.training.kernels import AUTO, TORCH
 from fedge.training.local import train
 from fedge.training.networks.models import build_model
@@ -38,9 +42,15 @@ _MODELS = ("linear", "cnn", "cnn-pool")
 _CHANNELS, _SAMPLES, _CLASSES, _BATCH, _BATCHES = 6, 128, 6, 32, 40
 _SETTINGS = LocalTraining(lr=0.05, momentum=0.9, batch_size=_BATCH, clip_norm=1.0)
 _CLOSE = 1e-2  # permitted distance between kinds of arithmetic after an epoch, relative to the largest weight
+_FAR = {TF32: 10 * _CLOSE, BF16: 50 * _CLOSE}
+_BATCHED = ("linear", "cnn", "cnn-pool", "gru")
 _AT_A_TIME = 4
 _MIB = 2**20
 _TOO_MUCH = 2**50  # bytes
+
+
+ProjectNetwork = Callable[[], tuple[Subject, Mapping[str, Any]]]
+"""Gives network and windows of a project, and what a measurement of them depends on."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +74,13 @@ class Skipped(Exception):
     """Reason for which a check cannot be made here."""
 
 
-def all_checks(device: str = "cuda") -> Iterator[GpuCheck]:
-    """All checks one by one, on "cuda", or on "cpu" where they are meaningful."""
+def all_checks(device: str = "cuda", project: ProjectNetwork | None = None) -> Iterator[GpuCheck]:
+    """All checks one by one, on "cuda", or on "cpu" where they are meaningful.
+
+    Args:
+        device: to check.
+        project: gives the network of the project; None where there is none.
+    """
     settle_gpus(FLOAT32)
     yield from (_checked(f"{name}: bits, speeds", _bits_and_speeds, name, device) for name in _MODELS)
     yield _checked("precision", _precision, device)
@@ -74,6 +89,8 @@ def all_checks(device: str = "cuda") -> Iterator[GpuCheck]:
     yield _checked("memory runs out", _runs_out, device)
     yield _checked("several processes (NCCL)", _several, device)
     yield _checked("whole runs", _whole_runs, device)
+    yield from (_checked(f"{name}: clients batched", _batched, name, device) for name in _BATCHED)
+    yield _checked("this project", _this_project, project, device)
 
 
 def _checked(name: str, check: Callable[..., GpuCheck], *arguments: Any) -> GpuCheck:
@@ -137,18 +154,24 @@ def _bits_and_speeds(name: str, device: str) -> GpuCheck:
 
 
 def _precision(device: str) -> GpuCheck:
-    """Distance of TF32 from float32, and its speed."""
+    """Distances of TF32 and bf16 from float32, their bits in two trainings, and their speeds."""
     if device == "cpu":
         raise Skipped("a CPU has no TF32")
     exact, exact_ms = _trained("cnn-pool", device)
-    settle_gpus(TF32)
-    try:
-        rounded, rounded_ms = _trained("cnn-pool", device)
-    finally:
-        settle_gpus(FLOAT32)
-    far = distance(exact, rounded)
-    words = f"tf32 is {far:.1e} from float32; ms per step {exact_ms:.2f}, tf32 {rounded_ms:.2f}"
-    return GpuCheck("", GOOD if far < 10 * _CLOSE else BAD, words, {"distance": far})
+    words, figures, good = [f"ms per step {exact_ms:.2f}"], {"float32": {"ms": exact_ms}}, True
+    for precision in (TF32, BF16):
+        settle_gpus(precision)
+        try:
+            rounded, _ = _trained("cnn-pool", device, precision=precision)
+            again, ms = _trained("cnn-pool", device, precision=precision)
+            plain, _ = _trained("cnn-pool", device, precision=precision, cuda_graph=False)
+        finally:
+            settle_gpus(FLOAT32)
+        far, is_same = distance(exact, rounded), same(rounded, again) and same(rounded, plain)
+        good = good and is_same and 0 < far < _FAR[precision]
+        words.append(f"{precision} {ms:.2f}, {far:.1e} from float32, {'same' if is_same else 'OTHER'} bits")
+        figures[precision] = {"ms": ms, "distance": far, "same": is_same}
+    return GpuCheck("", GOOD if good else BAD, "; ".join(words), figures)
 
 
 def _at_a_time(device: str) -> GpuCheck:
@@ -232,15 +255,80 @@ def _whole_runs(device: str) -> GpuCheck:
     return GpuCheck("", GOOD if equal else BAD, "same models" if equal else "models of equal runs differ")
 
 
+class Recurrent(nn.Module):
+    """A GRU over time, and a layer on its last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(_CHANNELS, 64, batch_first=True)
+        self.head = nn.Linear(64, _CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (B, classes) of x (B, C, T)."""
+        out: Tensor = self.gru(x.transpose(1, 2))[0]
+        answers: Tensor = self.head(out[:, -1])
+        return answers
+
+
+def _network(name: str) -> nn.Module:
+    """A network with the same weights at every call."""
+    if name == "gru":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            return Recurrent()
+    return build_model(name, (_CHANNELS, _SAMPLES), _CLASSES, torch.Generator().manual_seed(1))
+
+
+def _batched(name: str, device: str) -> GpuCheck:
+    """Speed of several clients' steps in one, against one recorded step after another."""
+    x, y = _windows()
+    try:
+        found = batched_speeds(Subject(lambda: _network(name), x, y, _SETTINGS), device)
+    except RuntimeError as error:
+        raise Skipped(f"cannot be batched: {' '.join(str(error).split())[:200]}") from None
+    fastest = max(found.batched, found.recorded)
+    words = (
+        f"{CLIENTS} clients, steps per second: in turn {found.in_turn:,.0f}, batched {found.batched:,.0f}, "
+        f"recorded {found.recorded:,.0f}: {fastest / found.in_turn:.2f} × in turn; {found.distance:.1e} apart"
+    )
+    good = found.is_same and found.distance < _CLOSE
+    return GpuCheck("", GOOD if good else BAD, words, {"clients": CLIENTS, **asdict(found)})
+
+
+def _this_project(project: ProjectNetwork | None, device: str) -> GpuCheck:
+    """Speeds of the project's network on cores and GPU, remembered for train.device auto."""
+    if project is None:
+        raise Skipped("needs a project with data; call it in the folder of one")
+    try:
+        subject, about = project()
+    except ConfigError as error:
+        raise Skipped(f"the project's run cannot work: {error}") from None
+    settle_gpus(subject.settings.precision)
+    try:
+        found = speeds_of(subject, device)
+    finally:
+        settle_gpus(FLOAT32)
+    remember(about, found)
+    taken = "the GPU" if found.gpu > found.cores else "cores"
+    words = (
+        f"steps per second: {available_cores()} cores {found.cores:,.0f}, GPU plain {found.plain:,.0f}, "
+        f"graph {found.graph:,.0f}; train.device auto takes {taken} from now on"
+    )
+    return GpuCheck("", GOOD, words, asdict(found))
+
+
 def can_check() -> bool:
     """Whether there is a GPU."""
     return torch.cuda.is_available()
 
 
-def check_gpus(device: str = "cuda", file: Path = FILE) -> int:
-    """Make all checks, print a line on each, and write them to a file; returns the number of failures."""
+def check_gpus(device: str = "cuda", file: Path = FILE, project: ProjectNetwork | None = None) -> int:
+    """Make all checks, print a line on each, and write them to a file; returns the number of failures.
+
+    `project` gives the network of the project, if there is one.
+    """
     found = []
-    for one in all_checks(device):
+    for one in all_checks(device, project):
         found.append(one)
         print(f"{one.state:8} {one.name}: {one.words}", flush=True)
     told = {

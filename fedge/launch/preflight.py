@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, Scalar, shown
-from fedge.data.prepared import load_source
+from fedge.data.prepared import load_source, shape_of
 from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
 from fedge.engine.loopback import attaches, refuse_listening_elsewhere
@@ -60,7 +60,7 @@ def check(
     resumption = None if found is None else Handover(found)
     if not (on_ray and attaches(federation.init_args)):
         refuse_missing_resources(federation)
-    deal, there = None, 0
+    deal, there, shape = None, 0, None
     if federation.is_auto:
         raise ConfigError(
             'options.backend.client-resources "auto" is for fedge run only; use the values printed by fedge '
@@ -75,8 +75,11 @@ def check(
             refuse_hidden_gpu(config.train.device, federation)
         there, follows = (federation.num_supernodes, False) if is_sized else _sized(config, federation, found)
         dealt = deal_data(config, seed, there, found, load, follows)
-        deal, there = Handover(dealt), sum(dealt.clients_per_leaf)
-    return replace(prepared, resumption=resumption, deal=deal, num_clients=there)
+        deal, there, shape = Handover(dealt), sum(dealt.clients_per_leaf), shape_of(dealt.windows)
+    before = {} if found is None else found.run.get("devices", {})
+    return replace(
+        prepared, resumption=resumption, deal=deal, num_clients=there, shape=shape, computed_on=before
+    )
 
 
 def _sized(config: Config, federation: Federation, found: Resumption | None) -> tuple[int, bool]:

@@ -36,6 +36,7 @@ from fedge.engine.inprocess import InProcessGrid
 from fedge.launch.client_threads import client_threads
 from fedge.launch.preflight import check
 from fedge.launch.projects.project import CLIENT_APP, flatten
+from fedge.launch.run_device import settle_device
 from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.trackers.tracker import TrackedRun
@@ -319,7 +320,8 @@ def run_in_process(
 
     See `fedge.run.run` for `owns_process` and `prepared`.
     """
-    count, told = client_threads(run_config, workers, federation.num_supernodes)
+    settled, prepared = settle_device(run_config, federation, workers, prepared)
+    count, told = client_threads(settled, workers, federation.num_supernodes)
 
     def open_terminal(_: Path) -> TextIO:
         return terminal if terminal is not None else sys.stdout or open(os.devnull, "w")

@@ -171,6 +171,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "resumed": _list_of(_with(when=_is_text, after_round=_is_count, engine=_is_text)),
     "kernel": _table_of(_is_text),
     "devices": _table_of(_is_count),
+    "device": _table_of(_is_text),
     "remarks": _list_of(_is_text),
     "stopped": _with(by=_is_text, after_round=_is_count, reason=_is_text),
     "privacy": _with(promise=_is_text, not_covered=_list_of(_is_text)),

@@ -39,7 +39,7 @@ from fedge.timing.clocks import MachineClock
 from fedge.timing.nodes import NodeBook
 from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
-from fedge.training.gpu import FLOAT32
+from fedge.training.gpu import FLOAT32, TF32
 from fedge.training.kernels import AUTO, ROUNDED, TORCH, Kernel
 
 logger = logging.getLogger(__name__)
@@ -160,12 +160,19 @@ class Announcer:
         if config.privacy.kind != "off":
             self._open_account(sizes)
 
-    def devices(self, devices: Mapping[str, int]) -> None:
+    def devices(self, devices: Mapping[str, int], chosen: Mapping[str, str]) -> None:
         """Record the devices of clients, and print them unless all are CPUs.
 
         Args:
             devices: "cpu" or a GPU's name → number of clients.
+            chosen: "name" of the device that train.device auto has taken, and "why"; empty for no choice.
         """
+        if chosen:
+            self._recorder.update_manifest(device=dict(chosen))
+            taken = "the CPU" if chosen["name"] == CPU else "the GPU"
+            line = f"train.device auto: {taken}, since {chosen['why']}"
+            self._console.say(line)
+            logger.info("%s", line)
         before = self._recorder.manifest.get("devices", dict(devices))
         self._recorder.update_manifest(devices=dict(devices))
         words = _devices_in_words(devices)
@@ -186,8 +193,8 @@ class Announcer:
             if train.precision in (FLOAT32, ROUNDED):  # whether ROUNDED has an effect depends on the kernel
                 return []
             return [f"train.precision {train.precision} has no effect: clients compute on the CPU"]
-        if devices and CPU not in devices and train.precision == ROUNDED:
-            return [f"train.precision {train.precision} has no effect: clients compute on a GPU"]
+        if CPU in devices and train.precision == TF32:
+            return [f"train.precision {train.precision}: clients on the CPU compute in float32"]
         if devices and threads > self._gpus_of_process() and train.cuda_graph == "auto":
             return [
                 f"train.cuda-graph: steps are not recorded as graphs, since {threads} threads of this "
@@ -219,8 +226,11 @@ class Announcer:
             self._console.say(f"note: train.kernel: PyTorch trains, since {kernel.why}")
         elif kernel.why:
             self._note([f"train.kernel: PyTorch trains, since {kernel.why}"])
-        if kernel.name == TORCH and kernel.why and self._plan.config.train.precision == ROUNDED:
-            self._note([f"train.precision {ROUNDED} has no effect: PyTorch trains"])
+        devices = self._recorder.manifest.get("devices") or {CPU: 0}
+        if kernel.name == TORCH and CPU in devices and self._plan.config.train.precision == ROUNDED:
+            alone = len(devices) == 1
+            what = " has no effect: PyTorch trains" if alone else ": clients on the CPU compute in float32"
+            self._note([f"train.precision {ROUNDED}{what}"])
         if kernel.name.endswith(BF16) and not kernel.name.endswith(f"amx{BF16}"):
             self._note([f"train.precision {ROUNDED}: factors are rounded at no gain: there is no AMX here"])
 

@@ -116,7 +116,7 @@ class Steps:
         none = dealt.unseen_clients | clients.unknown
         train = (len(parts[0]) for i, parts in enumerate(dealt.clients) if i not in none)
         self._plan = replace(self._plan, local_steps=local_steps(self._plan.config.train, train))
-        self._announcer.devices(clients.devices)
+        self._announcer.devices(clients.devices, self._prepared.device)
         offers = offers_of(clients.kernels, "client")
         offers += offers_of(self._grid.look_elsewhere().kernels, "worker")
         before = self._recorder.manifest.get("kernel", {}).get("name", "")

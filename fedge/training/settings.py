@@ -31,7 +31,7 @@ class LocalTraining:
     prox_mu: float = 0.0  # FedProx's μ, >= 0; 0 = off
     threads: int = 1  # torch threads on the CPU; the number changes the last bits
     kernel: str = "torch"  # of the steps; others than "torch" where a model is known to `fedge.native`
-    precision: str = "float32"  # "bf16": the native step rounds factors of products; others do nothing here
+    precision: str = "float32"  # "bf16": the native step and GPUs round products; others do nothing here
     cuda_graph: bool = True  # on a GPU, record the step once and replay it
     optimizer: str = "sgd"  # see `fedge.training.optimizers`
     optimizer_args: tuple[tuple[str, Any], ...] = ()  # keyword arguments of one of PyTorch's

@@ -25,12 +25,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedge.training.cuda_graph import Step, graphed_or_plain
+from fedge.training.gpu import products
 from fedge.training.networks.own_models import OwnDraws
 from fedge.training.optimizers import Optimizer, optimizer_of
 from fedge.training.settings import LocalTraining
@@ -84,14 +86,15 @@ class Sgd:
         return self.settings.task.loss(self._logits(x), y, self.settings.label_smoothing)
 
     def _logits(self, x: Tensor) -> Tensor:
-        """The model's answer; random draws in the first step come from the model's own stream."""
-        if self.draws is None:
-            return self.model(x)
-        with self.draws:
+        """The model's answer; random draws in the first step come from the model's own stream.
+
+        Products are rounded as the settings say; the answer is in the precision of the weights.
+        """
+        with products(x.device, self.settings.precision), self.draws or nullcontext():
             logits: Tensor = self.model(x)
-        if not self.draws.drew:
+        if self.draws is not None and not self.draws.drew:
             self.draws = None
-        return logits
+        return logits.float() if logits.dtype == torch.bfloat16 else logits
 
     def _corrected(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Clipping, the proximal term and the correction, in this order."""

@@ -91,11 +91,15 @@ class TrainConfig(Section):
         "docs/native.md",
         choices=("torch", "auto", "native"),
     )
-    device: str = option("auto", "auto: a GPU if the federation gives one", choices=("auto", "cpu", "cuda"))
+    device: str = option(
+        "auto",
+        "auto: a GPU if the federation gives one; in process, cores or GPU, the faster (docs/gpu.md)",
+        choices=("auto", "cpu", "cuda"),
+    )
     precision: str = option(
         "float32",
         "products in training: float32; tf32: on a GPU with factors of 10 bits, see docs/gpu.md; bf16: "
-        "in the native step with factors of 8 bits, see docs/native.md",
+        "on a GPU and in the native step with factors of 8 bits, see docs/gpu.md and docs/native.md",
         choices=("float32", "tf32", "bf16"),
     )
     cuda_graph: str = option(

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -31,21 +31,21 @@ from typing import Any
 from fedge.config.registers.option import ConfigError
 from fedge.flower import has_one_port
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
+from fedge.launch.nodes.client_apps import CLIENT_APP, SEPARATOR, ClientApps, reap
 from fedge.launch.nodes.node_folder import make_node_folder
 from fedge.launch.nodes.node_output import NodeOutput
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
 from fedge.process.endings import exits
-from fedge.process.endings.parent import end_with_parent, ending_with_parent
+from fedge.process.endings.parent import ending_with_parent
 
-_CLIENT_APP = "flwr-clientapp"
 _LOST = b"has lost a message"
 _LOSSES = (b"Failed to receive message", b"Failed to send message")
 _TAIL = max(map(len, _LOSSES))  # bytes in which the beginning of such words may lie
 _REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
 _PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
-_SEPARATOR = "\x1f"  # between arguments; one line per call
+
 _CHUNK = 65536
 _POLL_S = 0.2
 _LEAVE_S = 10.0
@@ -110,7 +110,7 @@ def _stand_in(folder: Path) -> int:
     """
     pipe = folder / "orders"
     os.mkfifo(pipe, 0o600)
-    script = folder / _CLIENT_APP
+    script = folder / CLIENT_APP
     script.write_text(f"#!/bin/sh\nIFS=$(printf '\\037')\nprintf '%s\\n' \"$*\" > '{pipe}'\n")
     script.chmod(0o700)
     return os.open(pipe, os.O_RDWR)  # also open for writing, so the pipe has no end of file
@@ -146,23 +146,26 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     """
     assert node.stderr is not None
     client_app, said = _load(), node.stderr.fileno()
-    signal.signal(signal.SIGCHLD, _reap)
+    signal.signal(signal.SIGCHLD, reap)
     gc.collect()
     gc.freeze()  # keeps loaded modules shared with all children
     waiting, last, heard, refused = b"", b"", [orders, said], False
     output = NodeOutput()
-    while node.poll() is None:
-        ready = select.select([*heard, *output.descriptors], [], [], _POLL_S)[0]
-        output.pass_on(ready)
-        if orders in ready:
-            *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
-            for line in lines:
-                _fork(client_app, line.decode().split(_SEPARATOR), output)
-        if said in ready:
-            last = last[-_TAIL:] + _passed_on(said, heard)
-            if any(words in last for words in _LOSSES):
-                return _LOST
-            refused = refused or _REFUSED in last
+    apps = ClientApps(client_app, output)
+    with closing(apps):
+        while node.poll() is None:
+            ready = select.select([*heard, *output.descriptors, *apps.descriptors], [], [], _POLL_S)[0]
+            output.pass_on(ready)
+            apps.hear(ready)
+            if orders in ready:
+                *lines, waiting = (waiting + os.read(orders, _CHUNK)).split(b"\n")
+                for line in lines:
+                    apps.start(line.decode().split(SEPARATOR))
+            if said in ready:
+                last = last[-_TAIL:] + _passed_on(said, heard)
+                if any(words in last for words in _LOSSES):
+                    return _LOST
+                refused = refused or _REFUSED in last
     while said in heard and said in select.select(heard, [], [], 0)[0]:
         last = last[-_TAIL:] + _passed_on(said, heard)
         refused = refused or _REFUSED in last
@@ -182,52 +185,10 @@ def _passed_on(said: int, heard: list[int]) -> bytes:
 @cache
 def _load() -> Any:
     """Import the modules that ClientApps need; gives Flower's program for them."""
-    (found,) = entry_points(group="console_scripts", name=_CLIENT_APP)
+    (found,) = entry_points(group="console_scripts", name=CLIENT_APP)
     program = found.load()
     import_module("fedge.client_app")
     return program
-
-
-_children: set[int] = set()
-
-
-def _reap(*_: Any) -> None:
-    """Reap children that have ended, other than the SuperNode."""
-    for pid in list(_children):
-        with suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                continue
-        _children.discard(pid)
-
-
-def _fork(program: Any, words: Sequence[str], output: NodeOutput) -> None:
-    """Start Flower's ClientApp program in a forked process."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = output.fork()
-    if pid:
-        _children.add(pid)
-        return
-    exit_code = exits.FAILED
-    try:
-        exit_code = _be_client_app(program, words)
-    finally:  # skip the parent's clean-up
-        exits.leave_now(exit_code)
-
-
-def _be_client_app(program: Any, words: Sequence[str]) -> int:
-    """Run the program as if started from the shell; returns its exit code."""
-    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    end_with_parent()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # a fresh process would have a seed of its own
-    sys.argv = [_CLIENT_APP, *words]
-    try:
-        program()
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
-    return 0
 
 
 def _end(node: "subprocess.Popen[bytes]") -> None:

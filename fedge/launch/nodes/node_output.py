@@ -24,6 +24,7 @@ class _Pipe:
     """Pipe of one ClientApp: the descriptor it replaces, and its remaining bytes."""
 
     stands_for: int
+    pid: int
     room: int = A_CLIENT_APP
 
 
@@ -46,12 +47,18 @@ class NodeOutput:
         pid = os.fork()
         for reading, writing, stands_for in pairs:
             if pid:
-                self._pipes[reading] = _Pipe(stands_for)
+                self._pipes[reading] = _Pipe(stands_for, pid)
             else:
                 os.close(reading)
                 os.dup2(writing, stands_for)
             os.close(writing)
         return pid
+
+    def renew(self, pid: int) -> None:
+        """Give a process that answers a further message its limit anew."""
+        for pipe in self._pipes.values():
+            if pipe.pid == pid:
+                pipe.room = A_CLIENT_APP
 
     def pass_on(self, ready: Iterable[int]) -> None:
         """Read from the ready pipes, and print their output up to the limits."""

@@ -4,7 +4,7 @@ Loads no torch: most user errors are found here and reported at once.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedge.config.config import Config
@@ -12,7 +12,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.topology import clients_per_leaf, known_per_leaf, refuse_more_places_than_devices
 from fedge.data.devices import deal_devices
 from fedge.data.partition import Partition, partition
-from fedge.data.prepared import DataSource, load_source, shape_of
+from fedge.data.prepared import DataShape, DataSource, load_source, shape_of
 from fedge.leaf.strategies.quorum import refuse_missing_quorum
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.common_test import refuse_other_common_test
@@ -75,6 +75,9 @@ class Prepared:
         resumption: the run to resume, as found; None for a new run, or if not looked for yet.
         deal: the data; None where the number of clients is not known yet.
         num_clients: number of clients; 0 where it is not known yet.
+        shape: sizes of the data; None where they are not loaded.
+        computed_on: devices of the run to resume → clients on each; empty for a new run.
+        device: "name" of the device chosen for train.device auto and "why"; empty where there was no choice.
     """
 
     config: Config
@@ -83,6 +86,9 @@ class Prepared:
     resumption: Handover[Resumption] | None = None
     deal: Handover[Deal] | None = None
     num_clients: int = 0
+    shape: DataShape | None = None
+    computed_on: Mapping[str, int] = field(default_factory=dict)
+    device: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare_config(run_config: Mapping[str, Any]) -> Prepared:

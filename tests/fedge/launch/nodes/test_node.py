@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fedge.launch.nodes import node
-from fedge.launch.nodes.node_output import NodeOutput
+from fedge.launch.nodes.client_apps import SEPARATOR
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no stand-in")
@@ -21,35 +21,7 @@ def test_the_program_that_stands_first_hands_over_its_words(tmp_path):
     finally:
         os.close(orders)
     assert line.endswith("\n")
-    assert line[:-1].split(node._SEPARATOR) == words
-
-
-def test_a_client_app_is_a_process_of_its_own_with_those_words(tmp_path):
-    told = tmp_path / "told"
-
-    def program():
-        told.write_text(f"{os.getpid()} {signal.getsignal(signal.SIGTERM) == signal.SIG_DFL} {sys.argv}")
-        sys.exit(3)
-
-    node._fork(program, ["--token", "t"], NodeOutput())
-    (pid,) = node._children
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
-    node._reap()  # somebody else has waited for it: no error
-    assert node._children == set()
-    assert told.read_text() == f"{pid} True ['flwr-clientapp', '--token', 't']"
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"), [(None, 0), (0, 0), (7, 7), ("words", 1)], ids=["none", "0", "7", "words"]
-)
-def test_the_exit_code_is_the_programs(code, expected):
-    def program():
-        sys.exit(code)
-
-    pid = os.fork()
-    if pid == 0:
-        os._exit(node._be_client_app(program, []))
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == expected
+    assert line[:-1].split(SEPARATOR) == words
 
 
 def test_the_program_of_flower_is_there():

@@ -55,7 +55,7 @@ def test_all_of_an_hour_have_a_share_and_it_is_said_whenever_it_has_doubled(capf
     def talk(times):
         for _ in range(times):
             reading, writing = os.pipe()
-            output._pipes[reading] = node_output._Pipe(1)
+            output._pipes[reading] = node_output._Pipe(1, 0)
             os.write(writing, b"x" * 60_000)
             os.close(writing)
             while reading in output.descriptors:

@@ -1,0 +1,194 @@
+"""Steps per second of a network on all cores, on a GPU, and with several clients batched on it.
+
+`fedge doctor --gpu` measures the network of the project it is called in; the result is remembered for
+`train.device = "auto"` (`fedge.training.device_speeds`).
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from fedge.doctor.batched_clients import BatchedStep
+from fedge.process.resources.threads import available_cores
+from fedge.training.cuda_graph import GraphedStep, Step
+from fedge.training.device_speeds import Speeds
+from fedge.training.local import train
+from fedge.training.settings import LocalTraining
+from fedge.training.sgd import GRAPH_FROM, Sgd
+
+CLIENTS = 8  # batched on a GPU
+_SECONDS = 1.0  # of each measurement, about
+_FEWEST, _MOST = 2, 200  # steps of each
+_TRIES = 3
+
+Make = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Network and windows to measure.
+
+    Attributes:
+        make: gives a new network on the CPU; always the same weights.
+        x: (N, C, T) float32, or tokens (N, T) int64; at least one batch.
+        y: (N, …).
+        settings: of training.
+    """
+
+    make: Make
+    x: Tensor
+    y: Tensor
+    settings: LocalTraining
+
+    def epoch_of(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Windows of so many full batches; those of the subject, again and again."""
+        rows = torch.arange(steps * self.settings.batch_size) % len(self.y)
+        return self.x[rows], self.y[rows]
+
+
+def speeds_of(subject: Subject, device: str = "cuda") -> Speeds:
+    """Steps per second on all cores, and on a GPU without and with graphs."""
+    return Speeds(
+        cores=cores_speed(subject),
+        plain=device_speed(subject, device, is_recorded=False),
+        graph=device_speed(subject, device, is_recorded=True),
+    )
+
+
+def cores_speed(subject: Subject) -> float:
+    """Steps per second of all cores, a client on each, by the kernel of the settings."""
+    cores = available_cores()
+    steps = _steps(lambda count: _trained(subject, subject.make(), count))
+    models = [subject.make() for _ in range(cores)]
+    with ThreadPoolExecutor(cores) as pool:
+
+        def all_of_them() -> None:
+            list(pool.map(lambda model: _trained(subject, model, steps), models))
+
+        return cores * steps / _best(all_of_them)
+
+
+def device_speed(subject: Subject, device: str, is_recorded: bool) -> float:
+    """Steps per second of one client at a time on a device."""
+    way = replace(subject, settings=replace(subject.settings, cuda_graph=is_recorded))
+    model = way.make().to(device)
+    steps = max(_steps(lambda count: _trained(way, model, count)), GRAPH_FROM)
+    return steps / _best(lambda: _trained(way, model, steps))
+
+
+def _trained(subject: Subject, model: nn.Module, steps: int) -> None:
+    """Train a model for some steps; its weights are on the host at the end, so nothing is left to do."""
+    x, y = subject.epoch_of(steps)
+    settings = replace(subject.settings, epochs=1, steps=0)
+    train(model, x, y, settings, torch.Generator().manual_seed(0))
+
+
+def _steps(work: Callable[[int], object]) -> int:
+    """Steps that take about as long as a measurement should."""
+    work(1)
+    began = time.perf_counter()
+    work(_FEWEST)
+    each_s = (time.perf_counter() - began) / _FEWEST
+    return int(min(max(_SECONDS / max(each_s, 1e-6), _FEWEST), _MOST))
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some tries."""
+    seconds = []
+    for _ in range(_TRIES):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return min(seconds)
+
+
+# --- several clients batched -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BatchedSpeeds:
+    """Steps per second of all clients together on one device, and how alike the ways are.
+
+    Attributes:
+        in_turn: one client's step after another's, each recorded where the device can.
+        batched: all clients' steps in one.
+        recorded: the same, recorded; 0 where it cannot be.
+        distance: largest difference of weights between the ways after a step, relative to the largest weight.
+        is_same: whether two batched trainings give the same bits.
+    """
+
+    in_turn: float
+    batched: float
+    recorded: float
+    distance: float
+    is_same: bool
+
+
+def batched_speeds(subject: Subject, device: str = "cuda", clients: int = CLIENTS) -> BatchedSpeeds:
+    """Speed of the steps of some clients, one after another and batched.
+
+    Raises:
+        RuntimeError: an operation of the network cannot be batched.
+    """
+    x, y = (part.to(device) for part in subject.epoch_of(clients))
+    xs, ys = (part.view(clients, subject.settings.batch_size, *part.shape[1:]) for part in (x, y))
+    alone = [_alone(subject, device, xs[k], ys[k]) for k in range(clients)]
+    start = BatchedStep(_models(subject, device, clients), subject.settings)
+    again = BatchedStep(_models(subject, device, clients), subject.settings)
+    for one in (start, again):
+        one(xs, ys)
+    differences, is_same = [], True
+    for k in range(clients):
+        sgd = Sgd(subject.make().to(device), subject.settings, None)
+        sgd.step(xs[k], ys[k])
+        ours, theirs = start.weights_of(k), again.weights_of(k)
+        for name, weight in zip(sgd.names, sgd.weights, strict=True):
+            scale = max(float(weight.abs().max()), 1e-3)
+            differences.append(float((weight - ours[name]).abs().max()) / scale)
+            is_same = is_same and torch.equal(ours[name], theirs[name])
+
+    def in_turn() -> None:
+        for k, step in enumerate(alone):
+            step(xs[k], ys[k])
+
+    recorded = 0.0
+    if device == "cuda":
+        graph = GraphedStep(again, again.state, xs, ys)
+        recorded = clients * _rate(lambda: graph(xs, ys), device)
+    return BatchedSpeeds(
+        clients * _rate(in_turn, device),
+        clients * _rate(lambda: start(xs, ys), device),
+        recorded,
+        max(differences),
+        is_same,
+    )
+
+
+def _models(subject: Subject, device: str, clients: int) -> list[nn.Module]:
+    """Networks in training mode."""
+    return [subject.make().to(device).train() for _ in range(clients)]
+
+
+def _alone(subject: Subject, device: str, x: Tensor, y: Tensor) -> Step:
+    """One client's step: recorded on a GPU."""
+    sgd = Sgd(subject.make().to(device).train(), subject.settings, None)
+    if device != "cuda":
+        return sgd.step
+    return GraphedStep(sgd.step, [*sgd.weights, *(sgd.optimizer.memory or ()), *sgd.model.buffers()], x, y)
+
+
+def _rate(work: Callable[[], object], device: str) -> float:
+    """Calls per second, the device's work included."""
+
+    def some(count: int) -> None:
+        for _ in range(count):
+            work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    count = _steps(some)
+    return count / _best(lambda: some(count))

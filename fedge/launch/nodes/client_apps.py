@@ -1,0 +1,195 @@
+"""A node's ClientApps: a forked process per message, or one for all messages once it holds a GPU.
+
+A child ends with its message, unless it says that it stays (`fedge.process.lasting`); then it gets the next
+message's arguments through a pipe. If it is gone or at work, the message gets a process of its own.
+
+Flower's program ends its process: `flwr_exit` starts a thread that kills it after some seconds, and every
+message starts a thread that watches Flower's starter. In a child that may stay, `flwr_exit` only leaves the
+program, and a starter is watched once. A Flower without these names gets a process per message.
+"""
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from fedge.launch.nodes.node_output import NodeOutput
+from fedge.process import lasting
+from fedge.process.endings import exits
+from fedge.process.endings.parent import end_with_parent
+
+CLIENT_APP = "flwr-clientapp"
+_RUNTIME = "flwr.supernode.runtime.run_clientapp"
+SEPARATOR = "\x1f"  # between arguments; one line per message
+_CHUNK = 65536
+_STAYS = b"."
+
+_children: set[int] = set()
+
+
+def reap(*_: Any) -> None:
+    """Reap children that have ended, other than the SuperNode."""
+    for pid in list(_children):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        _children.discard(pid)
+
+
+@dataclass
+class _Kept:
+    """A child that may stay: its pipes' ends here, and whether it waits for a message."""
+
+    pid: int
+    orders: int
+    idle: bool = False
+
+
+class ClientApps:
+    """Processes of a node's ClientApps."""
+
+    def __init__(self, program: Callable[[], object], output: NodeOutput) -> None:
+        """Prepare to run Flower's program, with its output to `output`."""
+        self._program = program
+        self._output = output
+        self._kept: dict[int, _Kept] = {}  # by the pipe on which it says that it stays
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Pipes on which children say that they stay, for `select`."""
+        return list(self._kept)
+
+    def hear(self, ready: Iterable[int]) -> None:
+        """Take in what children have said; at most one is kept waiting, and one that has ended is dropped."""
+        for said in self._kept.keys() & set(ready):
+            waits = any(child.idle for child in self._kept.values())
+            if os.read(said, len(_STAYS)) and not waits:
+                self._kept[said].idle = True
+            else:
+                self._let_go(said)
+
+    def start(self, words: Sequence[str]) -> None:
+        """Have a message answered, by its arguments for Flower's program."""
+        self._hear_now()
+        for said, child in list(self._kept.items()):
+            if not child.idle:
+                continue
+            child.idle = False
+            self._output.renew(child.pid)
+            try:
+                os.write(child.orders, (SEPARATOR.join(words) + "\n").encode())
+                return
+            except OSError:  # it has died since
+                self._let_go(said)
+        self._fork(words)
+
+    def close(self) -> None:
+        """Let all waiting children end."""
+        for said in list(self._kept):
+            self._let_go(said)
+
+    def _hear_now(self) -> None:
+        self.hear(select.select(self.descriptors, [], [], 0)[0])
+
+    def _let_go(self, said: int) -> None:
+        """Close a child's pipes: it ends once it waits for a message."""
+        os.close(self._kept.pop(said).orders)
+        os.close(said)
+
+    def _fork(self, words: Sequence[str]) -> None:
+        """Start a process for a message."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        (theirs, orders), (said, saying) = os.pipe(), os.pipe()
+        pid = self._output.fork()
+        if pid:
+            os.close(theirs)
+            os.close(saying)
+            self._kept[said] = _Kept(pid, orders)
+            _children.add(pid)
+            return
+        exit_code = exits.FAILED
+        try:
+            for other, child in self._kept.items():
+                os.close(child.orders)
+                os.close(other)
+            os.close(orders)
+            os.close(said)
+            exit_code = be_client_app(self._program, words, theirs, saying)
+        finally:  # skip the parent's clean-up
+            exits.leave_now(exit_code)
+
+
+def be_client_app(program: Callable[[], object], words: Sequence[str], orders: int, saying: int) -> int:
+    """Run the program for a message, and for further ones while this process stays; returns an exit code.
+
+    Args:
+        program: Flower's.
+        words: its arguments.
+        orders: pipe with those of further messages.
+        saying: pipe for saying that this process stays.
+    """
+    if _leaves_only():
+        lasting.allow_to_stay()
+    waiting = b""
+    while True:
+        exit_code = _run(program, words)
+        if exit_code or not lasting.stays():
+            return exit_code
+        with suppress(OSError):  # the node has ended
+            os.write(saying, _STAYS)
+        while b"\n" not in waiting:
+            more = os.read(orders, _CHUNK)
+            if not more:
+                return exit_code
+            waiting += more
+        line, _, waiting = waiting.partition(b"\n")
+        words = line.decode().split(SEPARATOR)
+
+
+def _run(program: Callable[[], object], words: Sequence[str]) -> int:
+    """Run the program as if started from the shell; returns its exit code."""
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    end_with_parent()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # a fresh process would have a seed of its own
+    sys.argv = [CLIENT_APP, *words]
+    try:
+        program()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 0
+
+
+def _leaves_only() -> bool:
+    """Have Flower's program leave this process alive; False where this Flower has other names."""
+    try:
+        runtime = import_module(_RUNTIME)
+        from flwr.common.exit.exit_handler import trigger_exit_handlers
+    except ImportError:
+        return False
+    ends, watch = getattr(runtime, "flwr_exit", None), getattr(runtime, "start_parent_process_monitor", None)
+    if ends is None or watch is None:
+        return False
+    watched: set[int] = set()
+
+    def leave(code: int, *arguments: Any, **named: Any) -> None:
+        if code or not lasting.stays():
+            ends(code, *arguments, **named)
+        trigger_exit_handlers()  # Flower's: the message's connection is closed
+        sys.exit(0)
+
+    def watch_once(parent_pid: int) -> None:
+        if parent_pid not in watched:
+            watched.add(parent_pid)
+            watch(parent_pid)
+
+    runtime.flwr_exit = leave  # type: ignore[attr-defined]
+    runtime.start_parent_process_monitor = watch_once  # type: ignore[attr-defined]
+    return True

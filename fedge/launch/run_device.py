@@ -1,0 +1,62 @@
+"""The device of a run in this process where `train.device` is "auto": settled once, before it starts.
+
+On Ray, in a deployment and at leaf servers, `auto` is a GPU where the client sees one: whoever gave it one,
+by num-gpus or by starting the node there, has chosen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fedge.config.registers.option import ConfigError
+from fedge.engine.federation import Federation
+from fedge.exchange.hello import CPU
+from fedge.launch.preflight import check
+from fedge.process.resources.threads import available_cores
+from fedge.run.preparation.prepare import Prepared
+from fedge.training.device_speeds import GPU, Places, chosen, recall, setting, step_gflop
+from fedge.training.networks.start import drawn_network
+
+_OPTION, _AUTO = "train.device", "auto"
+
+
+def settle_device(
+    run_config: Mapping[str, Any], federation: Federation, workers: int | None, prepared: Prepared | None
+) -> tuple[Mapping[str, Any], Prepared | None]:
+    """Options for a run's clients, and its prepared inputs with the reason; unchanged without a GPU.
+
+    Args:
+        run_config: the run's options, flat.
+        federation: of the run.
+        workers: requested number of clients at a time; None for one per core or GPU.
+        prepared: of the run; None to prepare here what the choice needs.
+    """
+    if run_config.get(_OPTION, _AUTO) != _AUTO or not torch.cuda.is_available():
+        return run_config, prepared
+    try:
+        prepared = prepared or check(run_config, federation)
+    except ConfigError:  # the run itself says so
+        return run_config, None
+    if prepared.computed_on:
+        before = CPU if set(prepared.computed_on) == {CPU} else GPU
+        return {**run_config, _OPTION: before}, prepared
+    if prepared.shape is None:
+        return run_config, prepared
+    device, why = _chosen(prepared, federation, workers)
+    return {**run_config, _OPTION: device}, replace(prepared, device={"name": device, "why": why})
+
+
+def _chosen(prepared: Prepared, federation: Federation, workers: int | None) -> tuple[str, str]:
+    """Device and reason for a run's network."""
+    shape, train = prepared.shape, prepared.config.train
+    assert shape is not None
+    model = drawn_network(
+        train, prepared.seed, shape.input_shape, shape.classes, shape.y_shape, tokens=shape.tokens
+    )
+    measured = recall(setting(model, shape.input_shape, train))
+    gflop = step_gflop(model, shape.input_shape, train.batch_size, tokens=shape.tokens)
+    clients = prepared.num_clients or federation.num_supernodes
+    at_once = max(1, min(workers or available_cores(), available_cores(), clients))
+    return chosen(Places(at_once, max(1, min(torch.cuda.device_count(), clients))), gflop, measured)

@@ -1,0 +1,71 @@
+"""A ClientApp's process that stays for the next message, because it has opened a GPU.
+
+A GPU's context and libraries take seconds to open, and cannot be passed on by a fork. So `fedge node` lets
+such a process answer message after message; all others end with their message. One that has failed ends, too:
+an error may leave a GPU unusable for its process. Code of the user's, imported for one run, is imported again
+for another, as it may have changed.
+"""
+
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from fedge.config.registers.register import looked_in
+
+_OURS = ("fedge", "hhar")
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+class _Life:
+    """Facts of this process."""
+
+    may_stay = False  # its starter takes further answers
+    failed = False
+    run: int | None = None
+    before: Collection[str] = frozenset()  # modules imported before the first message
+
+
+_life = _Life()
+
+
+def allow_to_stay() -> None:
+    """Note that the starter of this process has further messages for it."""
+    _life.may_stay, _life.before = True, frozenset(sys.modules)
+
+
+def stays() -> bool:
+    """Whether this process serves further messages."""
+    return _life.may_stay and not _life.failed and holds_gpu()
+
+
+def holds_gpu() -> bool:
+    """Whether this process has opened a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def note_failure() -> None:
+    """Let this process end with its message."""
+    _life.failed = True
+
+
+def begin_message_of(run: int) -> None:
+    """Forget the code that another run has brought; call before a message's work."""
+    if _life.may_stay and _life.run not in (None, run):
+        for name in brought(_life.before):
+            del sys.modules[name]
+    _life.run = run
+
+
+def brought(before: Collection[str]) -> list[str]:
+    """Modules imported since, from the folders in which code of the user's is looked for."""
+    folders = [Path(folder) for folder in {*looked_in(), str(Path.cwd())}]
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name not in before
+        and name.partition(".")[0] not in _OURS
+        and (file := getattr(module, "__file__", None))
+        and not _INSTALLED & set(Path(file).parts)
+        and any(Path(file).resolve().is_relative_to(folder) for folder in folders)
+    ]

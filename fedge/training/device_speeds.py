@@ -1,0 +1,215 @@
+"""Cores or GPU for a run's clients: by speeds measured on this machine, or else by a step's arithmetic.
+
+A step of a small network takes a GPU as long as one of a network a hundred times larger: its kernels wait for
+Python, or for one another. Clients on the cores of a machine train side by side. So the cores win below some
+size of the network, and the GPU above it.
+
+The rule has no measurement: a GPU pays if a step's products have at least `FROM_GFLOP` billion operations per
+core that trains at the same time. It is the arithmetic that one core does in a small network's step on a GPU,
+by the table in docs/gpu.md: at most 6.9 ms, in which a core of that machine does 0.5 billion operations by
+PyTorch (24.4 billion of the table's third network in 328 ms, 22.5 of its fourth in 383 ms).
+
+Measurements of `fedge doctor --gpu` lie in ``$XDG_STATE_HOME/fedge/device-speeds.json`` (otherwise
+``~/.local/state``), by all that they depend on.
+"""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedge.config.sections.train import TrainConfig
+from fedge.process.durable import write_bytes
+from fedge.process.resources.threads import available_cores
+from fedge.process.versions import versions
+
+CORES, GPU = "cpu", "cuda"
+FROM_GFLOP = 0.5  # per core
+_PASSES = 3  # forward, and two products of its size in the backward pass
+_WINDOWS = 2  # of the pass that is counted
+_MOST = 200  # measurements kept
+_LARGEST = 2**20  # bytes of the file
+_OPTIONS = (
+    "batch_size", "precision", "kernel", "threads", "cuda_graph", "optimizer", "task", "loss", "augment",
+    "clip_norm", "momentum",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Steps of training per second on one machine, with one network.
+
+    Attributes:
+        cores: of all cores together, a client on each.
+        plain: of one GPU, one client at a time.
+        graph: the same, with steps recorded as graphs.
+    """
+
+    cores: float
+    plain: float
+    graph: float
+
+    @property
+    def gpu(self) -> float:
+        """Of one GPU, the faster way."""
+        return max(self.plain, self.graph)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Places at which a run's clients can train at the same time.
+
+    Attributes:
+        cores: on cores.
+        gpus: on GPUs.
+    """
+
+    cores: int
+    gpus: int
+
+
+def chosen(places: Places, gflop: float | None, measured: Speeds | None) -> tuple[str, str]:
+    """The device for a run's clients, `CORES` or `GPU`, and why, in words.
+
+    Args:
+        places: where clients could train.
+        gflop: billions of operations in a step's products; None if they cannot be counted.
+        measured: speeds of this network on this machine; None if they have not been measured.
+
+    >>> chosen(Places(16, 1), 0.3, None)[0], chosen(Places(16, 1), 24.4, None)[0]
+    ('cpu', 'cuda')
+    >>> chosen(Places(16, 1), 24.4, Speeds(cores=900.0, plain=200.0, graph=400.0))[0]
+    'cpu'
+    """
+    if measured is not None:
+        cores = measured.cores * min(1.0, places.cores / available_cores())
+        gpu = measured.gpu * places.gpus
+        words = f"as fedge doctor --gpu measured here: {cores:,.0f} steps per second on cores, {gpu:,.0f} on "
+        return (GPU if gpu > cores else CORES), words + _gpus(places.gpus)
+    if gflop is None:
+        return GPU, "a step's arithmetic cannot be counted"
+    least = FROM_GFLOP * places.cores / places.gpus
+    device, side = (GPU, "at least") if gflop >= least else (CORES, "less than")
+    return device, (
+        f"a step has {gflop:.2g} billion operations, {side} the {least:.3g} from which {_gpus(places.gpus)} "
+        f"should outdo {places.cores} core{'s' * (places.cores > 1)}; fedge doctor --gpu measures it"
+    )
+
+
+def _gpus(count: int) -> str:
+    return "a GPU" if count == 1 else f"{count} GPUs"
+
+
+def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, tokens: bool) -> float | None:
+    """Billions of floating-point operations in the products of a training step; None if one cannot be taken.
+
+    Convolutions, matrix products, attention and the products of recurrent layers are counted in a forward
+    pass, and three times. The model's statistics and mode may change.
+
+    Args:
+        model: on the CPU.
+        input_shape: of one window, (C, T), (C, H, W) or (T,).
+        batch: windows per step.
+        tokens: inputs are int64.
+    """
+    kind = torch.int64 if tokens else torch.float32
+    counter = FlopCounterMode(display=False)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of oneDNN's switches
+            with torch.backends.mkldnn.flags(enabled=False), counter:  # else an LSTM is one operation
+                model(torch.zeros(_WINDOWS, *input_shape, dtype=kind))
+    except Exception:  # a user's network may refuse zeros
+        return None
+    return counter.get_total_flops() * _PASSES * batch / _WINDOWS / 1e9
+
+
+# --- measurements that stay ------------------------------------------------------------------------
+
+
+def setting(model: nn.Module, input_shape: tuple[int, ...], config: TrainConfig) -> dict[str, Any]:
+    """All that a measurement depends on: network, options of the step, versions, processor and GPU."""
+    known = versions()
+    return {
+        "network": hashlib.sha256(_drawn(model).encode()).hexdigest()[:16],
+        "input": list(input_shape),
+        **{name: getattr(config, name) for name in _OPTIONS},
+        "fedge": known.get("fedge", ""),
+        "torch": known.get("torch", ""),
+        "cuda": str(torch.version.cuda),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+        "cores": available_cores(),
+        "processor": _processor(),
+    }
+
+
+def _drawn(model: nn.Module) -> str:
+    """Layers, and the shapes of all entries."""
+    return f"{model}" + "".join(f"{name}{tuple(entry.shape)}" for name, entry in model.state_dict().items())
+
+
+def _processor() -> str:
+    """Name of the processor, as far as the system tells."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return platform.processor()
+
+
+def remembered_in() -> Path:
+    """The file of this user's measurements."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (
+        Path(state) if os.path.isabs(state) else Path.home() / ".local/state"
+    ) / "fedge/device-speeds.json"
+
+
+def remember(about: Mapping[str, Any], speeds: Speeds) -> None:
+    """Keep a measurement; where nothing can be written, nothing is kept.
+
+    Args:
+        about: its `setting`.
+        speeds: measured.
+    """
+    kept = {**_known(), _key(about): {**asdict(speeds), "about": dict(about)}}
+    newest = dict(list(kept.items())[-_MOST:])
+    with suppress(OSError, RuntimeError):
+        path = remembered_in()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_bytes(path, json.dumps(newest, indent=1).encode())
+
+
+def recall(about: Mapping[str, Any]) -> Speeds | None:
+    """The measurement of a `setting`; None if there is none, or the file is damaged."""
+    found = _known().get(_key(about))
+    numbers: list[Any] = (
+        [found.get(field.name) for field in fields(Speeds)] if isinstance(found, dict) else []
+    )
+    if not numbers or not all(type(n) is float and math.isfinite(n) and n > 0 for n in numbers):
+        return None
+    return Speeds(*numbers)
+
+
+def _key(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(about), sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _known() -> dict[str, Any]:
+    """All measurements, oldest first; empty if there is no such file, or it is damaged."""
+    with suppress(OSError, RuntimeError, ValueError, RecursionError):
+        with remembered_in().open("rb") as file:
+            text = file.read(_LARGEST + 1)
+        found = json.loads(text) if len(text) <= _LARGEST else None
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -1,0 +1,62 @@
+"""A process that stays for further messages: only with a GPU, without a failure, and without others' code."""
+
+import sys
+
+import pytest
+
+from fedge.process import lasting
+
+
+@pytest.fixture(autouse=True)
+def life(monkeypatch):
+    """A process's life of its own."""
+    monkeypatch.setattr(lasting, "_life", lasting._Life())
+
+
+def test_only_a_process_that_may_holds_a_gpu_and_has_not_failed_stays(monkeypatch):
+    monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
+    assert not lasting.stays()
+    lasting.allow_to_stay()
+    assert lasting.stays()
+    monkeypatch.setattr(lasting, "holds_gpu", lambda: False)
+    assert not lasting.stays()
+    monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
+    lasting.note_failure()
+    assert not lasting.stays()
+
+
+def test_code_of_the_users_is_imported_anew_for_another_run_and_packages_are_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lasting.allow_to_stay()
+    file = tmp_path / "own_code_of_a_run.py"
+    file.write_text("answer = 1")
+    lasting.begin_message_of(3)
+    import own_code_of_a_run
+
+    assert own_code_of_a_run.answer == 1
+    lasting.begin_message_of(3)
+    assert "own_code_of_a_run" in sys.modules
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    (site / "package_of_others.py").write_text("")
+    monkeypatch.syspath_prepend(str(site))
+    import package_of_others  # noqa: F401
+
+    file.write_text("answer = 22")
+    lasting.begin_message_of(4)
+    assert "own_code_of_a_run" not in sys.modules
+    assert "package_of_others" in sys.modules
+    del sys.modules["package_of_others"]
+
+
+def test_a_process_of_one_message_forgets_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "other_own_code.py").write_text("")
+    lasting.begin_message_of(3)
+    import other_own_code  # noqa: F401
+
+    lasting.begin_message_of(4)
+    assert "other_own_code" in sys.modules
+    del sys.modules["other_own_code"]
