@@ -1,11 +1,15 @@
 """A GPU against one core: ms per training step, with the step recorded as a graph and without.
 
     python -m benchmarks.kernels.gpu [MODEL …]
+    python -m benchmarks.kernels.gpu --machine [MODEL …]
 
 Per network (by default Fedge's two for windows, a convolutional one with 256 channels, four encoder layers
 of attention) and precision: 5 epochs of 16 steps of 32 windows of 6 × 128 by `fedge.training.local.train`,
-medians of five; one core takes a single epoch. Also whether two trainings and both ways give the same bits,
-and how far the weights are from the CPU's after an epoch. Needs a GPU; keeps nothing.
+medians of three; one core takes a single epoch. Also whether two trainings and both ways give the same bits,
+and how far the weights are from the CPU's after an epoch. With --machine, steps per second of the whole
+machine instead, as `fedge doctor --gpu` measures them: a client on every core (native step where it can), one
+on the GPU without and with graphs, eight clients one after another and batched; and what the rule of
+`train.device = "auto"` takes. Needs a GPU; keeps nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,12 +27,15 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
-from fedge.training.gpu import settle_gpus
+from fedge.doctor.gpu_speeds import CLIENTS, Subject, batched_speeds, speeds_of
+from fedge.process.resources.threads import available_cores
+from fedge.training.device_speeds import Places, chosen, step_gflop
+from fedge.training.gpu import BF16, FLOAT32, TF32, settle_gpus
 from fedge.training.local import train
 from fedge.training.networks.models import build_model
 from fedge.training.networks.module_state import State, get_state, load_state
 
-STEPS, EPOCHS, REPEATS = 16, 5, 5
+STEPS, EPOCHS, REPEATS = 16, 5, 3
 TRAINING = replace(SETTINGS, lr=0.05, clip_norm=1.0, label_smoothing=0.1, epochs=EPOCHS)
 MODELS = ("cnn", "cnn-pool", "wide", "attention")
 
@@ -90,14 +98,16 @@ class Contest:
         state = self.trained("cpu", epochs=1)
         return (time.perf_counter() - before) / STEPS * 1e3, state
 
-    def on_gpu(self, cpu: State) -> dict[str, float | bool]:
+    def on_gpu(self, cpu: State, precision: str) -> dict[str, float | bool]:
         """ms per step both ways, whether all bits are the same, and the largest distance to `cpu`."""
-        graph = [self.trained("cuda") for _ in range(2)]
-        states = [*graph, self.trained("cuda", cuda_graph=False)]
-        near = self.trained("cuda", epochs=1)
+        settle_gpus(precision)
+        rounded = partial(self.trained, "cuda", precision=precision)
+        graph = [rounded() for _ in range(2)]
+        states = [*graph, rounded(cuda_graph=False)]
+        near = rounded(epochs=1)
         return {
-            "graph": self._ms(lambda: self.trained("cuda")),
-            "plain": self._ms(lambda: self.trained("cuda", cuda_graph=False)),
+            "graph": self._ms(rounded),
+            "plain": self._ms(lambda: rounded(cuda_graph=False)),
             "same": all(same(states[0], other) for other in states[1:]),
             "distance": max(float(np.abs(near[name] - array).max()) for name, array in cpu.items()),
         }
@@ -118,22 +128,52 @@ def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool
     return all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
+def of_machine(name: str) -> str:
+    """Steps per second of the machine in all ways, and the rule's choice, in a line."""
+    settle_gpus(FLOAT32)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(STEPS * BATCH, CHANNELS, SAMPLES, generator=generator)
+    y = torch.randint(0, CLASSES, (STEPS * BATCH,), generator=generator)
+    subject = Subject(lambda: network(name), x, y, replace(TRAINING, kernel="auto"))
+    speeds = speeds_of(subject)
+    gflop = step_gflop(network(name), (CHANNELS, SAMPLES), BATCH, tokens=False)
+    rule, _ = chosen(Places(available_cores(), 1), gflop, None)
+    line = (
+        f"{name:10} {gflop:6.2f} GFLOP   {available_cores()} cores {speeds.cores:8.0f}   GPU plain "
+        f"{speeds.plain:7.0f}   graph {speeds.graph:7.0f}   auto's rule: {rule}"
+    )
+    try:
+        found = batched_speeds(subject)
+    except RuntimeError as error:
+        return f"{line}   batched: {str(error).splitlines()[0][:120]}"
+    return (
+        f"{line}   {CLIENTS} clients in turn {found.in_turn:7.0f}   batched {found.batched:7.0f}   recorded "
+        f"{found.recorded:7.0f}   distance {found.distance:.1e}   same bits: {found.is_same}"
+    )
+
+
 def main() -> None:
     """Command line."""
     if not torch.cuda.is_available():
         sys.exit("benchmarks.kernels.gpu: this machine has no GPU that PyTorch can use")
     torch.set_num_threads(1)
+    words = sys.argv[1:]
+    if words[:1] == ["--machine"]:
+        for name in words[1:] or (*MODELS, "linear"):
+            print(of_machine(name), flush=True)
+        return
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}; ms per step of {BATCH} windows")
-    for name in sys.argv[1:] or MODELS:
+    for name in words or MODELS:
         contest = Contest(name)
         contest.on_cpu()
         cpu_ms, cpu = contest.on_cpu()
-        for precision in ("float32", "tf32"):
-            settle_gpus(precision)
-            found = contest.on_gpu(cpu)
+        for precision in (FLOAT32, TF32, BF16):
+            found = contest.on_gpu(cpu, precision)
             print(
                 f"{name:10} {precision:8} one core {cpu_ms:7.2f}   plain {found['plain']:7.3f}   "
-                f"graph {found['graph']:7.3f}   same bits: {found['same']}   distance {found['distance']:.1e}"
+                f"graph {found['graph']:7.3f}   same bits: {found['same']}   "
+                f"distance {found['distance']:.1e}",
+                flush=True,
             )
 
 

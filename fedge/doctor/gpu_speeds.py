@@ -21,7 +21,7 @@ from fedge.training.settings import LocalTraining
 from fedge.training.sgd import GRAPH_FROM, Sgd
 
 CLIENTS = 8  # batched on a GPU
-_SECONDS = 1.0  # of each measurement, about
+_SECONDS = 0.5  # of each measurement, about
 _FEWEST, _MOST = 2, 200  # steps of each
 _TRIES = 3
 

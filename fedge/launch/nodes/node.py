@@ -3,7 +3,8 @@
 Flower starts the program ``flwr-clientapp`` for every message, and each start imports PyTorch again, which
 takes seconds of a core. Here a program of the same name comes first in the SuperNode's PATH and only passes
 its arguments through a named pipe to this process. This process has imported everything and forks; the child
-then runs Flower's own program. Of Flower, only the time of a reply is replaced (`fedge.link.untimed`).
+then runs Flower's own program, and stays for further messages if it holds a GPU (`client_apps`). Of Flower,
+only the time of a reply is replaced (`fedge.link.untimed`).
 
 A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all of it logs "Failed to receive
 message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to
@@ -33,6 +34,7 @@ from fedge.flower import has_one_port
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
 from fedge.launch.nodes.client_apps import CLIENT_APP, SEPARATOR, ClientApps, reap
 from fedge.launch.nodes.node_folder import make_node_folder
+from fedge.launch.nodes.node_gpu import take_gpu
 from fedge.launch.nodes.node_output import NodeOutput
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port
@@ -62,6 +64,8 @@ def serve_node(words: Sequence[str], owns_process: bool) -> int:
     Raises:
         ConfigError: Flower's programs are not installed.
     """
+    if told := take_gpu():
+        print(f"fedge: {told}", flush=True)
     folder = make_node_folder()
     with exits.signals_as_exceptions(exits.LEAVE_S) if owns_process else nullcontext():
         try:

@@ -1,4 +1,4 @@
-"""A process per message; one that holds a GPU stays for the next, until it fails, dies or serves another run."""
+"""A process per message; one that holds a GPU stays for the next, until it fails or dies."""
 
 import os
 import select

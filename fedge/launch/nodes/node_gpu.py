@@ -1,0 +1,117 @@
+"""GPUs of a machine among its nodes: each starts with another one, where there are several.
+
+Nodes of one account hold locks on files of a folder of theirs. A node puts the least used GPU first in
+``CUDA_VISIBLE_DEVICES``: its clients compute on the first, and processes of one client (`train.processes`) on
+the next ones, too. The system gives a lock back when the node has ended.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedge.config.registers.option import shown
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_HIDDEN = ("", "-1", "NoDevFiles")
+_UUID = re.compile(r"UUID: ((?:GPU|MIG)-[^)\s]+)\)")
+_MOST_BESIDE = 64  # nodes on one GPU
+
+
+def take_gpu() -> str:
+    """Let this process and its children see another GPU first than other nodes; returns a line on it.
+
+    Empty where there is no GPU, or nothing to say: one GPU, and no other node.
+    """
+    names = gpu_names(_listing(), os.environ.get(VISIBLE))
+    folder = _folder() if names else None
+    if folder is None:
+        return ""
+    place, beside = taken(names, folder)
+    if len(names) > 1:
+        os.environ[VISIBLE] = ",".join([*names[place:], *names[:place]])
+    which = f"GPU {place + 1} of {len(names)} ({names[place]})" if len(names) > 1 else "the GPU"
+    if beside:
+        others = f"{beside} other node{'s' * (beside > 1)}"
+        return f"this node shares {which} with {others} of this machine: they wait for each other"
+    return f"this node takes {which}" if len(names) > 1 else ""
+
+
+def gpu_names(listing: str, visible: str | None) -> list[str]:
+    """Names of the GPUs that a node may use, as CUDA_VISIBLE_DEVICES has them.
+
+    A GPU cut into slices (MIG) is represented by its slices.
+
+    Args:
+        listing: of the driver (``nvidia-smi -L``).
+        visible: CUDA_VISIBLE_DEVICES; None for all.
+
+    >>> gpu_names("GPU 0: H100 (UUID: GPU-a)\\nGPU 1: H100 (UUID: GPU-b)\\n", None)
+    ['GPU-a', 'GPU-b']
+    >>> gpu_names("GPU 0: H100 (UUID: GPU-a)\\n  MIG 1g.10gb Device 0: (UUID: MIG-c)\\n", None)
+    ['MIG-c']
+    """
+    found: list[str] = []
+    if visible in _HIDDEN:
+        return found
+    for name in _UUID.findall(listing):
+        if name.startswith("MIG-") and found and found[-1].startswith("GPU-"):
+            found.pop()
+        found.append(name)
+    if not found or visible is None:
+        return found
+    return [name.strip() for name in visible.split(",") if name.strip()]
+
+
+def taken(names: Sequence[str], folder: Path) -> tuple[int, int]:
+    """Number of the GPU with the fewest nodes, now locked by this process, and how many others use it."""
+    for beside in range(_MOST_BESIDE):
+        for place, name in enumerate(names):
+            if _locked(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', name)}.{beside}"):
+                return place, beside
+    return 0, _MOST_BESIDE
+
+
+def _locked(path: Path) -> bool:
+    """Whether this process could lock a file; the lock lasts as long as the process and its children."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+def _folder() -> Path | None:
+    """Folder of this account's locks; None where another account holds its name."""
+    path = Path(tempfile.gettempdir()) / f"fedge-gpus-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        about = path.lstat()
+    except OSError:
+        return None
+    is_own = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+    if not is_own:
+        print(f"fedge: GPUs are not divided among nodes, since {shown(str(path))} is another account's")
+    return path if is_own else None
+
+
+def _listing() -> str:
+    """The driver's listing of GPUs; empty without a driver."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    try:
+        done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
