@@ -187,7 +187,7 @@ def remember(about: Mapping[str, Any], speeds: Speeds) -> None:
     with suppress(OSError, RuntimeError):
         path = remembered_in()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_bytes(path, json.dumps(newest, indent=1).encode())
+        write_bytes(path, json.dumps(newest, indent=1).encode(), durably=False)
 
 
 def recall(about: Mapping[str, Any]) -> Speeds | None:

@@ -109,19 +109,9 @@ def test_a_measurement_is_found_again_until_network_options_or_machine_change(mo
     assert recall(about) is None
     remember(about, SPEEDS)
     assert recall(setting(network(), (6, 32), TrainConfig())) == SPEEDS
-    others = [
-        setting(network("cnn"), (6, 32), config),
-        setting(network(), (6, 33), config),
-        *(
-            setting(network(), (6, 32), replace(config, **{name: value}))
-            for name, value in (
-                ("batch_size", 16),
-                ("precision", "bf16"),
-                ("kernel", "torch"),
-                ("threads", 2),
-            )
-        ),
-    ]
+    changes = (("batch_size", 16), ("precision", "bf16"), ("kernel", "torch"), ("threads", 2))
+    others = [setting(network(), (6, 32), replace(config, **{name: value})) for name, value in changes]
+    others += [setting(network("cnn"), (6, 32), config), setting(network(), (6, 33), config)]
     monkeypatch.setattr(device_speeds, "versions", lambda: {"fedge": "9", "torch": torch.__version__})
     others.append(setting(network(), (6, 32), config))
     monkeypatch.undo()
@@ -131,10 +121,10 @@ def test_a_measurement_is_found_again_until_network_options_or_machine_change(mo
 
 
 def test_a_new_measurement_replaces_the_old_and_the_oldest_go():
-    for number in range(250):
+    for number in range(210):
         remember({"number": number}, SPEEDS)
-    remember({"number": 249}, replace(SPEEDS, cores=1.0))
-    assert recall({"number": 249}) == replace(SPEEDS, cores=1.0)
+    remember({"number": 209}, replace(SPEEDS, cores=1.0))
+    assert recall({"number": 209}) == replace(SPEEDS, cores=1.0)
     assert recall({"number": 0}) is None
     assert len(json.loads(remembered_in().read_text())) == 200
     assert remembered_in().parent.stat().st_mode & 0o777 == 0o700
@@ -142,9 +132,12 @@ def test_a_new_measurement_replaces_the_old_and_the_oldest_go():
 
 @pytest.mark.parametrize(
     "damage",
-    ["", "[]", "nonsense", '{"KEY": 3}', '{"KEY": {"cores": 1.0, "plain": 2.0}}',
-     '{"KEY": {"cores": true, "plain": 2.0, "graph": 1.0}}', '{"KEY": {"cores": NaN, "plain": 2.0, "graph": 1.0}}',
-     '{"KEY": {"cores": 0.0, "plain": 2.0, "graph": 1.0}}', "[" * 100_000, " " * 2**21],
+    [
+        "", "[]", "nonsense", '{"KEY": 3}', '{"KEY": {"cores": 1.0, "plain": 2.0}}', "[" * 100_000,
+        '{"KEY": {"cores": true, "plain": 2.0, "graph": 1.0}}', " " * 2**21,
+        '{"KEY": {"cores": NaN, "plain": 2.0, "graph": 1.0}}',
+        '{"KEY": {"cores": 0.0, "plain": 2.0, "graph": 1.0}}',
+    ],
 )  # fmt: skip
 def test_a_damaged_file_is_as_none_and_is_replaced(damage):
     about = {"network": "n"}
