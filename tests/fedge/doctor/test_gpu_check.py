@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from fedge.cli import main
-from fedge.doctor import gpu_check
+from fedge.config.registers.option import ConfigError
+from fedge.doctor import gpu_check, gpu_speeds
 from fedge.doctor.gpu_check import BAD, GOOD, SKIPPED, all_checks, check_gpus, distance, same
+from fedge.doctor.project_network import project_network
+from fedge.engine.federation import Federation
+from fedge.launch.preflight import check
+from fedge.training.device_speeds import recall, setting
+from fedge.training.networks.models import build_model
 
 pytestmark = pytest.mark.whole_runs
 
@@ -19,8 +25,13 @@ def test_on_a_cpu_the_same_code_finds_the_same_bits():
     found = {one.name: one for one in all_checks("cpu")}
     assert {name for name, one in found.items() if one.state == BAD} == set(), found
     assert {name for name, one in found.items() if one.state == SKIPPED} == {
-        "precision", "memory of a client", "memory runs out"
+        "precision", "memory of a client", "memory runs out", "this project", "cnn: clients batched",
+        "cnn-pool: clients batched",
     }  # fmt: skip
+    assert "cannot be batched" in found["cnn: clients batched"].words  # in the layout of a CPU
+    batched = found["gru: clients batched"].figures
+    assert batched["is_same"]
+    assert batched["distance"] < 1e-5
     figures = found["cnn: bits, speeds"].figures
     assert figures["same"] == {"two trainings": True, "graph and plain": True}
     assert figures["fastest"] in figures["ms"]
@@ -44,10 +55,37 @@ def test_a_check_that_breaks_is_a_line_and_the_others_go_on(tmp_path, monkeypatc
     failed = check_gpus("cpu", file)
     told = json.loads(file.read_text())
     states = [one["state"] for one in told["checks"]]
-    assert failed == states.count(BAD) == 5
-    assert states[-1] == GOOD
+    assert failed == states.count(BAD) == 9
+    assert told["checks"][8]["state"] == GOOD
+    assert states[-1] == SKIPPED  # without a project
     assert "illegal memory access more" in told["checks"][0]["words"]
     assert len(capsys.readouterr().out.splitlines()) == len(states)
+
+
+def test_a_projects_network_is_measured_and_remembered_for_its_runs(tmp_path, monkeypatch):
+    """With the windows and options of the run, on two cores and, in place of a GPU, on one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(gpu_speeds, "_SECONDS", 0.01)
+    monkeypatch.setattr(gpu_speeds, "available_cores", lambda: 2)
+    options = {"data.path": "synthetic", "train.model": "linear", "train.batch-size": 8}
+    federation = Federation(4)
+    found = gpu_check._this_project(lambda: project_network(options, federation), "cpu")
+    assert found.state == GOOD
+    assert "train.device auto takes" in found.words
+    prepared = check(options, federation)
+    shape = prepared.shape
+    model = build_model("linear", shape.input_shape, shape.classes, torch.Generator().manual_seed(9))
+    speeds = recall(setting(model, shape.input_shape, prepared.config.train))
+    assert found.figures == {"cores": speeds.cores, "plain": speeds.plain, "graph": speeds.graph}
+    assert min(found.figures.values()) > 10
+
+
+def test_a_project_whose_run_cannot_work_is_skipped_with_the_reason():
+    def broken():
+        raise ConfigError("data.path must exist")
+
+    found = gpu_check._checked("", gpu_check._this_project, broken, "cpu")
+    assert (found.state, found.words) == (SKIPPED, "the project's run cannot work: data.path must exist")
 
 
 def test_bits_and_distances():
