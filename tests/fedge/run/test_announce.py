@@ -1,6 +1,8 @@
 import csv
 import io
+from itertools import cycle
 
+import pytest
 from small_runs import small_config
 
 from fedge import client_app, simulate
@@ -96,3 +98,29 @@ def test_what_clients_compute_on_is_said_and_recorded(tmp_path, capsys, monkeypa
     assert "note: train.precision tf32 has no effect: clients compute on the CPU\n" in shown
     assert "\nclients compute on" not in shown
     assert read_manifest(folder)["devices"] == {"cpu": 9}
+
+
+@pytest.mark.parametrize(
+    ("precision", "names", "expected"),
+    [
+        pytest.param("bf16", ["NVIDIA H100"], [], id="GPUs round"),
+        pytest.param(
+            "bf16", ["NVIDIA H100", "cpu"], ["bf16: clients on the CPU compute in float32"], id="some round"
+        ),
+        pytest.param("bf16", ["cpu"], ["bf16 has no effect: PyTorch trains"], id="none rounds"),
+        pytest.param(
+            "tf32", ["NVIDIA H100", "cpu"], ["tf32: clients on the CPU compute in float32"], id="tf32 on some"
+        ),
+        pytest.param("tf32", ["NVIDIA H100"], [], id="tf32"),
+    ],
+)
+def test_clients_that_do_not_round_products_are_said(tmp_path, monkeypatch, precision, names, expected):
+    """By PyTorch; the native step rounds on a CPU, too."""
+    terminal, devices = io.StringIO(), cycle(names)
+    monkeypatch.setattr(client_app, "device_name", lambda _: next(devices))
+    monkeypatch.setattr(client_app, "refuse_gpu_without_bf16", lambda _: None)
+    monkeypatch.setenv("FEDGE_KERNEL", "torch")
+    options = {"num_server_rounds": 1, "train__kernel": "auto", "train__precision": precision}
+    simulate(small_config(tmp_path, **options), terminal=terminal, workers=1)
+    told = [line for line in terminal.getvalue().splitlines() if "train.precision" in line]
+    assert sorted(set(told)) == [f"note: train.precision {words}" for words in expected]
