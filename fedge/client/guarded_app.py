@@ -75,6 +75,7 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
             raise ClientError(words[:_LONGEST]) from None
         raise
     except BaseException as error:  # SystemExit above all: nothing in here is meant to end the worker
+        note_failure()
         raise ClientError(f"{_called(error)}: the client tried to end its process") from None
     if not isinstance(reply, Message):
         raise ClientError(f"the client returned {type(reply).__name__} instead of a reply")

@@ -1,0 +1,49 @@
+"""A client in a process that stays: it keeps its network, and a failed call or another run is noted."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fedge import client_app
+from fedge.client import guarded_app
+from fedge.client.guarded_app import ClientError, answered
+from fedge.process import lasting
+
+
+@pytest.fixture(autouse=True)
+def life(monkeypatch):
+    monkeypatch.setattr(lasting, "_life", lasting._Life())
+    monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA error: an illegal memory access"), SystemExit(0)])
+def test_a_client_that_fails_does_not_leave_its_process_to_the_next_message(error):
+    """An illegal access makes a GPU unusable for its process."""
+
+    def app(message, context):
+        raise error
+
+    lasting.allow_to_stay()
+    context = SimpleNamespace(run_id=4, node_config={"partition-id": 0})
+    assert lasting.stays()
+    with pytest.raises((RuntimeError, ClientError)):
+        answered(app, SimpleNamespace(), context)
+    assert not lasting.stays()
+
+
+def test_the_run_of_a_message_is_known_before_its_work(monkeypatch):
+    seen = []
+    monkeypatch.setattr(guarded_app, "begin_message_of", seen.append)
+    context = SimpleNamespace(run_id=7, node_config={"partition-id": 0})
+    with pytest.raises(ClientError, match="the client returned NoneType instead of a reply"):
+        answered(lambda message, context: seen.append("work"), SimpleNamespace(), context)
+    assert seen == [7, "work"]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_its_network_is_kept_for_the_next_message_where_the_process_stays(monkeypatch, stays):
+    monkeypatch.setattr(client_app, "is_client_app", lambda: True)
+    monkeypatch.setattr(client_app, "stays", lambda: stays)
+    monkeypatch.setattr(client_app, "_workspace", SimpleNamespace(model="network"))
+    client_app._let_network_go()
+    assert hasattr(client_app._workspace, "model") is stays
