@@ -1,8 +1,8 @@
 """A training step recorded once as a CUDA graph and replayed: small kernels no longer wait for Python.
 
 The graph holds forward pass, backward pass and update, all of which work in place on tensors with fixed
-addresses. The graph is compared with a plain step before use, and dropped if different. Source: PyTorch's
-notes on CUDA graphs (warm-up on a side stream, static inputs).
+addresses. Some steps of the graph, on batches in other orders, are compared with plain ones before use: it is
+dropped if different. Source: PyTorch's notes on CUDA graphs (warm-up on a side stream, static inputs).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 Step = Callable[[Tensor, Tensor], Tensor]
 _WARMUP = 3  # steps before recording, in which libraries choose their kernels and take their memory
-_TOLERANCE = 1e-4  # of the largest weight; kernels without a fixed order differ by less
+_TOLERANCE = 1e-4  # of the largest weight; kernels without a fixed order differ by less, also after these
 
 
 class GraphedStep:
@@ -33,24 +33,22 @@ class GraphedStep:
             y: its labels.
 
         Raises:
-            RuntimeError: CUDA cannot record the step, or the recorded step differs from the plain one.
+            RuntimeError: CUDA cannot record the step, or recorded steps differ from plain ones.
         """
         self._x, self._y = x.clone(), y.clone()
         before = [tensor.clone() for tensor in state]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(_WARMUP):
-                _restore(state, before)
-                step(self._x, self._y)
+            _some_steps(step, x, y)
         torch.cuda.current_stream().wait_stream(side)
-        plain = [tensor.clone() for tensor in state]  # after one plain step from `before`
+        plain = [tensor.clone() for tensor in state]
         self._graph = torch.cuda.CUDAGraph()
         # other clients' threads may use the GPU meanwhile: only this thread's calls must be recordable
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._loss = step(self._x, self._y)
         _restore(state, before)
-        self._graph.replay()
+        _some_steps(self, x, y)
         if not all(map(_close, state, plain)):
             raise RuntimeError("the recorded step does not compute what the plain step does")
         _restore(state, before)
@@ -76,6 +74,12 @@ def graphed_or_plain(step: Step, state: Sequence[Tensor], x: Tensor, y: Tensor) 
         logger.warning("train.cuda-graph: plain steps instead: %s", str(error).splitlines()[0])
         _restore(state, before)
         return step
+
+
+def _some_steps(step: Step, x: Tensor, y: Tensor) -> None:
+    """Take `_WARMUP` steps on a batch, its rows in another order each time."""
+    for number in range(_WARMUP):
+        step(x.roll(number, 0), y.roll(number, 0))
 
 
 @torch.no_grad()

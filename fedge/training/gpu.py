@@ -31,12 +31,26 @@ def settle_gpus(precision: str) -> None:
         precision: "float32", "tf32" for products of convolutions and matrices, or "bf16", whose forward pass
             is `products`; sums are in float32.
     """
-    os.environ.setdefault(_WORKSPACE, ":4096:8")  # cuBLAS: memory of a fixed size for every stream
+    _set_workspaces()
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = precision == TF32
     torch.backends.cuda.matmul.allow_tf32 = precision == TF32
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # or parts are added in bf16
+
+
+def _set_workspaces() -> None:
+    """Let cuBLAS have memory of a fixed size for every stream, unless the environment says otherwise.
+
+    PyTorch reads the size anew at every use, and keeps the memory: made for another size, it would be
+    overrun, and other tensors with it. So what was made before is let go.
+    """
+    if _WORKSPACE in os.environ:
+        return
+    os.environ[_WORKSPACE] = ":4096:8"
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def products(device: torch.device, precision: str) -> AbstractContextManager[object]:

@@ -3,6 +3,7 @@ import io
 from itertools import cycle
 
 import pytest
+import torch
 from small_runs import small_config
 
 from fedge import client_app, simulate
@@ -77,6 +78,7 @@ def test_the_final_table_is_that_of_the_last_round(tmp_path):
         assert any(f"{float(row['test_accuracy']):.4f}" in line for line in table), table
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the second machine has no GPU")
 def test_what_clients_compute_on_is_said_and_recorded(tmp_path, capsys, monkeypatch):
     """As on a machine with a GPU, and again on one without: the kernel's words follow."""
     terminal, gpu = io.StringIO(), "NVIDIA H100 80GB HBM3"

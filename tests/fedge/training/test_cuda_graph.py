@@ -1,6 +1,8 @@
 """The recorded step: equal to the plain one on a GPU, given up cleanly where there is none."""
 
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,6 +41,78 @@ def test_close_allows_the_order_of_sums_and_nothing_more():
     assert _close(torch.tensor(3), torch.tensor(3))
     assert not _close(torch.tensor(3), torch.tensor(4))
     assert _close(torch.zeros(0), torch.zeros(0))
+
+
+class FakeGraph:
+    """A graph on a CPU: the last step that was taken while it recorded, again; `odd` changes it."""
+
+    odd = staticmethod(lambda number: None)
+
+    def __init__(self):
+        self.replays, self.again = 0, None
+
+    def replay(self):
+        self.replays += 1
+        self.again()
+        type(self).odd(self.replays)
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch):
+    """Streams and graphs on a CPU."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    made = []
+
+    @contextmanager
+    def recording(graph, capture_error_mode):
+        made.append(graph)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "graph", recording)
+    return made
+
+
+def descent(made):
+    """Weights w and a step w ← w (1 − .1 mean(x y)), which tells a graph in the making how to go again."""
+    weight = torch.ones(3)
+
+    def step(x, y):
+        def go():
+            weight.sub_(0.1 * (x * y[:, None]).mean(0) * weight)
+            return weight.sum()
+
+        if made and made[-1].again is None:
+            made[-1].again = go
+        return go()
+
+    return weight, step
+
+
+X, Y = torch.arange(12.0).view(4, 3) / 12, torch.tensor([1.0, 2.0, 0.5, 1.0])
+
+
+def test_a_graph_of_the_same_steps_is_used_and_nothing_has_moved(fake_cuda):
+    weight, step = descent(fake_cuda)
+    graphed = graphed_or_plain(step, [weight], X, Y)
+    assert isinstance(graphed, GraphedStep)
+    assert weight.tolist() == [1, 1, 1]
+    graphed(2 * X, Y)
+    expected, plain = descent([])
+    plain(2 * X, Y)
+    assert torch.equal(weight, expected)
+
+
+def test_a_graph_that_parts_only_after_some_steps_is_not_used(fake_cuda, monkeypatch, caplog):
+    """Its first step is right; memory that something else overwrites shows later."""
+    weight, step = descent(fake_cuda)
+    monkeypatch.setattr(FakeGraph, "odd", staticmethod(lambda n: weight.mul_(0.9) if n == 2 else None))
+    assert graphed_or_plain(step, [weight], X, Y) is step
+    assert weight.tolist() == [1, 1, 1]
+    assert "the recorded step does not compute what the plain step does" in caplog.text
 
 
 @needs_gpu

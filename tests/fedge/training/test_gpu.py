@@ -1,5 +1,6 @@
 """Settings for GPUs; and on one, the same bits again, near those of a CPU."""
 
+import os
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -27,12 +28,43 @@ SETTINGS = LocalTraining(lr=0.05, momentum=0.9, clip_norm=1.0, label_smoothing=0
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch):
-    """Put PyTorch's switches back."""
+    """Put PyTorch's switches back, and let go memory of a size that the environment no longer has."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    switches = (
+        (cudnn, "deterministic"), (cudnn, "benchmark"), (cudnn, "allow_tf32"), (matmul, "allow_tf32"),
+        (matmul, "allow_bf16_reduced_precision_reduction"),
+    )  # fmt: skip
+    before = [getattr(holder, name) for holder, name in switches]
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     yield
-    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+    for (holder, name), value in zip(switches, before, strict=True):
+        setattr(holder, name, value)
+    monkeypatch.undo()
+    if torch.cuda.is_initialized():
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+def test_memory_that_cublas_took_for_another_size_is_let_go(monkeypatch):
+    """Else PyTorch would tell cuBLAS of the new size and give it the old memory, which it would overrun."""
+    done = []
+    monkeypatch.setattr(
+        torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cleared"), raising=False
+    )
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("waited"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    settle_gpus("float32")
+    assert done == []
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    for _ in range(2):
+        settle_gpus("float32")
+        assert done == ["waited", "cleared"]
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    settle_gpus("float32")
+    assert done == ["waited", "cleared"]
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    monkeypatch.undo()
 
 
 class Dropping(nn.Module):

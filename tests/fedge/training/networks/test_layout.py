@@ -64,3 +64,31 @@ def test_means_and_order(x):
     torch.testing.assert_close(mean_over_time(to_layout(x)), x.mean(dim=2))
     torch.testing.assert_close(flatten_channels(to_layout(x)), x.flatten(1))
     torch.testing.assert_close(relu(to_layout(x)).squeeze(2), torch.relu(x))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 4), (3, 6, 17)], ids=str)
+@pytest.mark.parametrize("taps", [1, 3, 5, 9])
+def test_a_convolution_as_a_product_is_pytorchs_in_value_and_gradients(shape, taps):
+    """By which a GPU computes it; windows may be shorter than the filter."""
+    windows, channels, samples = shape
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(windows, channels, 1, samples, generator=generator, dtype=torch.float64)
+    weight = torch.randn(7, channels, taps, generator=generator, dtype=torch.float64)
+    bias = torch.randn(7, generator=generator, dtype=torch.float64)
+    by_product, by_pytorch = ([each.clone().requires_grad_() for each in (x, weight, bias)] for _ in range(2))
+    got = layout.convolved_as_product(*by_product)
+    expected = F.conv1d(by_pytorch[0].squeeze(2), *by_pytorch[1:], padding=taps // 2).unsqueeze(2)
+    assert got.is_contiguous()
+    torch.testing.assert_close(got, expected)
+    rates = torch.randn(got.shape, generator=generator, dtype=torch.float64)
+    (got * rates).sum().backward()
+    (expected * rates).sum().backward()
+    for one, other in zip(by_product, by_pytorch, strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_convolves_by_products():
+    layer = layout.Conv(3, 4, 5).to("cuda")
+    x = torch.randn(2, 3, 1, 8, device="cuda")
+    assert torch.equal(layer(x), layout.convolved_as_product(x, layer.weight, layer.bias))
