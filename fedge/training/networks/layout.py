@@ -2,10 +2,11 @@
 
 On a CPU, PyTorch's convolution, pooling and batch-norm kernels are fastest when the channels of one
 time step lie side by side: logical shape (N, C, 1, T) in `torch.channels_last`, that is (N, T, C) in
-memory. On a GPU, (N, C, 1, T) lies in the plain order, and a convolution is one matrix product over the windows'
-stretches: with sums in a fixed order, cuDNN takes a Fourier transform for 64 channels, which is 20 to 70 times
-slower (docs/gpu.md). The layers below keep the parameter names and shapes of `nn.Conv1d` and `nn.BatchNorm1d`,
-so a state dict of the plain network loads. Shape letters: N windows, C channels, T samples, K taps.
+memory. On a GPU, (N, C, 1, T) lies in the plain order, and a convolution is one matrix product of stretches
+of all windows: with sums in a fixed order, cuDNN takes a Fourier transform for 64 channels, which is 20 to 70
+times slower (docs/gpu.md). The layers below keep the parameter names and shapes of `nn.Conv1d` and
+`nn.BatchNorm1d`, so a state dict of the plain network loads. Shape letters: N windows, C channels, T samples,
+K taps.
 """
 
 from __future__ import annotations

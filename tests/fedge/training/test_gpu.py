@@ -27,7 +27,7 @@ SETTINGS = LocalTraining(lr=0.05, momentum=0.9, clip_norm=1.0, label_smoothing=0
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch):
+def as_before():
     """Put PyTorch's switches back, and let go memory of a size that the environment no longer has."""
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     switches = (
@@ -35,11 +35,13 @@ def as_before(monkeypatch):
         (matmul, "allow_bf16_reduced_precision_reduction"),
     )  # fmt: skip
     before = [getattr(holder, name) for holder, name in switches]
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    size = os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
     yield
     for (holder, name), value in zip(switches, before, strict=True):
         setattr(holder, name, value)
-    monkeypatch.undo()
+    os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+    if size is not None:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = size
     if torch.cuda.is_initialized():
         torch._C._cuda_clearCublasWorkspaces()
 

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from fedge.training.networks.layout import (
     BatchNorm,
     Conv,
+    convolved_as_product,
     flatten_channels,
     mean_over_time,
     relu,
@@ -76,7 +78,7 @@ def test_a_convolution_as_a_product_is_pytorchs_in_value_and_gradients(shape, ta
     weight = torch.randn(7, channels, taps, generator=generator, dtype=torch.float64)
     bias = torch.randn(7, generator=generator, dtype=torch.float64)
     by_product, by_pytorch = ([each.clone().requires_grad_() for each in (x, weight, bias)] for _ in range(2))
-    got = layout.convolved_as_product(*by_product)
+    got = convolved_as_product(*by_product)
     expected = F.conv1d(by_pytorch[0].squeeze(2), *by_pytorch[1:], padding=taps // 2).unsqueeze(2)
     assert got.is_contiguous()
     torch.testing.assert_close(got, expected)
@@ -89,6 +91,6 @@ def test_a_convolution_as_a_product_is_pytorchs_in_value_and_gradients(shape, ta
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_gpu_convolves_by_products():
-    layer = layout.Conv(3, 4, 5).to("cuda")
+    layer = Conv(3, 4, 5).to("cuda")
     x = torch.randn(2, 3, 1, 8, device="cuda")
-    assert torch.equal(layer(x), layout.convolved_as_product(x, layer.weight, layer.bias))
+    assert torch.equal(layer(x), convolved_as_product(x, layer.weight, layer.bias))
