@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
 from fedge.doctor.gpu_speeds import CLIENTS, Subject, batched_speeds, speeds_of
 from fedge.process.resources.threads import available_cores
-from fedge.training.device_speeds import Places, chosen, step_gflop
+from fedge.training.device_speeds import TrainingPlaces, chosen_device, step_gflop
 from fedge.training.gpu import BF16, FLOAT32, TF32, settle_gpus
 from fedge.training.local import train
 from fedge.training.networks.models import build_model
@@ -137,7 +137,7 @@ def of_machine(name: str) -> str:
     subject = Subject(lambda: network(name), x, y, replace(TRAINING, kernel="auto"))
     speeds = speeds_of(subject)
     gflop = step_gflop(network(name), (CHANNELS, SAMPLES), BATCH, tokens=False)
-    rule, _ = chosen(Places(available_cores(), 1), gflop, None)
+    rule, _ = chosen_device(TrainingPlaces(available_cores(), 1), gflop, None)
     line = (
         f"{name:10} {gflop:6.2f} GFLOP   {available_cores()} cores {speeds.cores:8.0f}   GPU plain "
         f"{speeds.plain:7.0f}   graph {speeds.graph:7.0f}   auto's rule: {rule}"

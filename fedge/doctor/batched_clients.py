@@ -70,5 +70,5 @@ class BatchedStep:
         return [g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients]
 
     def weights_of(self, client: int) -> dict[str, Tensor]:
-        """Weights of one of the K clients by name."""
+        """Weights of one of the K clients by name, in the shapes of its network."""
         return {name: w[client] for name, w in self._weights.items()}

@@ -28,7 +28,7 @@ from fedge.process.durable import write_output
 from fedge.process.resources.threads import available_cores
 from fedge.process.versions import versions
 from fedge.states.averaging import State
-from fedge.training.device_speeds import remember
+from fedge.training.device_speeds import keep_speeds
 from fedge.training.gpu import BF16, FLOAT32, TF32, settle_gpus
 from fedge.training.kernels import AUTO, TORCH
 from fedge.training.local import train
@@ -308,7 +308,7 @@ def _this_project(project: ProjectNetwork | None, device: str) -> GpuCheck:
         found = speeds_of(subject, device)
     finally:
         settle_gpus(FLOAT32)
-    remember(about, found)
+    keep_speeds(about, found)
     taken = "the GPU" if found.gpu > found.cores else "cores"
     words = (
         f"steps per second: {available_cores()} cores {found.cores:,.0f}, GPU plain {found.plain:,.0f}, "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedge.doctor.batched_clients import BatchedStep
 from fedge.process.resources.threads import available_cores
 from fedge.training.cuda_graph import GraphedStep, Step
-from fedge.training.device_speeds import Speeds
+from fedge.training.device_speeds import StepSpeeds
 from fedge.training.local import train
 from fedge.training.settings import LocalTraining
 from fedge.training.sgd import GRAPH_FROM, Sgd
@@ -45,14 +45,14 @@ class Subject:
     settings: LocalTraining
 
     def epoch_of(self, steps: int) -> tuple[Tensor, Tensor]:
-        """Windows of so many full batches; those of the subject, again and again."""
+        """Windows (steps · B, …) and y (steps · B, …) of full batches: the subject's, again and again."""
         rows = torch.arange(steps * self.settings.batch_size) % len(self.y)
         return self.x[rows], self.y[rows]
 
 
-def speeds_of(subject: Subject, device: str = "cuda") -> Speeds:
+def speeds_of(subject: Subject, device: str = "cuda") -> StepSpeeds:
     """Steps per second on all cores, and on a GPU without and with graphs."""
-    return Speeds(
+    return StepSpeeds(
         cores=cores_speed(subject),
         plain=device_speed(subject, device, is_recorded=False),
         graph=device_speed(subject, device, is_recorded=True),

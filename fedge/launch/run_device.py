@@ -16,7 +16,7 @@ from fedge.exchange.hello import CPU
 from fedge.launch.preflight import check
 from fedge.process.resources.threads import available_cores
 from fedge.run.preparation.prepare import Prepared
-from fedge.training.device_speeds import GPU, Places, chosen, recall, setting, step_gflop
+from fedge.training.device_speeds import GPU, TrainingPlaces, chosen_device, recall, setting, step_gflop
 from fedge.training.networks.start import drawn_network
 
 _OPTION, _AUTO = "train.device", "auto"
@@ -59,4 +59,5 @@ def _chosen(prepared: Prepared, federation: Federation, workers: int | None) -> 
     gflop = step_gflop(model, shape.input_shape, train.batch_size, tokens=shape.tokens)
     clients = prepared.num_clients or federation.num_supernodes
     at_once = max(1, min(workers or available_cores(), available_cores(), clients))
-    return chosen(Places(at_once, max(1, min(torch.cuda.device_count(), clients))), gflop, measured)
+    places = TrainingPlaces(at_once, max(1, min(torch.cuda.device_count(), clients)))
+    return chosen_device(places, gflop, measured)

@@ -47,7 +47,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Speeds:
+class StepSpeeds:
     """Steps of training per second on one machine, with one network.
 
     Attributes:
@@ -67,8 +67,8 @@ class Speeds:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Places at which a run's clients can train at the same time.
+class TrainingPlaces:
+    """TrainingPlaces at which a run's clients can train at the same time.
 
     Attributes:
         cores: on cores.
@@ -79,7 +79,9 @@ class Places:
     gpus: int
 
 
-def chosen(places: Places, gflop: float | None, measured: Speeds | None) -> tuple[str, str]:
+def chosen_device(
+    places: TrainingPlaces, gflop: float | None, measured: StepSpeeds | None
+) -> tuple[str, str]:
     """The device for a run's clients, `CORES` or `GPU`, and why, in words.
 
     Args:
@@ -87,9 +89,9 @@ def chosen(places: Places, gflop: float | None, measured: Speeds | None) -> tupl
         gflop: billions of operations in a step's products; None if they cannot be counted.
         measured: speeds of this network on this machine; None if they have not been measured.
 
-    >>> chosen(Places(16, 1), 0.3, None)[0], chosen(Places(16, 1), 24.4, None)[0]
-    ('cpu', 'cuda')
-    >>> chosen(Places(16, 1), 24.4, Speeds(cores=900.0, plain=200.0, graph=400.0))[0]
+    >>> chosen_device(TrainingPlaces(16, 1), 0.3, None)[0]
+    'cpu'
+    >>> chosen_device(TrainingPlaces(16, 1), 24.4, StepSpeeds(cores=900.0, plain=200.0, graph=400.0))[0]
     'cpu'
     """
     if measured is not None:
@@ -167,15 +169,14 @@ def _processor() -> str:
     return platform.processor()
 
 
-def remembered_in() -> Path:
+def speeds_file() -> Path:
     """The file of this user's measurements."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    return (
-        Path(state) if os.path.isabs(state) else Path.home() / ".local/state"
-    ) / "fedge/device-speeds.json"
+    place = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    return place / "fedge" / "device-speeds.json"
 
 
-def remember(about: Mapping[str, Any], speeds: Speeds) -> None:
+def keep_speeds(about: Mapping[str, Any], speeds: StepSpeeds) -> None:
     """Keep a measurement; where nothing can be written, nothing is kept.
 
     Args:
@@ -185,20 +186,20 @@ def remember(about: Mapping[str, Any], speeds: Speeds) -> None:
     kept = {**_known(), _key(about): {**asdict(speeds), "about": dict(about)}}
     newest = dict(list(kept.items())[-_MOST:])
     with suppress(OSError, RuntimeError):
-        path = remembered_in()
+        path = speeds_file()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_bytes(path, json.dumps(newest, indent=1).encode(), durably=False)
 
 
-def recall(about: Mapping[str, Any]) -> Speeds | None:
+def recall(about: Mapping[str, Any]) -> StepSpeeds | None:
     """The measurement of a `setting`; None if there is none, or the file is damaged."""
     found = _known().get(_key(about))
     numbers: list[Any] = (
-        [found.get(field.name) for field in fields(Speeds)] if isinstance(found, dict) else []
+        [found.get(field.name) for field in fields(StepSpeeds)] if isinstance(found, dict) else []
     )
     if not numbers or not all(type(n) is float and math.isfinite(n) and n > 0 for n in numbers):
         return None
-    return Speeds(*numbers)
+    return StepSpeeds(*numbers)
 
 
 def _key(about: Mapping[str, Any]) -> str:
@@ -208,7 +209,7 @@ def _key(about: Mapping[str, Any]) -> str:
 def _known() -> dict[str, Any]:
     """All measurements, oldest first; empty if there is no such file, or it is damaged."""
     with suppress(OSError, RuntimeError, ValueError, RecursionError):
-        with remembered_in().open("rb") as file:
+        with speeds_file().open("rb") as file:
             text = file.read(_LARGEST + 1)
         found = json.loads(text) if len(text) <= _LARGEST else None
         return found if isinstance(found, dict) else {}

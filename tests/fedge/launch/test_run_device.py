@@ -14,7 +14,7 @@ from fedge.launch.run_device import settle_device
 from fedge.launch.simulate import simulate
 from fedge.process.resources.threads import available_cores
 from fedge.records.manifest import read_manifest
-from fedge.training.device_speeds import Speeds, remember, setting
+from fedge.training.device_speeds import StepSpeeds, keep_speeds, setting
 from fedge.training.networks.start import drawn_network
 
 NINE = Federation(9, is_default=True)
@@ -41,7 +41,7 @@ def measured(prepared, **speeds):
     """Let this machine remember speeds of a prepared run's network."""
     shape, train = prepared.shape, prepared.config.train
     model = drawn_network(train, 0, shape.input_shape, shape.classes, shape.y_shape, tokens=shape.tokens)
-    remember(setting(model, shape.input_shape, train), Speeds(**speeds))
+    keep_speeds(setting(model, shape.input_shape, train), StepSpeeds(**speeds))
 
 
 def test_without_a_gpu_or_with_a_device_named_nothing_changes(tmp_path, a_gpu):

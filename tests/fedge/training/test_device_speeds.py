@@ -12,18 +12,18 @@ from fedge.process.resources.threads import available_cores
 from fedge.training import device_speeds
 from fedge.training.device_speeds import (
     FROM_GFLOP,
-    Places,
-    Speeds,
-    chosen,
+    StepSpeeds,
+    TrainingPlaces,
+    chosen_device,
+    keep_speeds,
     recall,
-    remember,
-    remembered_in,
     setting,
+    speeds_file,
     step_gflop,
 )
 from fedge.training.networks.models import build_model
 
-SPEEDS = Speeds(cores=100.0, plain=150.0, graph=250.0)
+SPEEDS = StepSpeeds(cores=100.0, plain=150.0, graph=250.0)
 
 
 @pytest.fixture(autouse=True)
@@ -82,32 +82,34 @@ def test_of_tokens_and_of_networks_that_cannot_be_tried():
 )
 def test_without_a_measurement_a_gpu_needs_so_many_operations_per_core(cores, gpus, gflop, expected):
     assert FROM_GFLOP == 0.5
-    device, why = chosen(Places(cores, gpus), gflop, None)
+    device, why = chosen_device(TrainingPlaces(cores, gpus), gflop, None)
     assert device == expected
     assert ("cannot be counted" in why) is (gflop is None)
 
 
 def test_a_measurement_counts_more_than_the_rule_for_the_cores_and_gpus_that_a_run_has():
     cores = available_cores()
-    assert chosen(Places(cores, 1), 0.0, SPEEDS)[0] == "cuda"
-    assert chosen(Places(cores, 1), 99.0, replace(SPEEDS, cores=251.0))[0] == "cpu"
-    assert chosen(Places(cores, 2), 99.0, replace(SPEEDS, cores=251.0))[0] == "cuda"
-    assert chosen(Places(cores, 1), 99.0, replace(SPEEDS, plain=300.0, cores=280.0))[0] == "cuda"
-    _, why = chosen(Places(cores, 2), 99.0, SPEEDS)
+    assert chosen_device(TrainingPlaces(cores, 1), 0.0, SPEEDS)[0] == "cuda"
+    assert chosen_device(TrainingPlaces(cores, 1), 99.0, replace(SPEEDS, cores=251.0))[0] == "cpu"
+    assert chosen_device(TrainingPlaces(cores, 2), 99.0, replace(SPEEDS, cores=251.0))[0] == "cuda"
+    assert (
+        chosen_device(TrainingPlaces(cores, 1), 99.0, replace(SPEEDS, plain=300.0, cores=280.0))[0] == "cuda"
+    )
+    _, why = chosen_device(TrainingPlaces(cores, 2), 99.0, SPEEDS)
     assert why == "as fedge doctor --gpu measured here: 100 steps per second on cores, 500 on 2 GPUs"
 
 
 def test_a_run_of_fewer_clients_than_cores_has_a_share_of_their_speed(monkeypatch):
     monkeypatch.setattr(device_speeds, "available_cores", lambda: 8)
-    assert chosen(Places(8, 1), None, Speeds(800.0, 300.0, 300.0))[0] == "cpu"
-    assert chosen(Places(2, 1), None, Speeds(800.0, 300.0, 300.0))[0] == "cuda"
+    assert chosen_device(TrainingPlaces(8, 1), None, StepSpeeds(800.0, 300.0, 300.0))[0] == "cpu"
+    assert chosen_device(TrainingPlaces(2, 1), None, StepSpeeds(800.0, 300.0, 300.0))[0] == "cuda"
 
 
 def test_a_measurement_is_found_again_until_network_options_or_machine_change(monkeypatch):
     config = TrainConfig()
     about = setting(network(), (6, 32), config)
     assert recall(about) is None
-    remember(about, SPEEDS)
+    keep_speeds(about, SPEEDS)
     assert recall(setting(network(), (6, 32), TrainConfig())) == SPEEDS
     changes = (("batch_size", 16), ("precision", "bf16"), ("kernel", "torch"), ("threads", 2))
     others = [setting(network(), (6, 32), replace(config, **{name: value})) for name, value in changes]
@@ -122,12 +124,12 @@ def test_a_measurement_is_found_again_until_network_options_or_machine_change(mo
 
 def test_a_new_measurement_replaces_the_old_and_the_oldest_go():
     for number in range(210):
-        remember({"number": number}, SPEEDS)
-    remember({"number": 209}, replace(SPEEDS, cores=1.0))
+        keep_speeds({"number": number}, SPEEDS)
+    keep_speeds({"number": 209}, replace(SPEEDS, cores=1.0))
     assert recall({"number": 209}) == replace(SPEEDS, cores=1.0)
     assert recall({"number": 0}) is None
-    assert len(json.loads(remembered_in().read_text())) == 200
-    assert remembered_in().parent.stat().st_mode & 0o777 == 0o700
+    assert len(json.loads(speeds_file().read_text())) == 200
+    assert speeds_file().parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -141,16 +143,16 @@ def test_a_new_measurement_replaces_the_old_and_the_oldest_go():
 )  # fmt: skip
 def test_a_damaged_file_is_as_none_and_is_replaced(damage):
     about = {"network": "n"}
-    remember(about, SPEEDS)
-    (key,) = json.loads(remembered_in().read_text())
-    remembered_in().write_text(damage.replace("KEY", key))
+    keep_speeds(about, SPEEDS)
+    (key,) = json.loads(speeds_file().read_text())
+    speeds_file().write_text(damage.replace("KEY", key))
     assert recall(about) is None
-    remember(about, SPEEDS)
+    keep_speeds(about, SPEEDS)
     assert recall(about) == SPEEDS
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(state, monkeypatch):
     (state / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(state / "file"))
-    remember({"a": 1}, SPEEDS)
+    keep_speeds({"a": 1}, SPEEDS)
     assert recall({"a": 1}) is None
