@@ -5,6 +5,7 @@ FedAvg (McMahan et al. 2017), coordinate-wise median and trimmed mean (Yin et al
 optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -24,6 +25,7 @@ from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import LeafGrid
 from fedge.leaf.strategies.private_mean import PrivateMean
+from fedge.leaf.strategies.strategy_state import contents_of, unkept_of
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.settings import LocalTraining
@@ -163,10 +165,29 @@ def refuse_strategy_that_fails(
         replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
     with register.carried_out(name):
-        made = combine(strategy, model, mean, replies, names, LocalTraining(), 0, (1, 0))
-        entry = first_not_finite(made)
-        if entry is not None:
-            raise FloatingPointError(f"entry {entry!r} of what it makes of {clients} replies is not finite")
+        before = contents_of(copy.deepcopy(strategy))
+        for leaf_round in (1, 2):  # some remember from the second on
+            strategy = copy.deepcopy(strategy)  # as in a run, where a failed round leaves no trace
+            made = combine(strategy, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
+            entry = first_not_finite(made)
+            if entry is not None:
+                raise FloatingPointError(
+                    f"entry {entry!r} of what it makes of {clients} replies is not finite"
+                )
+    lost = unkept_of(strategy, before)
+    if lost:
+        raise ConfigError(
+            f"{register.option} {name} must remember numbers, text, arrays, or lists and tables (by text) of "
+            f"these, which checkpoints hold, but {lost!r}, changed by a round, is of type "
+            f"{type(_value_of(strategy, lost)).__name__}; keep it as one of them"
+        )
+
+
+def _value_of(strategy: Any, name: str) -> Any:
+    """An attribute of a strategy, or of an inner one if the name has dots."""
+    for part in name.split("."):
+        strategy = vars(strategy)[part]
+    return strategy
 
 
 _READ_ANYWAY = {"server-round", KEY_CLIPPING_NORM}  # of every strategy of Flower, of its privacy wrappers

@@ -1,24 +1,32 @@
 """State of a Flower strategy between rounds, found by its kind and put into another one.
 
 Server optimisers keep moments (arrays by name: FedAdam, FedYogi, FedAdagrad; a list of arrays: FedAvgM),
-adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy.
+adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own for privacy, keep a strategy. A
+user's may keep single arrays, Flower's records, text, and lists and tables of numbers as well; any other
+attribute that a round changes would be lost in a checkpoint, and is refused before a run (`unkept_of`).
 Settings are numbers as well; they are kept too and put back as they were. How many nodes Flower is to wait
 for is one of them: values from elsewhere must not ask for more than before, or a round would never begin.
 """
 
 import inspect
+import json
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from fedge.states.averaging import State
+from fedge.states.records import from_record, to_record
 
 _SET_ANEW = ("current_arrays",)  # told to the strategy before every round
-_LIST, _SCALAR = "[]", "()"  # end the names of lists of arrays and of NumPy's scalars
-_OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # numbers and shares of them
+_LIST, _SINGLE, _RECORD = "[]", "()", "{}"  # end the names of lists of arrays, single ones, Flower's records
+_OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # numbers and shares of them, its keys
 _LARGEST = 1e150  # of numbers kept: the square is finite
+_LONGEST = 2**20  # characters of text, lists and tables kept as JSON
+_KINDS = "fiub"  # of arrays in a file
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
@@ -27,27 +35,71 @@ def states_of(strategy: Strategy) -> dict[str, State]:
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
             found |= {f"{name}.{inner}": state for inner, state in states_of(value).items()}
-        elif isinstance(value, np.generic):
-            found[name + _SCALAR] = {"": np.asarray(value)}
-        elif isinstance(value, Mapping) and _are_arrays(list(value.values())):
-            found[name] = value
-        elif isinstance(value, list) and _are_arrays(value):
-            found[name + _LIST] = {str(number): array for number, array in enumerate(value)}
+        else:
+            found |= _as_state(name, value)
     return found
 
 
-def numbers_of(strategy: Strategy) -> dict[str, float]:
-    """All plain numbers of a strategy and its inner strategies, by attribute."""
-    found: dict[str, float] = {}
+def _as_state(name: str, value: Any) -> dict[str, State]:
+    """An attribute with arrays, under its name with the mark of its kind; empty for any other."""
+    if isinstance(value, ArrayRecord):
+        value, name = dict(from_record(value)), name + _RECORD
+    if isinstance(value, (np.generic, np.ndarray)) and value.dtype.kind in _KINDS:
+        return {name + _SINGLE: {"": np.asarray(value)}}
+    if (
+        isinstance(value, Mapping)
+        and _are_arrays(list(value.values()))
+        and all(type(k) is str for k in value)
+    ):
+        return {name: value}
+    if isinstance(value, list) and _are_arrays(value):
+        return {name + _LIST: {str(number): array for number, array in enumerate(value)}}
+    return {}
+
+
+def numbers_of(strategy: Strategy) -> dict[str, Any]:
+    """All plain numbers of a strategy and its inner strategies, by attribute; also text, lists and tables."""
+    found: dict[str, Any] = {}
     for name, value in _attributes(strategy):
         if isinstance(value, Strategy):
             found |= {f"{name}.{inner}": number for inner, number in numbers_of(value).items()}
-        elif type(value) in (bool, int, float):
+        elif type(value) in (bool, int, float) or (name not in _OF_NODES and _is_json(value)):
             found[name] = value
     return found
 
 
-def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, float]) -> None:
+def _is_json(value: Any) -> bool:
+    """Whether a value is text, a list or a table, and comes back from JSON as it was."""
+    if type(value) not in (str, list, dict):
+        return False
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def contents_of(strategy: Strategy) -> dict[str, Any]:
+    """Content of every attribute of a strategy and its inner ones, to be compared by `unkept_of`."""
+    found: dict[str, Any] = {}
+    for name, value in _attributes(strategy):
+        if isinstance(value, Strategy):
+            found |= {f"{name}.{inner}": content for inner, content in contents_of(value).items()}
+            continue
+        try:
+            found[name] = pickle.dumps(value)
+        except Exception:  # such as a function made in a function, of which nothing can be said
+            found[name] = None
+    return found
+
+
+def unkept_of(strategy: Strategy, before: Mapping[str, Any]) -> str:
+    """The first attribute changed since `contents_of` that no checkpoint holds; "" for none."""
+    kept = set(map(_bare, states_of(strategy))) | numbers_of(strategy).keys()
+    now = contents_of(strategy)
+    return next((name for name in sorted(now) if now[name] != before.get(name) and name not in kept), "")
+
+
+def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: Mapping[str, Any]) -> None:
     """Restore a fresh strategy of the same kind from `states_of` and `numbers_of`.
 
     Raises:
@@ -57,12 +109,19 @@ def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: M
         _refuse_number(name, number, _kept(strategy, name))
         _set(strategy, name, number)
     for name, state in states.items():
-        if name.endswith(_SCALAR):
-            _set(strategy, name.removesuffix(_SCALAR), state[""][()])
+        if name.endswith(_SINGLE):
+            _set(strategy, name.removesuffix(_SINGLE), _own(state[""])[()])
         elif name.endswith(_LIST):
-            _set(strategy, name.removesuffix(_LIST), list(state.values()))
+            _set(strategy, name.removesuffix(_LIST), [_own(array) for array in state.values()])
+        elif name.endswith(_RECORD):
+            _set(strategy, name.removesuffix(_RECORD), to_record(state))
         else:
-            _set(strategy, name, dict(state))
+            _set(strategy, name, {entry: _own(array) for entry, array in state.items()})
+
+
+def _own(array: np.ndarray) -> np.ndarray:
+    """An array that a strategy may change in place: itself, or a copy of one from a file or a message."""
+    return array if array.flags.writeable else array.copy()
 
 
 def refuse_other(
@@ -79,19 +138,29 @@ def refuse_other(
         numbers: as `numbers_of` did.
         model: of the run's kind.
     """
-    bare = {name.removesuffix(_LIST).removesuffix(_SCALAR) for name in states}
-    known = {name.removesuffix(_LIST).removesuffix(_SCALAR) for name in states_of(strategy)}
+    bare, known = set(map(_bare, states)), set(map(_bare, states_of(strategy)))
     lost = (numbers_of(strategy).keys() | known) - bare - numbers.keys()
     if lost:
         raise ValueError(f"{sorted(lost)[0]!r} of {type(strategy).__name__} is missing")
     for name, number in numbers.items():
         _refuse_number(name, number, _kept(strategy, name))
     for name, state in states.items():
-        _refuse_state(name, state, _kept(strategy, name.removesuffix(_LIST).removesuffix(_SCALAR)), model)
+        _refuse_state(name, state, _kept(strategy, _bare(name)), model)
+
+
+def _bare(name: str) -> str:
+    """The name of an attribute, without the mark of its kind."""
+    return name[:-2] if name.endswith((_LIST, _SINGLE, _RECORD)) else name
 
 
 def _refuse_number(name: str, number: Any, before: Any) -> None:
-    """Raise ValueError unless a number can stand where `before` stood."""
+    """Raise ValueError unless a number, a text, a list or a table can stand where `before` stood."""
+    if type(number) in (str, list, dict) and name.rpartition(".")[2] not in _OF_NODES:
+        if not isinstance(before, type(number) | None):
+            raise ValueError(f"{name!r} cannot be {type(number).__name__}")
+        if number != before:
+            _refuse_json(name, number)
+        return
     fits = before is None or isinstance(before, (bool, int, float, np.generic))
     if type(number) not in (bool, int, float) or not fits or (type(before) is bool) != (type(number) is bool):
         raise ValueError(f"{name!r} cannot be {type(number).__name__}")
@@ -101,18 +170,30 @@ def _refuse_number(name: str, number: Any, before: Any) -> None:
         raise ValueError(f"{name!r} cannot be {number:g}, more than {max(before or 0, 1):g}")
 
 
+def _refuse_json(name: str, value: Any) -> None:
+    """Raise ValueError for a text, list or table that is too long, or has numbers that are not finite."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name!r} is not finite, or none of JSON") from error
+    if len(text) > _LONGEST:
+        raise ValueError(f"{name!r} is longer than {_LONGEST} characters")
+
+
 def _refuse_state(name: str, state: State, before: Any, model: State) -> None:
     """Raise ValueError unless arrays can stand where `before` stood."""
     shapes = {array.shape for array in model.values()}
-    if name.removesuffix(_LIST).removesuffix(_SCALAR).rpartition(".")[2] in _OF_NODES:
+    if _bare(name).rpartition(".")[2] in _OF_NODES:
         raise ValueError(f"{name!r} is a number")
-    if name.endswith(_SCALAR):
-        fits = (before is None or isinstance(before, (int, float, np.generic))) and list(state) == [""]
-        shapes = {()}
+    if name.endswith(_SINGLE):
+        fits = before is None or isinstance(before, (int, float, np.generic, np.ndarray))
+        fits = fits and list(state) == [""]
+        shapes |= {(), np.shape(before), (sum(array.size for array in model.values()),)} if fits else set()
     elif name.endswith(_LIST):
         fits = isinstance(before, list | None) and list(state) == [str(at) for at in range(len(state))]
         shapes |= {array.shape for array in before or ()} if fits else set()
     else:
+        before = from_record(before) if isinstance(before, ArrayRecord) else before
         fits = isinstance(before, Mapping | None) and (not before or before.keys() == state.keys())
         fits = fits and all(array.shape == before[entry].shape for entry, array in state.items() if before)
         shapes |= {array.shape for array in before.values()} if fits and before else set()

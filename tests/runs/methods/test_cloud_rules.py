@@ -5,11 +5,12 @@ import io
 import numpy as np
 import pytest
 from flower_runs import comparable, flwr_run
-from flwr.serverapp.strategy import FedAvgM
+from flwr.serverapp.strategy import FedAvg, FedAvgM
 from small_runs import small_config
 
 from fedge import simulate
 from fedge.config.registers.option import ConfigError
+from fedge.states.records import to_record
 
 pytestmark = pytest.mark.whole_runs
 
@@ -43,6 +44,53 @@ def test_a_rule_with_a_state_goes_on_exactly(rule, tmp_path):
         again = simulate({**config, "resume": str(begun.folder), "run-name": ""}, terminal=io.StringIO())
         assert again.status == "completed", again.reason
         assert comparable(again.folder) == comparable(whole.folder)
+
+
+class Slows(FedAvg):
+    """A user's: less of every round, by an array changed in place, a list and the record made before."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.kept, self.past, self.before = np.ones(2), [], None
+
+    def aggregate_train(self, server_round, replies):
+        made, metrics = super().aggregate_train(server_round, replies)
+        self.kept *= 0.9
+        self.past.append(len(self.past) / 10)
+        old = made if self.before is None else self.before
+        share = self.kept[0] / (1 + sum(self.past))
+        pairs = {name: (array.numpy(), old[name].numpy()) for name, array in made.items()}
+        self.before = to_record({n: (o + share * (a - o)).astype(a.dtype) for n, (a, o) in pairs.items()})
+        return self.before, metrics
+
+
+class Draws(Slows):
+    """A user's, with a generator that no checkpoint holds."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.rng = np.random.default_rng(0)
+
+    def aggregate_train(self, server_round, replies):
+        self.rng.random()
+        return super().aggregate_train(server_round, replies)
+
+
+@pytest.mark.parametrize("place", ["rule", "cloud_rule"])
+def test_a_rule_of_a_user_goes_on_exactly(place, tmp_path):
+    config = config_of(tmp_path, num_server_rounds=4, checkpoint__every=1, cluster__enabled=False)
+    whole = carried_out(config, "whole", **{place: Slows})
+    begun = carried_out({**config, "num-server-rounds": 2}, "begun", **{place: Slows})
+    resumed = {**config, "resume": str(begun.folder), "run-name": ""}
+    again = simulate(resumed, terminal=io.StringIO(), **{place: Slows})
+    assert again.status == "completed", again.reason
+    assert comparable(again.folder) == comparable(whole.folder)
+
+
+@pytest.mark.parametrize("place", ["rule", "cloud_rule"])
+def test_a_rule_that_no_checkpoint_holds_is_refused(place, tmp_path):
+    with pytest.raises(ConfigError, match=r"Draws must remember .* but 'rng'.* is of type Generator"):
+        simulate(config_of(tmp_path), terminal=io.StringIO(), **{place: Draws})
 
 
 def test_momentum_makes_another_model_and_the_mean_does_not(tmp_path):

@@ -1,7 +1,10 @@
+import copy
 import json
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
@@ -12,7 +15,14 @@ from flwr.serverapp.strategy import (
     FedYogi,
 )
 
-from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
+from fedge.leaf.strategies.strategy_state import (
+    contents_of,
+    numbers_of,
+    refuse_other,
+    restore_strategy,
+    states_of,
+    unkept_of,
+)
 from fedge.states.records import from_record, to_record
 
 STRATEGIES = {
@@ -78,6 +88,102 @@ def test_a_norm_that_follows_the_updates_is_kept():
     restore_strategy(other, states_of(strategy), numbers_of(strategy))
     assert other.clipping_norm == strategy.clipping_norm != before
     assert type(other.clipping_norm) is type(strategy.clipping_norm)
+
+
+class Remembers(FedAvg):
+    """A user's: `kept` grows from round to round by `grow`, and shifts what the mean is."""
+
+    def __init__(self, first, grow, shift):
+        super().__init__()
+        self.kept, self.grow, self.shift = first, grow, shift
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        self.kept = self.grow(self.kept, arrays)
+        by = np.float32(self.shift(self.kept))
+        return to_record({name: a + by for name, a in from_record(arrays).items()}), metrics
+
+
+def in_place(kept, arrays):
+    """As strategies do that save memory: the kept arrays are written to."""
+    if not isinstance(kept, np.ndarray):
+        for name, array in from_record(arrays).items():
+            kept.setdefault(name, np.zeros_like(array))
+            kept[name] += array
+        return kept
+    kept += 1
+    return kept
+
+
+KEPT = {
+    "an array": (np.zeros(5), in_place, lambda k: k[0]),
+    "a matrix of another layout": (np.zeros((2, 3), order="F"), in_place, lambda k: k[1, 2]),
+    "an array without axes": (np.array(1.0), lambda k, a: k * 0.5, float),
+    "a scalar": (np.float32(1), lambda k, a: k * np.float32(0.5), float),
+    "arrays by name, in place": ({}, in_place, lambda k: k["a"][0]),
+    "arrays in a list": ([], lambda k, a: [*k, np.ones(2)], len),
+    "a record": (None, lambda k, a: a, lambda k: from_record(k)["a"][0]),
+    "a list of numbers": ([], lambda k, a: [*k, 0.5], len),
+    "numbers by name": ({}, lambda k, a: {**k, f"round {len(k)}": 0.25}, lambda k: sum(k.values())),
+    "lists in a table": (
+        {"past": []},
+        lambda k, a: {"past": [*k["past"], None, [1, "x"]]},
+        lambda k: len(k["past"]),
+    ),
+    "a text": ("", lambda k, a: k + "x", len),
+    "a whole number": (0, lambda k, a: k + 1, float),
+    "truth": (False, lambda k, a: not k, float),
+    "infinity at first": (float("inf"), lambda k, a: min(k, 2.0) * 0.5, float),
+}
+LOST = {
+    "a generator": (np.random.default_rng(0), lambda k, a: [k.random(), k][1], lambda k: k.random()),
+    "a tuple": ((), lambda k, a: (*k, 1.0), len),
+    "a set": (set(), lambda k, a: k | {len(k)}, len),
+    "numbers by number": ({}, lambda k, a: {**k, len(k): 0.25}, len),
+    "arrays by number": ({}, lambda k, a: {**k, len(k): np.ones(2)}, len),
+    "a tensor": (torch.zeros(2), lambda k, a: k + 1, lambda k: float(k[0])),
+    "an object": (None, lambda k, a: Fraction(1, 3), float),
+    "NaN in a list": ([], lambda k, a: [*k, float("nan")], len),
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_whatever_a_strategy_of_a_user_remembers_goes_on(kind):
+    """Through JSON and arrays that nobody may write to, as a checkpoint and a leaf server give them."""
+    first, second = (Remembers(*copy.deepcopy(KEPT[kind])) for _ in range(2))
+    before = contents_of(first)
+    for round_ in (1, 2):
+        aggregate(first, round_)
+    assert unkept_of(first, before) == ""
+    states = {n: {e: np.array(a) for e, a in state.items()} for n, state in states_of(first).items()}
+    for array in (array for state in states.values() for array in state.values()):
+        array.flags.writeable = False
+    numbers = json.loads(json.dumps(numbers_of(first)))
+    refuse_other(second, states, numbers, {"z": np.ones((2, 3)), "a": np.ones(2)})
+    restore_strategy(second, states, numbers)
+    for round_ in (3, 4):
+        assert aggregate(first, round_) == aggregate(second, round_)
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_what_no_checkpoint_holds_is_found(kind):
+    strategy = Remembers(*copy.deepcopy(LOST[kind]))
+    before = contents_of(strategy)
+    aggregate(strategy, 1)
+    assert unkept_of(strategy, before) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", 3.0), (1.0, "x"), ([], "x"), ("", ["x"]), ([1.0], [float("nan")]), ("", "x" * 2**20),
+        ({}, {"x": float("inf")}), (1.0, [1.0]), ([], {}),
+    ],
+)  # fmt: skip
+def test_text_and_lists_of_others_stay_what_they_were(before, after):
+    strategy = Remembers(before, None, None)
+    with pytest.raises(ValueError, match="'kept'"):
+        refuse_other(strategy, {}, {**numbers_of(strategy), "kept": after}, {})
 
 
 @pytest.mark.parametrize(
