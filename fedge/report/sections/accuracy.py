@@ -227,8 +227,8 @@ def _draw_leaf(axes: Axes, run: RunData, leaf: int, column: str) -> Series:
         position(run, spread["global_round"]), _floats(spread["low"]), _floats(spread["high"]),
         color=colour(leaf), alpha=0.15, linewidth=0,
     )  # fmt: skip
-    low, high = (spread[name].to_list() for name in ("low", "high"))
-    clients = [f" (clients {text_of(a)} to {text_of(b)})" for a, b in zip(low, high, strict=True)]
+    ranges = {number: f" (clients {text_of(low)} to {text_of(high)})" for number, low, high in spread.rows()}
+    clients = [ranges.get(number, "") for number in own["global_round"]]  # a leaf may be without clients
     return _curve(axes, run, own, column, f"leaf {leaf}", leaf, dashes(leaf), clients)
 
 

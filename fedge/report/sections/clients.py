@@ -12,10 +12,12 @@ from fedge.metrics.scores import accuracy
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
-from fedge.report.html.tables import table, text_of
+from fedge.report.html.tables import NumberTable, table, text_of
 from fedge.report.sections.spread import spread_panel
 
 MANY_CLIENTS = 40  # above this, bars become a scatter plot over ranks
+MANY_CLASSES = 40  # above this, a matrix is an image, and its table has a row per class alone
+LONGEST_LABEL = 24  # characters: longer names leave a figure no room
 
 
 def clients_section(run: RunData) -> PageSection:
@@ -190,28 +192,48 @@ def classes_of(run: RunData, count: int) -> list[str]:
 def confusion_panel(matrix: np.ndarray, classes: Sequence[str], title: str) -> Panel:
     """Confusion matrix (classes, classes) int64: shares of each true class drawn, windows in a table."""
     of_row = matrix.sum(axis=1, keepdims=True)
-    shares = matrix / np.maximum(of_row, 1)
-    figure, axes = new_figure(3.6 if len(classes) <= 8 else 4.6)
-    axes.pcolormesh(shares, cmap="cividis", vmin=0, vmax=1)
-    if len(classes) <= 12:
+    shares, count = matrix / np.maximum(of_row, 1), len(classes)
+    figure, axes = new_figure(3.6 if count <= 8 else 4.6)
+    if count <= MANY_CLASSES:
+        axes.pcolormesh(shares, cmap="cividis", vmin=0, vmax=1)
+        names = [shortened(name) for name in classes]
+        axes.set_xticks(np.arange(count) + 0.5, names, rotation=35, ha="right")
+        axes.set_yticks(np.arange(count) + 0.5, names)
+    else:
+        axes.imshow(shares, cmap="cividis", vmin=0, vmax=1, extent=(0, count, count, 0), aspect="auto")
+    if count <= 12:
         annotate_cells(axes, shares, lambda share: f"{100 * share:.0f}", 0.0)
-    axes.set_xticks(np.arange(len(classes)) + 0.5, classes, rotation=35, ha="right")
-    axes.set_yticks(np.arange(len(classes)) + 0.5, classes)
-    axes.set_ylim(len(classes), 0)
+    axes.set_ylim(count, 0)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.grid(False)
     axes.tick_params(length=0)
-    diagonal = np.diag(matrix)
-    predicted = matrix.sum(axis=0)
-    numbers = table(
-        ("true", *(f"as {name}" for name in classes), "recall", "precision"),
-        (
-            (name, *map(int, matrix[k]), _share(diagonal[k], of_row[k, 0]), _share(diagonal[k], predicted[k]))
-            for k, name in enumerate(classes)
-        ),
-    )
-    return Panel(title, numbers, figure, "Percent of the windows of each true class.")
+    caption = "Percent of the windows of each true class."
+    if count > MANY_CLASSES:
+        caption = (
+            "Share of the windows of each true class, classes in label order; all numbers: confusion.json."
+        )
+    return Panel(title, _confusion_table(matrix, classes), figure, caption)
+
+
+def _confusion_table(matrix: np.ndarray, classes: Sequence[str]) -> NumberTable:
+    """Windows by true and predicted class; of many classes the one that each is most often taken for."""
+    diagonal, of_row, predicted = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    ends = [(_share(diagonal[k], of_row[k]), _share(diagonal[k], predicted[k])) for k in range(len(classes))]
+    if len(classes) <= MANY_CLASSES:
+        headers = ("true", *(f"as {name}" for name in classes), "recall", "precision")
+        return table(headers, ((name, *map(int, matrix[k]), *ends[k]) for k, name in enumerate(classes)))
+    wrong = matrix - np.diag(diagonal)
+    taken = [(classes[int(row.argmax())], int(row.max())) if row.any() else (None, None) for row in wrong]
+    headers = ("true", "windows", "right", "most often taken for", "times", "recall", "precision")
+    return table(headers, (
+        (name, int(of_row[k]), int(diagonal[k]), *taken[k], *ends[k]) for k, name in enumerate(classes)
+    ))  # fmt: skip
+
+
+def shortened(name: str) -> str:
+    """A name for an axis or a legend, of at most 24 characters."""
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
 
 
 def annotate_cells(axes: Axes, values: np.ndarray, text: Callable[[float], str], low: float) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from matplotlib.axes import Axes
 
 from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table
-from fedge.report.sections.clients import MANY_CLIENTS, users_of
+from fedge.report.sections.clients import MANY_CLASSES, MANY_CLIENTS, shortened, users_of
 
 
 def windows_section(run: RunData) -> PageSection:
@@ -61,30 +62,45 @@ def classes_panel(run: RunData) -> Panel:
     classes = _classes(run)
     counts = _per_class(run.partition, by, classes)
     figure, axes = new_figure(0.9 + 0.24 * max(len(counts), 6))
-    base = [0] * len(counts)
-    for index, name in enumerate(classes):
-        windows = counts[name].to_list()
-        axes.barh(
-            range(len(counts)), windows, left=base, height=0.75, color=colour(index), label=name,
-            hatch="//" if index >= 7 else None,
+    if len(classes) <= MANY_CLASSES:
+        _draw_stacked(axes, counts, classes)
+        legend_below(figure, axes, columns=4)
+    else:
+        axes.imshow(
+            counts.drop(by).to_numpy(), cmap="cividis", aspect="auto",
+            extent=(0, len(classes), len(counts) - 0.5, -0.5),
         )  # fmt: skip
-        base = [a + b for a, b in zip(base, windows, strict=True)]
+        axes.set_xlabel("classes in label order; the brighter, the more windows")
+        axes.grid(False)
     axes.set_yticks(range(len(counts)), [f"{by} {key}" for key in counts[by]])
-    axes.set_ylim(len(counts) - 0.4, -0.6)
-    axes.set_xlabel("windows (training, validation and test)")
-    axes.grid(False, axis="y")
-    legend_below(figure, axes, columns=4)
     numbers = table((by, *classes, "all"), (
         (*row, sum(row[1:])) for row in counts.iter_rows()
     ))  # fmt: skip
     return Panel(f"Windows per class and {by}", numbers, figure)
 
 
+def _draw_stacked(axes: Axes, counts: pl.DataFrame, classes: Sequence[str]) -> None:
+    """Bars of windows, classes one after the other; `counts` has a column per class after its first."""
+    base = [0] * len(counts)
+    for index, name in enumerate(classes):
+        windows = counts[:, 1 + index].to_list()
+        axes.barh(
+            range(len(counts)), windows, left=base, height=0.75, color=colour(index), label=shortened(name),
+            hatch="//" if index >= 7 else None,
+        )  # fmt: skip
+        base = [a + b for a, b in zip(base, windows, strict=True)]
+    axes.set_ylim(len(counts) - 0.4, -0.6)
+    axes.set_xlabel("windows (training, validation and test)")
+    axes.grid(False, axis="y")
+
+
 def _per_class(partition: pl.DataFrame, by: str, classes: Sequence[str]) -> pl.DataFrame:
-    """Windows with a row per client or leaf and a column per class."""
-    counts = partition.pivot("class", index=by, values="windows", aggregate_function="sum")
-    missing = [pl.lit(0).alias(name) for name in classes if name not in counts.columns]
-    return counts.with_columns(*missing).select(by, *classes).fill_null(0).sort(by)
+    """Windows with a row per client or leaf, and a column per class in label order after its first."""
+    sums = partition.group_by(by, pl.col("class").fill_null("")).agg(pl.col("windows").sum())
+    held = {(key, name): windows for key, name, windows in sums.iter_rows()}  # names may be any text
+    keys = partition[by].unique().sort().to_list()
+    columns = [[held.get((key, name), 0) for key in keys] for name in classes]
+    return pl.DataFrame([pl.Series(by, keys), *(pl.Series(f"{n} windows", c) for n, c in enumerate(columns))])
 
 
 def holdings_panel(run: RunData) -> Panel:

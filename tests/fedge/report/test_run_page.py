@@ -1,6 +1,7 @@
 """The report of real and made-up runs in every state, as text and in a real browser."""
 
 import base64
+import csv
 import dataclasses
 import hashlib
 import json
@@ -28,9 +29,12 @@ from fedge.records.recorder import Recorder
 from fedge.report.at_end import report_at_end
 from fedge.report.comparison.page import write_comparison
 from fedge.report.html import tables
+from fedge.report.html.svg import to_svg
 from fedge.report.listing import lines, list_runs, runs_in
 from fedge.report.run_page import write_report
+from fedge.report.sections.clients import confusion_panel
 from fedge.report.sections.clustering import chosen_steps
+from fedge.report.sections.data import classes_panel
 from fedge.report.sections.setup import changed_options, command
 from fedge.report.sections.timeline import gantt_panels, idle_reason
 from fedge.rounds.measurements.results import ClientResult, LeafResult, RoundResult
@@ -66,6 +70,83 @@ def folder(tmp_path):
 
 def html_of(folder):
     return write_report(folder).read_text()
+
+
+def changed_table(folder, name, change):
+    """Rewrite a table of a folder: `change` takes and returns its rows, header apart."""
+    file = folder / name
+    with file.open(newline="") as stream:
+        header, *rows = csv.reader(stream)
+    with file.open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([header, *change(header, rows)])
+
+
+@pytest.mark.parametrize("empty", [("1", "0"), ("2", "1"), ("1", "1")])
+def test_a_leaf_may_be_without_clients_in_a_round(folder, empty):
+    """Clients have gone elsewhere (hierarchy.mobility): its row is there, its clients' rows are not."""
+
+    def gone(header, rows):
+        at = header.index("global_round"), header.index("leaf")
+        left = [row for row in rows if tuple(row[n] for n in at) != empty]
+        assert len(left) < len(rows)
+        return left
+
+    changed_table(folder, "metrics/clients.csv", gone)
+    assert "(clients " in html_of(folder)
+
+
+ODD_NAMES = (
+    "client",
+    "leaf",
+    "*",
+    "^.*$",
+    "",
+    "null",
+    "NaN",
+    "1",
+    "=cmd",
+    "a,b",
+    '"q"',
+    "<b>",
+    "$x^$",
+    "x" * 500,
+)
+
+
+def test_classes_may_be_named_as_anything(folder):
+    """Names of columns, of Polars' patterns, of nothing, of mathematics; the table has each one's windows."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["data"]["classes"] = list(ODD_NAMES)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    def named(header, rows):
+        at, windows = header.index("class"), header.index("windows")
+        made = [[*rows[0]] for _ in ODD_NAMES]
+        for number, (row, name) in enumerate(zip(made, ODD_NAMES, strict=True)):
+            row[at], row[windows] = name, str(101 + number)
+        return made
+
+    changed_table(folder, "partition.csv", named)
+    run = load_run(folder)
+    panel = classes_panel(run)
+    (cells,) = panel.table.rows
+    assert list(panel.table.headers[1:-1]) == list(ODD_NAMES)
+    assert list(cells[1:-1]) == [str(101 + number) for number in range(len(ODD_NAMES))]
+    html_of(folder)
+
+
+@pytest.mark.parametrize("classes", [300, 41, 40])
+def test_many_classes_stay_readable_and_small(classes):
+    """A matrix of many classes is an image, with a row per class in its table."""
+    matrix = np.diag(np.arange(classes)) + np.eye(classes, k=1, dtype=np.int64)
+    panel = confusion_panel(matrix, [f"class {n}" for n in range(classes)], "Confusion")
+    assert len(panel.table.rows) == classes
+    if classes > 40:
+        assert list(panel.table.rows[3]) == ["class 3", "4", "3", "class 4", "1", "0.7500", "0.7500"]
+        assert list(panel.table.rows[-1][3:5]) == ["–", "–"]
+        assert len(to_svg(panel.figure, "matrix", "of classes")) < 100_000
+    else:
+        assert len(panel.table.headers) == classes + 3
 
 
 class Outline(HTMLParser):
