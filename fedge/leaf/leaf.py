@@ -303,6 +303,9 @@ class Leaf:
             name = first_not_finite(state)
             if name is not None:
                 raise FloatingPointError(f"entry {name!r} would not be finite")
+        for name in self.variances:  # a strategy, or a method's part, may step beyond what clients sent
+            if name in model and (model[name] < 0).any():
+                raise FloatingPointError(f"entry {name!r}, a variance, would be negative")
         return _Step(strategy, control, model, algorithm)
 
     def _fails_alone(

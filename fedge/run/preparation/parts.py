@@ -53,6 +53,8 @@ from fedge.run.preparation.examples import examples_of
 from fedge.tasks.chosen import is_default_task, refuse_task_that_fails
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from hhar.windows.window_file import Windows
 
 _MOST_TRIED = 2**28  # bytes of generated replies in a trial of a leaf rule
@@ -342,16 +344,20 @@ def refuse_model_that_does_not_fit(
     from fedge.run.preparation.starts import refuse_start
     from fedge.training.networks.fitting import fit_of
     from fedge.training.networks.models import build_model, layer_names
-    from fedge.training.networks.own_models import refuse_a_step_that_fails
+    from fedge.training.networks.own_models import refuse_a_step_that_fails, refuse_weights_of_chance
 
     fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
+
+    def build() -> "Module":
+        arguments = config.train.arguments("model")
+        return build_model(name, shape.input_shape, shape.classes, Generator(), arguments, fit)
+
     try:
-        model = build_model(
-            name, shape.input_shape, shape.classes, Generator(), config.train.arguments("model"), fit
-        )
+        model = build()
         own_norms = layer_names(model, ("batch-norm",))
         layer_names(model, config.personal.kept)
         if MODELS.is_own(name):
+            refuse_weights_of_chance(name, model, build)
             refuse_a_step_that_fails(name, model, from_numpy(examples_of(shape, windows)[0][:2]))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):

@@ -2,18 +2,20 @@
 
 The constructor call is ``Net(input_shape, classes, **arguments)``, or
 ``Net(num_classes=classes, **arguments)`` according to its signature (torchvision's). Its code draws initial
-weights from PyTorch's global stream, which all threads of a process share; this stream is seeded, lent and
-restored under a lock. In training, draws (dropout) come from a stream of the client's own (`OwnDraws`). So
-equal seeds give equal bits on every engine.
+weights from the global streams of PyTorch, NumPy and Python, which all threads of a process share; they are
+seeded, lent and restored under a lock. In training, draws (dropout) come from a stream of the client's own
+(`OwnDraws`). So equal seeds give equal bits on every engine.
 """
 
 import inspect
+import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -75,8 +77,7 @@ def build_own(
         ConfigError: construction or training fails.
     """
     seed = int(torch.randint(2**62, (), generator=generator))
-    with _global_stream, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with _global_stream, _global_streams_from(seed):
         try:
             model = _called(factory, tuple(input_shape), classes, arguments)
         except Exception as error:
@@ -93,6 +94,43 @@ def build_own(
             raise _refusal(name, "cannot be read as a network", error, hint) from error
         _try_out(name, model, tuple(input_shape), classes, fit or OwnFit())
     return model.train()
+
+
+@contextmanager
+def _global_streams_from(seed: int) -> Iterator[None]:
+    """Begin the global streams of PyTorch (CPU), NumPy and Python anew; afterwards they are as before."""
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)
+
+
+def refuse_weights_of_chance(name: str, model: nn.Module, again: Callable[[], nn.Module]) -> None:
+    """Raise ConfigError when another network of the same seed has other initial weights.
+
+    Nodes with their own data draw frozen entries for themselves, so they would train another network. Large
+    models are not made twice.
+
+    Args:
+        name: in errors.
+        model: from `build_own`.
+        again: builds another one from the same seed.
+    """
+    entries = model.state_dict()
+    if sum(entry.numel() for entry in entries.values()) > _LARGE:
+        return
+    others = again().state_dict()
+    for key, entry in entries.items():
+        if key not in others or entry.numpy().tobytes() != others[key].numpy().tobytes():
+            what = f"must have weights that follow from the seed, but {key} is another in a second network"
+            hint = "draw by torch.randn and the like, numpy.random or random, without a generator of its own"
+            raise _refusal(name, what, None, hint)
 
 
 def _called(

@@ -17,7 +17,7 @@ from fedge.leaf.drift import Drift
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.averaging import weighted_mean
-from fedge.states.records import from_record
+from fedge.states.records import from_record, to_record
 from fedge.training.settings import LocalTraining
 
 SAMPLES = {1: 30, 0: 10}
@@ -65,6 +65,24 @@ def test_a_client_that_did_not_answer_still_counts_in_the_mean_of_controls():
     take(leaf, 1, {0: (0.0, 2)})
     assert leaf.control["w"].tolist() == [0.25]
     assert {c: own["w"].tolist() for c, own in leaf.client_controls.items()} == {0: [1.0]}
+
+
+class Overshoots(FedAvg):
+    """Goes twice as far as the mean, from 1."""
+
+    def aggregate_train(self, server_round, replies):
+        made, metrics = super().aggregate_train(server_round, replies)
+        return to_record({n: (2 * a - 1).astype(a.dtype) for n, a in from_record(made).items()}), metrics
+
+
+@pytest.mark.parametrize(("variances", "model"), [((), -0.5), (("w",), 1.0)])
+def test_a_strategy_cannot_make_a_variance_negative(variances, model, caplog):
+    """Mean 0.25, made 2 · 0.25 − 1: as a variance it would be NaN at all clients; the leaf keeps its model."""
+    leaf = Leaf(0, SAMPLES, state(1), ["w"], Overshoots(), 0, variances=variances)
+    refused = take(leaf, 1, {0: (0.25, 2), 1: (0.25, 4)})
+    assert leaf.model["w"].tolist() == [model]
+    assert sorted(refused) == ([0, 1] if variances else [])
+    assert ("entry 'w', a variance, would be negative" in caplog.text) == bool(variances)
 
 
 def test_nothing_comes_back_of_a_fork():

@@ -1,7 +1,9 @@
 """Models of the user's own: any layers, same bits from equal seeds, and one line where they cannot work."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +16,7 @@ from fedge.training.networks.own_models import (
     OwnDraws,
     build_own,
     refuse_a_step_that_fails,
+    refuse_weights_of_chance,
     takes_num_classes,
 )
 from fedge.training.settings import LocalTraining
@@ -104,6 +107,50 @@ def test_initial_weights_follow_from_the_seed_alone(name):
     assert torch.equal(torch.get_rng_state(), before)
     assert equal(one, same)
     assert not equal(one, other)
+
+
+SOURCES = {
+    "torch": lambda n: torch.randn(n),
+    "numpy": lambda n: torch.from_numpy(np.random.randn(n).astype(np.float32)),  # noqa: NPY002
+    "python": lambda n: torch.tensor([random.random() for _ in range(n)]),
+    "a generator": lambda n: torch.from_numpy(np.random.default_rng().normal(size=n).astype(np.float32)),
+}
+
+
+class Drawn(nn.Module):
+    """Draws weights of its own from a source of chance."""
+
+    def __init__(self, input_shape, classes, source):
+        super().__init__()
+        self.head = nn.Linear(input_shape[0], classes)
+        with torch.no_grad():
+            self.head.bias.copy_(SOURCES[source](classes))
+
+    def forward(self, x):
+        return self.head(x.mean(dim=2))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_weights_from_any_global_stream_follow_from_the_seed(source):
+    """The streams are afterwards as they were; what comes from elsewhere is refused."""
+
+    def build(seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        return build_own("mine:Drawn", Drawn, SHAPE, CLASSES, generator, {"source": source})
+
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    one, other = build(), build(1)
+    if source == "a generator":
+        with pytest.raises(
+            ConfigError, match=r"weights that follow from the seed, but head\.bias is another"
+        ):
+            refuse_weights_of_chance("mine:Drawn", one, build)
+    else:
+        refuse_weights_of_chance("mine:Drawn", one, build)
+        assert not equal(get_state(one), get_state(other))
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
 
 
 @pytest.mark.slow
