@@ -77,7 +77,7 @@ class Overshoots(FedAvg):
 
 @pytest.mark.parametrize(("variances", "model"), [((), -0.5), (("w",), 1.0)])
 def test_a_strategy_cannot_make_a_variance_negative(variances, model, caplog):
-    """Mean 0.25, made 2 · 0.25 − 1: as a variance it would be NaN at all clients; the leaf keeps its model."""
+    """Mean 0.25, made 2 · 0.25 − 1: as a variance it would be NaN at all clients; the leaf keeps its own."""
     leaf = Leaf(0, SAMPLES, state(1), ["w"], Overshoots(), 0, variances=variances)
     refused = take(leaf, 1, {0: (0.25, 2), 1: (0.25, 4)})
     assert leaf.model["w"].tolist() == [model]
