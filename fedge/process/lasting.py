@@ -29,8 +29,8 @@ _life = _Life()
 
 
 def allow_to_stay() -> None:
-    """Note that the starter of this process has further messages for it."""
-    _life.may_stay, _life.before = True, frozenset(sys.modules)
+    """Note that the starter of this new process has further messages for it."""
+    _life.may_stay, _life.failed, _life.before = True, False, frozenset(sys.modules)
 
 
 def stays() -> bool:

@@ -23,6 +23,8 @@ def test_only_a_process_that_may_holds_a_gpu_and_has_not_failed_stays(monkeypatc
     monkeypatch.setattr(lasting, "holds_gpu", lambda: True)
     lasting.note_failure()
     assert not lasting.stays()
+    lasting.allow_to_stay()  # in a new process, forked from one that has failed
+    assert lasting.stays()
 
 
 def test_code_of_the_users_is_imported_anew_for_another_run_and_packages_are_not(tmp_path, monkeypatch):
