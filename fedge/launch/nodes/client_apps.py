@@ -8,6 +8,7 @@ message starts a thread that watches Flower's starter. In a child that may stay,
 program, and a starter is watched once. A Flower without these names gets a process per message.
 """
 
+import inspect
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from fedge.launch.nodes.node_output import NodeOutput
@@ -25,6 +27,8 @@ from fedge.process.endings.parent import end_with_parent
 
 CLIENT_APP = "flwr-clientapp"
 _RUNTIME = "flwr.supernode.runtime.run_clientapp"
+_HANDLERS = ("flwr.common.exit.exit_handler", "flwr.supercore.exit.exit_handler")  # 1.25; newer
+_PHASE = "run_before_force_exit"  # of a newer Flower's handlers
 SEPARATOR = "\x1f"  # between arguments; one line per message
 _CHUNK = 65536
 _STAYS = b"."
@@ -169,20 +173,20 @@ def _run(program: Callable[[], object], words: Sequence[str]) -> int:
 
 def _leaves_only() -> bool:
     """Have Flower's program leave this process alive; False where this Flower has other names."""
-    try:
-        runtime = import_module(_RUNTIME)
-        from flwr.common.exit.exit_handler import trigger_exit_handlers
-    except ImportError:
-        return False
+    runtime, handlers = _module(_RUNTIME), _module(*_HANDLERS)
     ends, watch = getattr(runtime, "flwr_exit", None), getattr(runtime, "start_parent_process_monitor", None)
-    if ends is None or watch is None:
+    close = getattr(handlers, "trigger_exit_handlers", None)
+    if runtime is None or ends is None or watch is None or close is None:
         return False
+    phased = _PHASE in inspect.signature(close).parameters
+    phases = [{_PHASE: True}, {_PHASE: False}] if phased else [{}]
     watched: set[int] = set()
 
     def leave(code: int, *arguments: Any, **named: Any) -> None:
         if code or not lasting.stays():
             ends(code, *arguments, **named)
-        trigger_exit_handlers()  # Flower's: the message's connection is closed
+        for phase in phases:
+            close(**phase)  # Flower's: the message's connection is closed
         sys.exit(0)
 
     def watch_once(parent_pid: int) -> None:
@@ -193,3 +197,11 @@ def _leaves_only() -> bool:
     runtime.flwr_exit = leave  # type: ignore[attr-defined]
     runtime.start_parent_process_monitor = watch_once  # type: ignore[attr-defined]
     return True
+
+
+def _module(*names: str) -> ModuleType | None:
+    """The first of these modules of Flower's that is there; None where this version has none of them."""
+    for name in names:
+        with suppress(ImportError):
+            return import_module(name)
+    return None
