@@ -68,7 +68,7 @@ class StepSpeeds:
 
 @dataclass(frozen=True)
 class TrainingPlaces:
-    """TrainingPlaces at which a run's clients can train at the same time.
+    """Numbers of places where a run's clients can train at the same time.
 
     Attributes:
         cores: on cores.
