@@ -1,13 +1,16 @@
-"""Writes what `make results-draws` has found into docs/results.md: draws of five data sets, and of no groups.
+"""Writes the draws of five data sets, and of no groups (`make results-draws`), into docs/results.md.
 
-    python -m studies.draws_part [--studies studies/draws] [--pages docs/results.md studies/discussion.md]
+    python -m studies.draws_part [--studies studies/draws] [--full docs/results-in-full.md]
+        [--pages docs/results.md studies/discussion.md]
+
+A table per scenario goes into the page of all numbers.
 
 The same for other folders of such sweeps, as `studies/rivals`, which has marks of its own.
 
 Without a page after `--pages` it is printed, as `make results-quick` does with a part of the sweeps that
 takes minutes. Sweeps whose runs are not all there are named and left out, so that one of them can be checked
-alone (`fedge sweep studies/quick/hhar.toml`). The text stands in the page and in the text that `make results`
-makes the page from, between two marks.
+alone (`fedge sweep studies/quick/hhar.toml`). The text stands in the page and in the text from which
+`make results` makes the page, between two marks.
 """
 
 import argparse
@@ -17,10 +20,11 @@ from pathlib import Path
 
 from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
-from studies.page import section, titled_of
+from studies.page import FULL, put_between, section, titled_of
 
 HERE = Path(__file__).parent
-PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")
+DOCS = HERE.parent / "docs"
+PAGES = (DOCS / "results.md", HERE / "discussion.md")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pages", type=Path, nargs="*", default=PAGES, help="pages with the two marks; none: print it"
     )
+    parser.add_argument("--full", type=Path, default=DOCS / FULL, help="page of all numbers, with the marks")
     options = parser.parse_args(arguments)
     paths = sorted(options.studies.glob("*.toml"))
     read = {path.stem: complete(path) for path in paths}
@@ -39,11 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name, study in read.items() if study is None]
     if not studies:
         return 2
-    text = part(studies, missing)
+    text, sections = part(studies, missing), "\n".join(map(section, studies))
+    marked = marks(options.studies.name)
     for page in options.pages:
-        put_between(text, page, *marks(options.studies.name))
-    if not options.pages:
-        print(text)
+        put_between(text, page, *marked)
+    if options.pages:
+        put_between(sections, options.full, *marked)
+    else:
+        print(text, sections, sep="\n")
     return 0
 
 
@@ -57,7 +65,7 @@ def complete(path: Path) -> Study | None:
 
 
 def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
-    """The part: in how many seeds groups were found, what that is worth, and a table per sweep.
+    """The part: in how many seeds groups were found, and what that is worth.
 
     Args:
         studies: the sweeps that are complete.
@@ -80,20 +88,12 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         text += ["Unseen clients, `fedge` minus other methods, points:\n"]
         text += [tables.newcomers_table(compared)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
-    return "\n".join(filter(None, (*text, left_out, *map(section, studies))))
+    return "\n".join(filter(None, (*text, left_out)))
 
 
 def marks(folder: str) -> tuple[str, str]:
     """The two marks of a page between which the part of a folder of sweeps stands."""
     return f"<!-- printed by `make results-{folder}` -->", f"<!-- end of the {folder} -->"
-
-
-def put_between(text: str, page: Path, begin: str, end: str) -> None:
-    """Put a text between two marks of a page; one without them stays as it is."""
-    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
-    _, ends, after = rest.partition(end)
-    if found and ends:
-        page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Makes docs/results.md, its figures and the summary in docs/expect.md from the runs of studies/*.toml.
+"""Makes docs/results.md, its figures, results in full and the summary in docs/expect.md from studies/*.toml.
 
     python -m studies.page [--studies studies] [--docs docs]
 
-What it says in words stands in studies/discussion.md; every number comes from the runs.
+What the first page says in words stands in studies/discussion.md; every number comes from the runs.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
 
 HERE = Path(__file__).parent
-PAGE, SUMMARY, FIGURES = "results.md", "expect.md", "results"
+PAGE, FULL, SUMMARY, FIGURES = "results.md", "results-in-full.md", "expect.md", "results"
 BEGIN, END = "<!-- printed by `make results` -->", "<!-- end of results -->"
 _MARK = "<!-- {} -->"
 
@@ -33,8 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"studies: {missing}", file=sys.stderr)
         return 2
     write_page(studies, (options.studies / "discussion.md").read_text(encoding="utf-8"), options.docs)
+    put_between("\n".join(map(section, studies)), options.docs / FULL, BEGIN, END)
     write_summary(studies, options.docs / SUMMARY)
-    print(options.docs / PAGE, options.docs / SUMMARY, sep="\n")
+    print(*(options.docs / name for name in (PAGE, FULL, SUMMARY)), sep="\n")
     return 0
 
 
@@ -44,7 +45,7 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
     Args:
         studies: in the order of the page; the first is drawn.
         discussion: Markdown, in which a line ``<!-- NAME -->`` stands for a table: total, found, whole, gain,
-            both, published, control, cost, target, spread, figures, all.
+            both, published, control, cost, target, spread, figures.
         docs: folder to write into.
     """
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
@@ -62,7 +63,6 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
         "target": tables.target_table(first),
         "spread": tables.spread_table(first),
         "figures": _figures(first_title, first, docs / FIGURES),
-        "all": "\n".join(section(study) for study in studies),
     }
     for name, text in parts.items():
         discussion = discussion.replace(_MARK.format(name), text.rstrip("\n"))
@@ -70,14 +70,18 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
 
 
 def write_summary(studies: Sequence[Study], page: Path) -> None:
-    """Put the summary between the two marks of a page; one without them, or none, stays as it is."""
-    text = page.read_text(encoding="utf-8") if page.exists() else ""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and end:
-        _, planted, controls = _titled(studies)
-        table = tables.summary_table(planted + controls)
-        page.write_text(f"{before}{begin}\n\n{table}\n{end}{after}", encoding="utf-8")
+    """Put the summary between the two marks of a page."""
+    _, planted, controls = _titled(studies)
+    put_between(tables.summary_table(planted + controls), page, BEGIN, END)
+
+
+def put_between(text: str, page: Path, begin: str, end: str) -> None:
+    """Put a text between two marks of a page; one without them, or none, stays as it is."""
+    written = page.read_text(encoding="utf-8") if page.exists() else ""
+    before, found, rest = written.partition(begin)
+    _, ends, after = rest.partition(end)
+    if found and ends:
+        page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
 
 
 Titled = list[tuple[str, Comparison]]

@@ -62,7 +62,8 @@ def made(tmp_path_factory):
     (folder / "discussion.md").write_text("".join(f"{mark}:\n\n<!-- {mark} -->\n\n" for mark in marks))
     assert fedge(["sweep", str(folder / "1-planted.toml"), str(folder / "2-control.toml")]) == 0
     (folder / "docs").mkdir()
-    (folder / "docs" / "expect.md").write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
+    for name in ("expect.md", "results-in-full.md"):
+        (folder / "docs" / name).write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
     assert make(folder, folder / "docs") == 0
     return folder
 
@@ -79,7 +80,10 @@ def test_every_table_is_there_and_every_mark_is_filled(made):
         assert f"](results/{name}.svg)" in page
         assert (made / "docs" / "results" / f"{name}.svg").read_text().startswith("<?xml")
     assert "16 runs" in page
-    assert "Groups, planted. 2 rounds." in page
+    full = (made / "docs" / "results-in-full.md").read_text()
+    assert full.startswith(f"# Before\n{BEGIN}\n\n### 1-planted\n\nGroups, planted. 2 rounds.\n")
+    assert full.endswith(f"{END}\nafter\n")
+    assert "### 2-control" in full
 
 
 def test_accuracies_are_those_of_the_runs(made):
@@ -89,7 +93,7 @@ def test_accuracies_are_those_of_the_runs(made):
         sum(float(row[column]) for row in rows) / 2
         for column in ("shared_accuracy_mean", "tuned_accuracy_mean", "unseen_accuracy_mean")
     ]
-    page = (made / "docs" / "results.md").read_text()
+    page = (made / "docs" / "results-in-full.md").read_text()
     line = next(line for line in page.split("### 1-planted")[1].splitlines() if line.startswith("| oracle"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert [cells[1], cells[3], cells[4]] == [f"{100 * mean:.1f}" for mean in means]
@@ -114,26 +118,31 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     for name in ("1-planted.toml", "2-control.toml"):
         (tmp_path / name).write_text((made / name).read_text())
     (tmp_path / "3-missing.toml").write_text((made / "2-control.toml").read_text())
-    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    page, other, full = tmp_path / "page.md", tmp_path / "other.md", tmp_path / "full.md"
     begin, end = draws_part.marks(tmp_path.name)
-    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    for marked in (page, full):
+        marked.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     other.write_text("nothing\n")
-    arguments = ["--studies", str(tmp_path), "--pages", str(page), str(other)]
+    folders = ["--studies", str(tmp_path), "--full", str(full)]
+    arguments = [*folders, "--pages", str(page), str(other)]
     assert draws_part.main(arguments) == 0
     text = page.read_text()
     assert text.startswith(f"before\n{begin}\n\nSeeds in which")
     assert text.endswith(f"{end}\nafter\n")
     assert "Not carried out here: 3-missing." in text
     assert "old" not in text
-    assert tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0]) in text
+    numbers = tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0])
+    assert (numbers in text, numbers in full.read_text()) == (False, True)
     planted, nothing = text.split("Where nothing is planted")
     assert ("4 leaves, rotate |" in planted, "4 leaves, 2-control |" in planted) == (True, False)
     nothing = nothing.split("Served models minus")[0]
     assert ("4 leaves, rotate |" in nothing, "4 leaves, 2-control |" in nothing) == (False, True)
     assert other.read_text() == "nothing\n"
     assert "3-missing" in capsys.readouterr().err
-    assert draws_part.main([*arguments[:3]]) == 0
-    assert capsys.readouterr().out.startswith("Seeds in which")
+    assert draws_part.main([*folders, "--pages"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Seeds in which")
+    assert numbers in printed
     (tmp_path / "1-planted.toml").unlink()
     (tmp_path / "2-control.toml").unlink()
     assert draws_part.main(arguments) == 2
