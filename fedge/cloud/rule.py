@@ -36,11 +36,13 @@ class RuleMaker:
         make: gives a fresh strategy.
         needed: number of models required for its guarantee.
         names: trainable entries of a model.
+        variances: its non-negative entries.
     """
 
     make: Callable[[], Strategy]
     needed: int
     names: tuple[str, ...]
+    variances: tuple[str, ...] = ()
 
 
 @dataclass
@@ -77,11 +79,11 @@ class CloudRule:
             global_round: 1, 2, …
 
         Raises:
-            FloatingPointError: the result is not finite.
+            FloatingPointError: the result is not finite, or a variance of it negative.
         """
         # they load torch, for which neither the check before a run nor the mean has to wait
         from fedge.exchange.train import TrainReply
-        from fedge.leaf.strategies.checks import first_not_finite
+        from fedge.leaf.strategies.checks import refuse_impossible
         from fedge.leaf.strategies.rules import combine
         from fedge.training.settings import LocalTraining
 
@@ -96,9 +98,10 @@ class CloudRule:
         ]
         names, where = self._maker.names, (global_round, 0)
         made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
-        entry = first_not_finite(made)
-        if entry is not None:
-            raise FloatingPointError(f"cloud.rule: entry {entry!r} of a group's model would not be finite")
+        try:
+            refuse_impossible(made, self._maker.variances, " of a group's model")
+        except FloatingPointError as error:
+            raise FloatingPointError(f"cloud.rule: {error}") from error
         self._coming[key] = _Group(strategy, made)
         return made
 

@@ -107,8 +107,8 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
     cluster, hierarchy = config.cluster, config.hierarchy
     if not cluster.enabled:
         return
-    leaves = hierarchy.fewest_children(hierarchy.tiers_said(cluster.tiers, "cluster.tiers"))
-    of = "hierarchy.num-servers" if hierarchy.tiers == 2 else "the children of a server (hierarchy.tree)"
+    leaves, tier = hierarchy.fewest_and_tier(hierarchy.tiers_said(cluster.tiers, "cluster.tiers"))
+    of = hierarchy.children_said(tier)
     if cluster.fixed_count and cluster.fixed_count > leaves:
         raise ConfigError(
             f"cluster.count must be at most {of}, but is {cluster.fixed_count} for "
@@ -355,9 +355,7 @@ def _refuse_buffers_that_are_never_full(config: "Config") -> None:
         buffer = options.arguments("cloud_rule").get("buffer", 1)
         if not has_servers_above_leaves(hierarchy) or type(buffer) is not int or buffer <= fewest:
             continue
-        of = "the smallest group" if fewest < children else "the children of a server (hierarchy.tree)"
-        if (tier, fewest) == (0, hierarchy.num_servers):
-            of = "hierarchy.num-servers"
+        of = "the smallest group" if fewest < children else hierarchy.children_said(tier)
         key = f"tiers.{hierarchy.tier_names[tier]}" if tier else "cloud"
         raise ConfigError(
             f"asynchrony.{key}{'.' if tier else '-'}rule-args.buffer must be at most {of}, because a "

@@ -260,7 +260,8 @@ EFFECTS: dict[str, Effect] = {
     "asynchrony.tiers": _devices("a deeper hierarchy.tree", lambda config: config.hierarchy.tiers > 2),
     **{
         f"asynchrony.{option}": _clock(
-            "hierarchy.num-servers above 1", lambda config: has_servers_above_leaves(config.hierarchy)
+            "several leaf servers (hierarchy.num-servers, hierarchy.tree)",
+            lambda config: has_servers_above_leaves(config.hierarchy),
         )
         for option in (
             "groups",
@@ -271,7 +272,8 @@ EFFECTS: dict[str, Effect] = {
     },
     **{
         f"asynchrony.{option}": _devices(
-            "hierarchy.num-servers above 1", lambda config: has_servers_above_leaves(config.hierarchy)
+            "several leaf servers (hierarchy.num-servers, hierarchy.tree)",
+            lambda config: has_servers_above_leaves(config.hierarchy),
         )
         for option in ("cloud-delay-s", "cloud-megabytes-s")
     },

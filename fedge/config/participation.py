@@ -50,12 +50,13 @@ class Participation:
         return tuple(first for first, _ in self.steps)
 
 
-def parse_participation(text: str, leaves: int) -> Participation:
+def parse_participation(text: str, leaves: int, leaves_said: str = "hierarchy.num-servers") -> Participation:
     """Numbers of clients that a text says.
 
     Args:
         text: as in the module's docstring.
         leaves: of the run.
+        leaves_said: what says their number, in errors.
 
     Raises:
         ConfigError: it says none.
@@ -69,7 +70,7 @@ def parse_participation(text: str, leaves: int) -> Participation:
         if len(numbers) not in (1, leaves):
             raise ConfigError(
                 f"{_KEY} must have one number for all leaves or one for each of {leaves}, but {shown(text)} "
-                f"has {len(numbers)}; change it, or hierarchy.num-servers"
+                f"has {len(numbers)}; change it, or {leaves_said}"
             )
         steps.append((int(before) if colon else 1, numbers))
     firsts = [first for first, _ in steps]

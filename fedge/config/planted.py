@@ -76,12 +76,12 @@ def refuse_impossible_groups(config: "Config") -> None:
     """Raise ConfigError where leaves cannot form the groups, or groups not begin, end and move as said."""
     if config.scenario == "none":
         return
-    leaves = config.hierarchy.num_servers
+    leaves, of = config.hierarchy.num_servers, config.hierarchy.leaves_said
     sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     _refuse_wrong_files(config)
     if sizes and sum(sizes) != leaves:
         raise ConfigError(
-            f"scenario-sizes must add up to hierarchy.num-servers, because groups are of leaves, but "
+            f"scenario-sizes must add up to {of}, because groups are of leaves, but "
             f"{config.scenario_sizes!r} adds up to {sum(sizes)} and there are {leaves}; change one of them"
         )
     if sizes and (len(sizes) < 2 or config.scenario_groups not in (2, len(sizes))):
@@ -92,7 +92,7 @@ def refuse_impossible_groups(config: "Config") -> None:
         )
     if group_count(config) > leaves:
         raise ConfigError(
-            f"scenario-groups must be at most hierarchy.num-servers, because groups are of leaves, but "
+            f"scenario-groups must be at most {of}, because groups are of leaves, but "
             f"is {group_count(config)} for {leaves}; change one of them"
         )
     _refuse_impossible_changes(config, leaves - group_count(config))
@@ -143,5 +143,5 @@ def _refuse_impossible_changes(config: "Config", most: int) -> None:
     if too_many:
         raise ConfigError(
             f"scenario-moves must leave every group a leaf, so that at most {most} can move at a time, but "
-            f"names {too_many[0]}; lower it, or raise hierarchy.num-servers"
+            f"names {too_many[0]}; lower it, or raise {config.hierarchy.leaves_said}"
         )

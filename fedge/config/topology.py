@@ -27,7 +27,7 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     if config.clients_per_server == "auto":
         if num_clients < config.num_servers:
             raise ConfigError(
-                f"hierarchy.num-servers must be at most the number of clients, but is {config.num_servers} "
+                f"{config.leaves_said} must be at most the number of clients, but is {config.num_servers} "
                 f"for {num_clients} clients; lower it or use a federation with more SuperNodes"
             )
         share, rest = divmod(num_clients, config.num_servers)
@@ -38,6 +38,11 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
             f"hierarchy.clients-per-server must name one number per leaf server, but "
             f"{config.clients_per_server!r} names {len(sizes)} and hierarchy.num-servers is "
             f"{config.num_servers}; set one to fit the other"
+        )
+    if sum(sizes) != num_clients and config.tree:
+        raise ConfigError(
+            f"hierarchy.tree must have as many clients as there are, but {shown(config.tree)} has "
+            f"{sum(sizes)} and there are {num_clients}; set clients={sum(sizes)}, or change the tree"
         )
     if sum(sizes) != num_clients:
         raise ConfigError(

@@ -16,6 +16,15 @@ Path = tuple[int, ...]
 _EXAMPLE = 'set for example hierarchy.tree="2x3x4"'
 _MOST_TIERS = 8
 _MOST_LEAVES = 100_000
+_MOST_DIGITS = 5
+_FAULTS = (
+    (r"\(,", "has a comma behind a bracket that opens"),
+    (r",\)", "has a comma before a bracket that closes"),
+    (r",,", "has two commas in a row"),
+    (r"\)\(|[0-9]\(|\)[0-9]", "lacks a comma between two children"),
+    (r"^,|,$", "begins or ends with a comma"),
+    (r"\(\)", "has a server without children"),
+)  # pattern → what is wrong with a tree in brackets
 
 
 def dotted(path: Path) -> str:
@@ -100,13 +109,32 @@ def parse_tree(text: str) -> Tree:
     1
     """
     compact = re.sub(r"\s", "", text)
+    if re.search(r"[0-9]\s+[0-9]", text):
+        raise _misread(text, "has a space between two digits")
     if re.fullmatch(r"([1-9][0-9]{0,4}x)*([1-9][0-9]{0,5}|\*)", compact):
-        tree = _even(compact.split("x"))
-    elif re.fullmatch(r"[(),0-9]+", compact) and len(compact) < 10**6:
-        tree = _nested(compact, text)
-    else:
-        raise _misread(text)
-    return tree
+        return _even(compact.split("x"))
+    if re.fullmatch(r"[(),0-9]+", compact) and len(compact) < 10**6:
+        return _nested(compact, text)
+    raise _misread(text, _fault_of_even(compact))
+
+
+def _fault_of_even(compact: str) -> str:
+    """Fault of a text that is no tree in brackets."""
+    found = re.search(r"[^0-9x*(),]", compact)
+    if found or len(compact) >= 10**6:
+        return f"has {shown(found.group())}, which means nothing there" if found else "is too long"
+    if not compact:
+        return "is empty"
+    if re.search(r"[(),]", compact):
+        return "has both brackets or commas and x or *"
+    for word in compact.split("x"):
+        if not word:
+            return "has an x without a number on both sides"
+        if word.startswith("0"):
+            return f"has a number that begins with 0, {shown(word)}"
+        if "*" in word:
+            return "has a * that is not the clients of the leaves, the last of all"
+    return f"has a number of more than {_MOST_DIGITS} digits, {shown(max(compact.split('x'), key=len))}"
 
 
 def _even(words: list[str]) -> Tree:
@@ -132,18 +160,20 @@ def _nested(compact: str, text: str) -> Tree:
         if token == "(":
             stack.append([])
             if len(stack) > _MOST_TIERS + 1:
-                raise _misread(text)
+                raise _misread(text, f"has more than {_MOST_TIERS} brackets within each other")
         elif token == ")":
             children = stack.pop()
-            if not stack or not children:
-                raise _misread(text)
+            if not stack:
+                raise _misread(text, "closes a bracket that is not open")
             stack[-1].append(Tree(tuple(children)))
         elif token != ",":
             if not 0 < int(token[:10]) < 10**6:
-                raise _misread(text)
+                raise _misread(text, f"has {shown(token)}, where a leaf has 1 to 999999 clients")
             stack[-1].append(Tree(clients=int(token)))
-    if len(stack) != 1 or len(stack[0]) != 1:
-        raise _misread(text)
+    if len(stack) != 1:
+        raise _misread(text, "leaves a bracket open")
+    if len(stack[0]) != 1:
+        raise _misread(text, "lacks the brackets around all of it")
     tree = stack[0][0]
     if len(set(_depths(tree))) > 1:
         raise ConfigError(
@@ -155,8 +185,9 @@ def _nested(compact: str, text: str) -> Tree:
 
 def _with_separators(compact: str, text: str) -> str:
     """The text, once every comma stands between two children and every bracket where one may stand."""
-    if re.search(r"\(,|,\)|,,|\)\(|[0-9]\(|\)[0-9]|^,|,$", compact):
-        raise _misread(text)
+    for pattern, fault in _FAULTS:
+        if re.search(pattern, compact):
+            raise _misread(text, fault)
     return compact
 
 
@@ -168,10 +199,10 @@ def _depths(tree: Tree) -> Iterator[int]:
         yield from (depth + 1 for depth in _depths(child))
 
 
-def _misread(text: str) -> ConfigError:
+def _misread(text: str, fault: str) -> ConfigError:
     return ConfigError(
         f'hierarchy.tree must be numbers of children from the cloud down as "2x3x4", or the clients of every '
-        f'leaf in brackets as "((3,3),(2,2,2))", but is {shown(text)}; {_EXAMPLE}'
+        f'leaf in brackets as "((3,3),(2,2,2))", but {shown(text)} {fault}; {_EXAMPLE}'
     )
 
 

@@ -224,7 +224,7 @@ def _first(costs: np.ndarray, places: np.ndarray) -> np.ndarray:
     except ValueError:
         raise ConfigError(
             f"{_KEY}-args.delays must leave every client a leaf with a place for it, but does not; add rows, "
-            f"or change hierarchy.clients-per-server"
+            f"or change the numbers of clients per leaf"
         ) from None
     leaf: np.ndarray = dealt[columns[np.argsort(rows)]]
     return leaf

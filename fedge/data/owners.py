@@ -200,7 +200,8 @@ def refuse_unseen_clients_without_users(
     if unseen_clients and users <= count:
         raise ConfigError(
             f"partition.unseen-clients must leave users to train on, but {count} unseen clients, "
-            f"{unseen_clients} per leaf, take all of {users} users; lower it or hierarchy.num-servers"
+            f"{unseen_clients} per leaf, take all of {users} users; lower it or "
+            f"{config.hierarchy.leaves_said}"
         )
 
 

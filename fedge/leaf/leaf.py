@@ -29,7 +29,7 @@ from fedge.leaf.drift import Drift, corrected_control
 from fedge.leaf.models import LeafModels
 from fedge.leaf.server import Server
 from fedge.leaf.strategies.aggregation import Contribution
-from fedge.leaf.strategies.checks import NormHistory, first_not_finite
+from fedge.leaf.strategies.checks import NormHistory, refuse_impossible
 from fedge.leaf.strategies.grid import LeafGrid
 from fedge.leaf.strategies.rules import combine, keeps_nothing
 from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
@@ -299,13 +299,8 @@ class Leaf:
         algorithm = self.algorithm and self.algorithm.copied()
         if algorithm is not None:
             model = algorithm.combined(self.model, model, brought_by(replies), len(self.clients), settings.lr)
-        for state in (model, control or {}):
-            name = first_not_finite(state)
-            if name is not None:
-                raise FloatingPointError(f"entry {name!r} would not be finite")
-        for name in self.variances:  # a strategy, or a method's part, may step beyond what clients sent
-            if name in model and (model[name] < 0).any():
-                raise FloatingPointError(f"entry {name!r}, a variance, would be negative")
+        refuse_impossible(model, self.variances)
+        refuse_impossible(control or {})
         return _Step(strategy, control, model, algorithm)
 
     def _fails_alone(

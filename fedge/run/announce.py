@@ -261,9 +261,10 @@ class Announcer:
     def _say_what_is_out_of_reach(self, sizes: Sequence[int]) -> None:
         """Print the groups too small to detect with leaves of these sizes, where clustering tests deals."""
         config, cluster = self._plan.config, self._plan.config.cluster
+        of = config.hierarchy.leaves_said
         if config.asynchrony.is_on:  # on the virtual clock the cloud compares its children of any tier
-            sizes = sizes_of_branches(config.hierarchy, sizes)
-        line = out_of_reach(cluster.level, sizes) if cluster.deals else None
+            sizes, of = sizes_of_branches(config.hierarchy, sizes), config.hierarchy.children_said(0)
+        line = out_of_reach(cluster.level, sizes, of) if cluster.deals else None
         if line is not None:
             self._note([line])
 

@@ -135,10 +135,12 @@ def build_strategy(
     """
     config = plan.config
     model = network_of(plan, shape)
-    (state, frozen), trainable = start_of(plan, model), parameter_names(model)
-    leaves = make_leaves(
-        config, dealt, clients_per_leaf, state, trainable, variance_names(model), algorithm_maker(plan)
+    (state, frozen), trainable, variances = (
+        start_of(plan, model),
+        parameter_names(model),
+        variance_names(model),
     )
+    leaves = make_leaves(config, dealt, clients_per_leaf, state, trainable, variances, algorithm_maker(plan))
     at_clients = len(clients) if make_port is RoutedLeaves else 0  # others' models stay at their leaf servers
     prepare_sharing(plan, clients, leaves, config.transfer.spills_by_memory, at_clients)
     held_out = windows_of_splits(dealt)
@@ -149,7 +151,8 @@ def build_strategy(
     def cloud_at(path: TreePath, below: Sequence[Leaf]) -> CloudAggregator:
         setting = CloudSetting(
             tuple(trainable), plan.seed, truth_below(config, truth, path, below), plan.shared.keep,
-            *evidence_asked(config, below), rule=cloud_rule(config, trainable, len(path)), taught=plan.taught,
+            *evidence_asked(config, below), rule=cloud_rule(config, trainable, variances, len(path)),
+            taught=plan.taught,
         )  # fmt: skip
         return CloudAggregator(
             config.cluster_at(len(path)),
@@ -233,17 +236,21 @@ def truth_below(config: Config, truth: Truth | None, path: TreePath, leaves: Seq
     return below
 
 
-def cloud_rule(config: Config, trainable: Sequence[str], tier: int = 0) -> RuleMaker | None:
+def cloud_rule(
+    config: Config, trainable: Sequence[str], variances: Sequence[str], tier: int = 0
+) -> RuleMaker | None:
     """Factory of the rule that combines models at a tier of servers; None for their weighted mean.
 
     Args:
         config: its section `cloud` is read.
         trainable: trainable entries of a model.
+        variances: its non-negative entries.
         tier: 0 for the root.
     """
     if not config.has_rule_at(tier):
         return None
-    return RuleMaker(lambda: make_cloud_rule(config.cloud), needed_leaves(config.cloud), tuple(trainable))
+    needed = needed_leaves(config.cloud)
+    return RuleMaker(lambda: make_cloud_rule(config.cloud), needed, tuple(trainable), tuple(variances))
 
 
 def network_of(plan: RunPlan, shape: DataShape, number: int = 0) -> nn.Module:

@@ -144,18 +144,21 @@ def level_in_force(level: float | str, sizes: Sequence[Count]) -> float:
     return level_by_power(smallest_p(sizes)) if isinstance(level, str) else level
 
 
-def out_of_reach(level: float | str, sizes: Sequence[int]) -> str | None:
+def out_of_reach(
+    level: float | str, sizes: Sequence[int], leaves_said: str = "hierarchy.num-servers"
+) -> str | None:
     """Warning for leaves too small to detect a lone one, or None.
 
     Args:
         level: `cluster.level`.
         sizes: training clients of each leaf.
+        leaves_said: what says the number of leaves.
     """
     if len(sizes) < FEWEST_LEAVES:
         there = "is one leaf"
         return (
             f"whether there are groups can be tested from {FEWEST_LEAVES} leaves on, and there {there}: all "
-            'stay one cluster; raise hierarchy.num-servers, or set cluster.count="threshold"'
+            f'stay one cluster; raise {leaves_said}, or set cluster.count="threshold"'
         )
     smallest = smallest_p(sizes)
     in_force = level_in_force(level, sizes)

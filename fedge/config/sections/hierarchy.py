@@ -93,7 +93,7 @@ class HierarchyConfig(Section):
         said = self.participation
         if said in parts.PARTICIPATIONS.names or parts.PARTICIPATIONS.is_code(said):
             return None
-        return parsed_participation(said, self.num_servers)
+        return parsed_participation(said, self.num_servers, self.leaves_said)
 
     @property
     def associates(self) -> bool:
@@ -113,15 +113,32 @@ class HierarchyConfig(Section):
         )  # as many leaves as a number can say: no tree of them
 
     @property
+    def leaves_said(self) -> str:
+        """The option that says how many leaf servers there are, for messages."""
+        return "the number of leaves in hierarchy.tree" if self.tree else "hierarchy.num-servers"
+
+    def children_said(self, tier: int) -> str:
+        """The option that says how many children servers of a tier have, for messages."""
+        if not self.tree or self.tiers == 2:
+            return self.leaves_said
+        return f"the children of a {self.tier_names[tier]} (hierarchy.tree)"
+
+    @property
     def branches(self) -> int:
         """Children of the cloud: its leaves, or in a deeper tree its regions."""
         return self.fewest_children([0])
 
     def fewest_children(self, tiers: Collection[int]) -> int:
         """Children of the server of some tiers that has the fewest."""
+        return self.fewest_and_tier(tiers)[0]
+
+    def fewest_and_tier(self, tiers: Collection[int]) -> tuple[int, int]:
+        """Children of the server of some tiers that has the fewest, and its tier; the highest of several."""
         if not self.tree:
-            return self.num_servers
-        return min(max(1, len(server.children)) for tier in tiers for server in self.shape.servers(tier))
+            return self.num_servers, 0
+        return min(
+            (max(1, len(server.children)), tier) for tier in tiers for server in self.shape.servers(tier)
+        )
 
     @property
     def rounds_of_tiers(self) -> tuple[int, ...]:

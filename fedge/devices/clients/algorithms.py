@@ -31,7 +31,7 @@ from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.failure import Failure, rejected, words_of
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm
-from fedge.leaf.strategies.checks import first_not_finite
+from fedge.leaf.strategies.checks import refuse_impossible
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.memory import Kept, MemoryVersion
@@ -190,9 +190,7 @@ class ClockAlgorithms:
         brought = [self._brought(one, before) for one in waiting]
         lr = self._step_size(period)
         found = algorithm.combined(before.state, made, brought, self._clients[leaf], lr)
-        name = first_not_finite(found)
-        if name is not None:
-            raise FloatingPointError(f"entry {name!r} would not be finite")
+        refuse_impossible(found, before.layout.variance_names)
         return found
 
     def _brought(self, one: WaitingReply, leaf: Version) -> Brought:

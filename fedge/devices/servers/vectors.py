@@ -21,6 +21,7 @@ class Layout:
     Attributes:
         dtype: of vectors.
         variances: (V,) int64, places of non-negative numbers in a vector (BatchNorm's).
+        variance_names: entries with these.
     """
 
     def __init__(self, state: State, variances: Collection[str] = ()) -> None:
@@ -34,6 +35,7 @@ class Layout:
         self._floating = {n: a.shape for n, a in state.items() if np.issubdtype(a.dtype, np.floating)}
         self._dtypes = {name: array.dtype for name, array in state.items()}
         kinds = {self._dtypes[name] for name in self._floating}
+        self.variance_names = tuple(name for name in self._floating if name in variances)
         self.dtype = np.result_type(np.float32, *kinds)  # float32 of float32: copies cost memory
         of_entry = [
             np.full(int(np.prod(s, dtype=np.int64)), n in variances) for n, s in self._floating.items()

@@ -36,6 +36,24 @@ def first_not_finite(state: State) -> str | None:
     return None
 
 
+def refuse_impossible(state: State, variances: Iterable[str] = (), of: str = "") -> None:
+    """Raise FloatingPointError unless a model's numbers are finite, and its variances not negative.
+
+    Strategies and methods' parts may step beyond the models that came in.
+
+    Args:
+        state: a model made of others.
+        variances: non-negative entries; those that it lacks are passed over.
+        of: owner of the entry in the message, as " of a group's model".
+    """
+    name = first_not_finite(state)
+    if name is not None:
+        raise FloatingPointError(f"entry {name!r}{of} would not be finite")
+    for name in variances:
+        if name in state and (state[name] < 0).any():
+            raise FloatingPointError(f"entry {name!r}{of}, a variance, would be negative")
+
+
 def finite_mean(brought: Iterable[Contribution]) -> tuple[State | None, dict[int, ReplyRejected]]:
     """The weighted mean of the models whose values are all finite, and the children with others.
 

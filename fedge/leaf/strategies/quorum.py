@@ -16,7 +16,7 @@ from fedge.config.config import Config
 from fedge.config.participation import Number, Participation
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
-from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig, LeafConfig
+from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig
 
 _MOST_TRIED_ROUNDS = 1000  # in which code says how many clients train, before a run
 _MALICIOUS, _SELECTED, _CUT = "num_malicious_nodes", "num_nodes_to_select", "beta"  # arguments of rules
@@ -157,7 +157,7 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
             f"guard.min-clients must be at most the clients that a leaf trains, but is {needed} and {there}; "
             f"lower it, or give the leaf more clients"
         )
-    _refuse_broken_promise(config.leaf, needed, training, there)
+    _refuse_broken_promise(config, needed, training, there)
     # the count of clipped updates has noise of n/20, and both together are at most twice as noisy
     noise = config.privacy.noise_multiplier
     if config.privacy.is_adaptive and noise >= training / 10:
@@ -167,8 +167,9 @@ def refuse_missing_quorum(config: Config, sizes: Sequence[int]) -> None:
         )
 
 
-def _refuse_broken_promise(leaf: LeafConfig, needed: int, training: int, there: str) -> None:
+def _refuse_broken_promise(config: Config, needed: int, training: int, there: str) -> None:
     """Raise ConfigError for a strategy of Fedge whose promise needs more clients than train."""
+    leaf = config.leaf
     if RULES.is_own(leaf.strategy):
         return
     arguments = leaf.arguments("strategy")
@@ -183,7 +184,7 @@ def _refuse_broken_promise(leaf: LeafConfig, needed: int, training: int, there: 
         key = _key(_MALICIOUS)
         raise ConfigError(
             f"leaf.strategy {leaf.strategy} needs {needed} clients for {key}={malicious}, but {there}; lower "
-            f"{key} or hierarchy.num-servers"
+            f"{key} or {config.hierarchy.leaves_said}"
         )
 
 

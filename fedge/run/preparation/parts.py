@@ -211,18 +211,20 @@ def _refuse_cloud_rule_that_cannot_be(config: Config) -> None:
     from fedge.leaf.strategies.rules import make_cloud_rule
 
     make_cloud_rule(config.cloud)
-    needed, there = needed_leaves(config.cloud), _models_to_combine(config)
+    needed, (there, tier) = needed_leaves(config.cloud), _models_to_combine(config)
     if needed > there:
+        hierarchy = config.hierarchy
         raise ConfigError(
             f"cloud.rule {config.cloud.rule} needs at least {needed} models to combine, but has {there} "
-            f"under the cloud; raise hierarchy.num-servers, or use another rule"
+            f"under a {hierarchy.tier_names[tier]}; raise {hierarchy.children_said(tier)}, or use another "
+            f"rule"
         )
 
 
-def _models_to_combine(config: Config) -> int:
-    """Smallest number of children of any server that combines models by the cloud's rule."""
+def _models_to_combine(config: Config) -> tuple[int, int]:
+    """Smallest number of children of any server that combines models by the cloud's rule, and its tier."""
     hierarchy = config.hierarchy
-    return hierarchy.fewest_children(hierarchy.tiers_said(config.cloud.rule_tiers, "cloud.rule-tiers"))
+    return hierarchy.fewest_and_tier(hierarchy.tiers_said(config.cloud.rule_tiers, "cloud.rule-tiers"))
 
 
 def _refuse_kernel_that_is_not_there(config: Config) -> None:
@@ -432,7 +434,7 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
     arguments = config.train.arguments("model")
     fit = fit_of(config.train, shape.classes, shape.y_shape, tokens=shape.tokens)
     model = build_model(config.train.model, shape.input_shape, shape.classes, Generator(), arguments, fit)
-    state, names, branches = get_state(model), parameter_names(model), _models_to_combine(config)
+    state, names, branches = get_state(model), parameter_names(model), _models_to_combine(config)[0]
     size = sum(array.nbytes for array in state.values())
     if at_leaves and size * min(trained) <= _MOST_TRIED:
         rule = make_strategy(config, min(trained))

@@ -7,6 +7,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, Krum
 from fedge.cloud.rule import CloudRule, RuleMaker
 from fedge.leaf.strategies.aggregation import Contribution
 from fedge.leaf.strategies.rules import ExactFedAvg
+from fedge.states.records import from_record, to_record
 
 EVERYONE = {"fraction_train": 1.0, "min_train_nodes": 1, "min_available_nodes": 1}
 
@@ -90,6 +91,31 @@ def test_it_goes_on_exactly(make):
     assert len([name for name in states if name.startswith("rule-model-")]) == 2
     assert step(other, [0, 0, 1, 1], [2, 2, 4, 7], 3) == step(rule, [0, 0, 1, 1], [2, 2, 4, 7], 3)
     assert step(other, [0, 0, 0, 0], [2, 2, 4, 7], 4) == step(rule, [0, 0, 0, 0], [2, 2, 4, 7], 4)
+
+
+class Overshoots(FedAvg):
+    """Goes three below the mean."""
+
+    def aggregate_train(self, server_round, replies):
+        made, metrics = super().aggregate_train(server_round, replies)
+        return to_record({n: (a - 3).astype(a.dtype) for n, a in from_record(made).items()}), metrics
+
+
+@pytest.mark.parametrize("variances", [(), ("other",), ("w",)])
+def test_a_rule_cannot_make_a_variance_negative(variances):
+    """Mean 2, made −1: as a variance it would be NaN at all clients; zero is one. What was before stays."""
+    rule = CloudRule(RuleMaker(lambda: Overshoots(**EVERYONE), 2, ("w",), variances))
+    rule.know_first(model(0))
+    assert step(rule, [0, 0], [3, 3])[0] == [0, 0]
+    before = rule.facts()
+    if "w" not in variances:
+        assert step(rule, [0, 0], [1, 3], 2)[0] == [-1, -1]
+        return
+    with pytest.raises(
+        FloatingPointError, match=r"^cloud\.rule: entry 'w' of a group's model, a variance, w"
+    ):
+        step(rule, [0, 0], [1, 3], 2)
+    assert rule.facts() == before
 
 
 def test_a_model_that_is_not_finite_is_none():

@@ -56,7 +56,7 @@ def test_there_is_a_cloud_above_several_leaves_or_a_region():
         ('{"region-1": {"every": 0}}', r"asynchrony\.tiers\.region-1: every must be at least 1"),
         ('{"region-1": {"rule": "fedbuf"}}', r"did you mean fedbuff\?"),
         ('{"region-2": {"rule-args": {"buffer": 4}}}',
-         r"asynchrony\.tiers\.region-2\.rule-args\.buffer must be at most the children of a server "
+         r"asynchrony\.tiers\.region-2\.rule-args\.buffer must be at most the children of a region-2 "
          r"\(hierarchy\.tree\), because a leaf sends nothing while it waits, but is 4 for 3"),
     ],
 )  # fmt: skip

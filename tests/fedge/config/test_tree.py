@@ -1,12 +1,17 @@
 """Trees of servers as users write them, and those refused in one line."""
 
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedge
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.hierarchy import HierarchyConfig
+from fedge.config.topology import clients_per_leaf
 from fedge.config.tree import Tree, dotted, names_of_tiers, numbers_of_tiers, parse_tree
 
 
@@ -65,6 +70,41 @@ def test_what_is_no_tree_is_refused(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("(2,)", "a comma before a bracket that closes"), ("(,2)", "a comma behind a bracket that opens"),
+        ("(2,,3)", "two commas in a row"), ("((2)(3))", "lacks a comma"),
+        ("2,", "begins or ends with a comma"),
+        ("(())", "a server without children"), ("(2", "leaves a bracket open"),
+        ("2)", "closes a bracket that is not open"), ("2,3", "lacks the brackets around all of it"),
+        ("(0,1)", "'0', where a leaf has 1 to"), ("(2 2)", "a space between two digits"),
+        ("2 2x3", "a space between two digits"), ("[2,2]", "'['"), ("2X3", "'X'"),
+        ("(2,*)", "both brackets"), ("2xx3", "without a number on both sides"),
+        ("02x3", "begins with 0, '02'"),
+        ("2x*x3", "not the clients of the leaves"), ("1x1234567", "'1234567'"),
+    ],
+)  # fmt: skip
+def test_the_refusal_of_a_tree_says_what_is_wrong(text, fault):
+    with pytest.raises(ConfigError) as refused:
+        parse_tree(text)
+    assert f"but {text!r} " in str(refused.value)
+    assert fault in str(refused.value)
+
+
+@given(st.text("x*(),0123 ]", min_size=1, max_size=8))
+def test_any_text_is_a_tree_or_has_a_fault(text):
+    """Whitespace means nothing beside other characters; what is refused is so for a reason."""
+    try:
+        tree, refusal = parse_tree(text), ""
+    except ConfigError as error:
+        tree, refusal = None, str(error)
+    assert not refusal.split("; ")[0].endswith(repr(text))
+    if tree is not None:
+        assert parse_tree(text.replace(" ", "")) == tree
+        assert not any(a[-1:].isdigit() and b[:1].isdigit() for a, b in pairwise(text.split()))
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"tree": "2x3x4", "num_servers": 5}, "num-servers must not contradict hierarchy.tree, which says 6"),
@@ -84,6 +124,57 @@ def test_numbers_and_names_of_tiers():
     assert numbers_of_tiers("2", 3, "k") == (2, 2, 2)
     assert numbers_of_tiers("2, 3", 2, "k") == (2, 3)
     assert names_of_tiers("", 2) == ["cloud", "leaf"]
+
+
+MANY = {"scenario": "rotate", "scenario-groups": 2}
+
+
+@pytest.mark.parametrize(
+    ("tree", "options", "words"),
+    [
+        ("3x3", {"scenario": "rotate", "scenario-groups": 4}, "must be at most the number of leaves in"),
+        ("3x3", {"scenario": "rotate", "scenario-sizes": "1,1"}, "must add up to the number of leaves in"),
+        ("3x3", {**MANY, "scenario-moves": "2:2"}, "or raise the number of leaves in"),
+        ("3x3", {"hierarchy.participation": "1,2"}, "has 2; change it, or the number of leaves in"),
+        ("3x3", {"cluster.method": "kmeans", "cluster.count": "4"}, "at most the number of leaves in"),
+        ("2x2x3", {"cluster.method": "kmeans", "cluster.count": "3"}, "at most the children of a cloud ("),
+        (
+            "4x2x3", {"cluster.method": "kmeans", "cluster.count": "3", "cluster.tiers": "0,1"},
+            "at most the children of a region (",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_a_tree_names_the_tree(tree, options, words):
+    with pytest.raises(ConfigError) as refused:
+        from_run_config({"hierarchy.tree": tree, **options})
+    assert f"{words} hierarchy.tree".replace("( ", "(") in str(refused.value)
+    assert "num-servers" not in str(refused.value)
+
+
+def test_clients_that_do_not_fit_a_tree():
+    with pytest.raises(
+        ConfigError, match=r"^hierarchy\.tree .* '3x3' has 9 and there are 10; set clients=9, or"
+    ):
+        clients_per_leaf(HierarchyConfig(tree="3x3"), 10)
+    with pytest.raises(
+        ConfigError, match=r"^the number of leaves in hierarchy\.tree must be at most the number"
+    ):
+        clients_per_leaf(HierarchyConfig(tree="9x*"), 5)
+
+
+def test_no_other_message_names_the_option_beside_a_tree():
+    """Messages take `leaves_said`; these are its defaults, keys of options, and what no tree reaches."""
+    root = Path(fedge.__file__).parent
+    naming = {
+        path.relative_to(root).as_posix(): path.read_text().count("hierarchy.num-servers")
+        for path in root.rglob("*.py")
+        if "hierarchy.num-servers" in path.read_text()
+    }
+    assert naming == {
+        "config/sections/hierarchy.py": 1, "config/participation.py": 1, "config/topology.py": 1,
+        "config/effects.py": 2, "config/describe.py": 1, "clustering/deal_test/reach.py": 1,
+        "privacy/coverage.py": 1,
+    }  # fmt: skip
 
 
 DEEP = {"hierarchy.tree": "2x3x4"}

@@ -61,6 +61,34 @@ def test_one_region_that_does_all_does_what_the_cloud_does(tmp_path, case):
     assert gates[0] == gates[1]
 
 
+OVERSHOOTING = """
+from flwr.serverapp.strategy import FedAvg
+from fedge.states.records import from_record, to_record
+
+
+class Overshoots(FedAvg):
+    def aggregate_train(self, server_round, replies):
+        made, metrics = super().aggregate_train(server_round, replies)
+        down = {n: (a - 3).astype(a.dtype) if "running_var" in n else a for n, a in from_record(made).items()}
+        return to_record(down if server_round > 1 else from_record(made)), metrics
+"""
+
+
+@pytest.mark.parametrize(("tree", "tier"), [("3x4", "cloud"), ("2x3x2", "cloud"), ("2x3x2", "region")])
+def test_no_tier_makes_a_variance_negative(tmp_path, monkeypatch, tree, tier):
+    """Variances of about 1, less 3 from round 2 on: the run ends there and says why, as for NaN."""
+    (tmp_path / "overshooting.py").write_text(OVERSHOOTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {
+        **small_config(tmp_path), **IID, **ROUNDS, "clients": 12, "hierarchy.tree": tree,
+        "train.model": "cnn", "scaffold.enabled": False, "cluster.enabled": False, "gate.enabled": False,
+        "cloud.rule": "overshooting:Overshoots", "cloud.rule-tiers": tier,
+    }  # fmt: skip
+    with pytest.raises(AssertionError, match=r"cloud\.rule: entry '.*running_var' .*, a variance, would be"):
+        carry_out(config, "run")
+    assert len(rows(tmp_path / "runs" / "run", "global_rounds")) == 1
+
+
 TWO = {
     **IID, "clients": 12, "num-server-rounds": 4, "hierarchy.tree": "2x3x2", "hierarchy.region-rounds": "2",
     "cluster.method": "agglomerative", "cluster.count": "2", "cluster.tiers": "1", "gate.enabled": False,

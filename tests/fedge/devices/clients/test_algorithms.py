@@ -1,6 +1,7 @@
 """Memories of devices, and leaf parts, on the virtual clock: small worlds computed by hand."""
 
 import random
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ from daily import daily
 from remembering import Adding, Halfway, Remembering
 from virtual_world import REVIVED, carried_out, config_of, outcome, stopped_and_gone_on
 
+from fedge.algorithm.leaf_part import LeafPart
 from fedge.devices.clients.algorithms import versions_in_use
+from fedge.devices.clients.results import Population
 from fedge.devices.population.fleet import Fleet
+from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
 from fedge.devices.work.jobs import Job
 from fedge.states.memory import Kept, read_memory
@@ -18,6 +22,15 @@ ZERO = {"w": np.zeros(2, np.float32), "steps": np.array(0)}
 NOTHING, ENDLESS = np.zeros(2), np.full(2, np.inf)
 APART = Fleet(NOTHING, np.array([1.0, 2.0]), ENDLESS, ENDLESS, NOTHING, NOTHING)  # 1 s and 2 s a job
 ALIKE = Fleet(NOTHING, np.ones(2), ENDLESS, ENDLESS, NOTHING, NOTHING)
+
+
+class Beyond(LeafPart):
+    """As far beyond what the rule has made as that is from the leaf's model."""
+
+    reads_replies: ClassVar[bool] = False
+
+    def combine(self, leaf):
+        return {**leaf.mean, "w": 2 * leaf.mean["w"] - leaf.model["w"]}
 
 
 def mixed(**changes):
@@ -134,6 +147,20 @@ def test_a_leaf_part_of_the_leaf_s_model_alone_works_without_rounds(tmp_path):
     w.append(w[-1] + (2 - w[-1]) / 4)  # device 1, from 0
     w.append(w[-1] + (w[3] + 1 - w[-1]) / 4)
     assert served(noted) == [w[-1]]
+
+
+@pytest.mark.parametrize(("made", "kept"), [(1.0, 3.0), (6.0, 4.5)])
+@pytest.mark.parametrize("variances", [(), ("w",)])
+def test_a_leaf_part_cannot_make_a_variance_negative(tmp_path, made, kept, variances, caplog):
+    """From 3 to 1, and beyond by as much to −1: the leaf keeps its model, 3; halfway to 6 is 4.5."""
+    part = Halfway if made > 3 else Beyond
+    algorithms = Remembering(tmp_path, part).at_leaves(Population({0: 0}, {0: 1}, frozenset(), 1), ZERO)
+    before = version_of({"w": np.full(2, 3, np.float32), "steps": np.array(0)}, variances)
+    server = DeviceServer(before, None, {}, 1)
+    server.change(np.full(2, made, np.float32), {})
+    algorithms.combine(0, before, server, 1)
+    assert server.version.state["w"].tolist() == [kept if variances or made > 3 else -1.0] * 2
+    assert ("entry 'w', a variance, would be negative" in caplog.text) == (bool(variances) and made < 3)
 
 
 SMALL = {
