@@ -288,7 +288,6 @@ ELSEWHERE = (
         "fedge/callbacks/callback.py": "fedge/callbacks/test_calls.py",
         "fedge/rounds/hooks.py": "fedge/callbacks/test_calls.py",
         "fedge/client/guarded_app.py": "runs/faults/test_faults.py",
-        "fedge/engine/capture.py": "fedge/profile/test_command.py",
         "fedge/engine/flower_process.py": "runs/stops/test_exits.py",
         "fedge/engine/ray_workers.py": "runs/faults/test_faults.py",
         "fedge/launch/flower_runs/flower.py": "runs/stops/test_exits.py",

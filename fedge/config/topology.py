@@ -53,6 +53,18 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
     return sizes
 
 
+def clients_said(config: HierarchyConfig) -> int:
+    """The number of clients that the numbers of all leaves add up to; 0 for "auto".
+
+    Raises:
+        ConfigError: they are no numbers.
+
+    >>> clients_said(HierarchyConfig(num_servers=2, clients_per_server="4,6"))
+    10
+    """
+    return 0 if config.clients_per_server == "auto" else sum(_parse(config.clients_per_server))
+
+
 def leaf_of_clients(sizes: Sequence[int]) -> list[int]:
     """The leaf of each client, given `sizes` clients per leaf.
 

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from fedge.config.flat import from_run_config
+from fedge.config.registers.option import shown
 from fedge.config.topology import leaf_of_clients
 from fedge.data.own import WindowsReport
 from fedge.edge import orders
@@ -29,7 +29,7 @@ from fedge.exchange.failure import Failure, raised, reason_of, words_of
 from fedge.exchange.hello import Hello, hello_reply
 from fedge.flower import identify_task
 from fedge.link.frames import Packet
-from fedge.link.gate import OVER, LeafGate, LeafGone
+from fedge.link.gate import OVER, LeafGate, LeafGone, LeafRefused
 from fedge.process.escape import printable
 from fedge.rounds.port import Around, RunFacts
 
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _LEAVE_S = 5.0
+_MOST_AT_END = (0, 2**16)  # bytes of the arrays, and of the head, of the last answer
 _MOST_TOLD = 2**20  # bytes of one client's description of its windows
 _LONGEST_KERNELS = 200  # characters of the names of kernels
 _ANSWER_S, _ANSWER_SHARE = 5.0, 0.2  # of the time for clients: a leaf server's, to tell of its own
@@ -89,11 +90,29 @@ class EdgeEngine:
         self._gate.do_without({self._leaf_of[client] for client in clients})
 
     def dismiss(self) -> None:
-        """Tell all present leaf servers the end of the run, and release the threads."""
-        for leaf in self._gate.hellos():
-            with suppress(LeafGone):
-                self._gate.ask(leaf, Packet(OVER), _LEAVE_S, limit_s=_LEAVE_S)
+        """Tell all present leaf servers the end of the run, all at once, and release the threads.
+
+        The run has ended: one that answers anything else is named in the log, and one that is gone is gone.
+        """
+        told = {leaf: self._pool.submit(self._tell_over, leaf) for leaf in self._gate.hellos()}
+        for leaf, future in told.items():
+            if why := future.result():
+                logger.warning("leaf server %d was told that the run is over: %s", leaf, why)
         self.close()
+
+    def _tell_over(self, leaf: int) -> str:
+        """Tell one leaf server the end of the run; gives what is odd about its answer."""
+        try:
+            answer = self._gate.ask(leaf, Packet(OVER), _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
+            if answer.kind == orders.DONE:
+                return ""
+            return f"it answered {shown(answer.kind)}: {words_told(answer)}"
+        except LeafRefused as error:
+            return f"its answer is refused: {error}"
+        except LeafGone:
+            return ""
+        except Exception as error:  # a leaf server can send anything here
+            return printable(words_of(error))
 
     def close(self) -> None:
         """Let the threads go."""

@@ -175,9 +175,9 @@ class LeafHost:
 
     def close(self) -> None:
         """Let the clients go."""
-        if self._run is not None:
-            self._run[1].site.close()
-            self._run = None
+        run, self._run = self._run, None  # gone, whatever its end raises: the next run can begin
+        if run is not None:
+            run[1].site.close()
 
 
 class AtWork:

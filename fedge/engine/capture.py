@@ -4,14 +4,20 @@ memray aggregates in memory and writes a capture only at its end. Ray kills its 
 their captures would be empty.
 """
 
+import logging
 import os
 import time
 
+from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedge.exchange.failure import words_of
 from fedge.exchange.hello import end_capture_message, read_end_capture
 from fedge.process import capture
+from fedge.process.escape import printable
 from fedge.process.resources import memory
+
+logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.25
 _PATIENCE_S = 30.0
@@ -30,8 +36,17 @@ def end_captures(grid: Grid) -> None:
     while waiting and time.monotonic() < deadline:
         asked = [end_capture_message(node) for node in grid.get_node_ids()]
         replies = grid.send_and_receive(asked, timeout=_PATIENCE_S)
-        waiting -= {read_end_capture(reply) for reply in replies if not reply.has_error()}
+        waiting -= set(map(_ended_at, replies))
     capture.end()
+
+
+def _ended_at(reply: Message) -> int:
+    """Process id of a worker that has ended its capture; 0 where a reply tells of none."""
+    try:
+        return read_end_capture(reply)
+    except Exception as error:  # a client can put anything into a message
+        logger.warning("a reply to the end of a capture is none: %s", printable(words_of(error)))
+        return 0
 
 
 def end_capture_here() -> int:

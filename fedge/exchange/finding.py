@@ -39,26 +39,27 @@ def find_clients(
         question: for each.
         tick: called again and again meanwhile.
         among: which clients are looked for; by default all.
-        expected: how many there are; by default as many as the first one says.
+        expected: how many there are; by default as many as most say.
         quorum: how many of them do once the time is over; by default all.
 
     Raises:
         RunError: not all of them answered in time, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    roll = Roll(engine, question, among, expected, quorum.told, quorum.spares)
+    least = quorum.least if quorum.is_possible else 0
+    roll = Roll(engine, question, among, expected, quorum.told, quorum.spares, least)
     while time.monotonic() < deadline:
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():
             roll.enter(node, reply)
-        if roll.is_complete() or roll.is_settled():
+        if roll.has_heard_all and (roll.is_complete() or roll.is_settled()):
             break
         engine.refuse_stopped()
         tick()
         engine.wait(_WAIT_FOR_NODES_S)
     _leave_unlike_out(roll, quorum)
     there = len(roll.hellos)
-    if roll.is_complete() or (roll.expected and quorum.is_met(there)):
+    if roll.is_complete() or (roll.is_agreed and quorum.is_met(there)):
         roll.go_without()
         return _clients(engine, roll)
     without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""

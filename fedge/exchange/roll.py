@@ -7,11 +7,15 @@ than those of the start, and unknown partitions, are refused.
 A node with the key of a partition holds only this one; without a key, a node keeps its first claim, and the
 first claimant holds a partition. A later claimant stays out, and the run continues without it.
 
+The number of partitions is the run's where its options say it. Otherwise it is that of most answers: as long
+as as many nodes say another, no run begins.
+
 A node whose first answer is refused stays out. Where its key is that of an awaited partition, it ends the
 run in one line, or the run begins without it if it may begin without some (`guard.start-clients`).
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -97,13 +101,43 @@ class Among:
     total: int
 
 
+class _Count:
+    """Number of partitions: given, or told by most nodes."""
+
+    def __init__(self, given: int, least: int) -> None:
+        """A given number, 0 for none; told ones below `least` do not count."""
+        self.is_given = given > 0
+        self._given, self._least = given, least
+        self._told: dict[int, int] = {}  # node → number
+
+    def take(self, node: int, number: int) -> None:
+        """Count what a node says."""
+        if number >= self._least:
+            self._told[node] = number
+
+    @property
+    def number(self) -> int:
+        """The number; of equally many the first; 0 while nobody has said."""
+        most = self._most()
+        return self._given if self.is_given else most[0][0] if most else 0
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is given, or more nodes say it than any other."""
+        most = self._most()
+        return self.is_given or len(most) < 2 or most[0][1] > most[1][1]
+
+    def _most(self) -> list[tuple[int, int]]:
+        """The two numbers of most nodes, each with how many say it."""
+        return Counter(self._told.values()).most_common(2)
+
+
 class Roll:
     """Nodes and their partitions.
 
     Attributes:
         node_of: partition id → node id.
         hellos: partition id → its first client's answer.
-        expected: number of partitions; 0 while nobody has said.
         out: refused node → reason.
     """
 
@@ -115,6 +149,7 @@ class Roll:
         expected: int = 0,
         known: Mapping[int, WindowsReport] | None = None,
         spares: bool = False,
+        least: int = 0,
     ) -> None:
         """Ask nodes of an engine; all partitions have to be there, or those of `among`.
 
@@ -122,15 +157,17 @@ class Roll:
             engine: reaches them.
             question: for each.
             among: which clients are looked for.
-            expected: their number; by default the first one's answer.
+            expected: their number; by default that of most answers.
             known: partition id → description of its windows, for a resumed run: others stay out.
             spares: clients whose first answer is refused may be missing.
+            least: a run has no fewer clients.
         """
         self._known = known
         self._spares = spares
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
-        self.expected = among.total if among else expected
+        self._count, self._least = _Count(among.total if among else expected, least), least
+        self._heard: list[tuple[int, Message, Failure | None]] = []  # while the number is not given
         self._among = among
         self._engine = engine
         self._question = question
@@ -144,16 +181,31 @@ class Roll:
         """The partition of a node, or of a replaced node."""
         return self._partition_of[node]
 
+    @property
+    def expected(self) -> int:
+        """Number of partitions; 0 while nobody has said."""
+        return self._count.number
+
+    @property
+    def is_agreed(self) -> bool:
+        """Whether the number of partitions is given, or told by more nodes than any other."""
+        return self.expected > 0 and self._count.is_sure
+
+    @property
+    def has_heard_all(self) -> bool:
+        """Whether the number of partitions is given, or no asked node is still to say one."""
+        return self._count.is_given or not self._pending
+
     def is_complete(self) -> bool:
         """Whether every partition has a node."""
-        return bool(self.expected) and len(self.node_of) >= len(self.wanted)
+        return self.is_agreed and len(self.node_of) >= len(self.wanted)
 
     def is_settled(self) -> bool:
         """Whether every missing partition is that of a refused node's key, so that none is to come.
 
         The same key is the same node, and a node is asked once.
         """
-        if not (self._spares and self.expected and self.out):
+        if not (self._spares and self.is_agreed and self.out):
             return False
         refused = {self._engine.partition_of_key(node) for node in self.out}
         return all(partition in self.node_of or partition in refused for partition in self.wanted)
@@ -201,6 +253,22 @@ class Roll:
             logger.warning("a node is gone before its first answer: %s", failure)
             self._asked.discard(node)  # its key gives it the same id when it is back
             return
+        before = self.expected
+        if not self._count.is_given:
+            self._heard.append((node, reply, failure))
+            if failure is None and (number := _number_said(self, node, reply)):
+                self._count.take(node, number)
+        if before in (0, self.expected):
+            self._take_in(node, reply, failure)
+            return
+        logger.warning("most nodes say that there are %d partitions, not %d", self.expected, before)
+        for of_before in (self.node_of, self.hellos, self.out, self._partition_of, self._waiting):
+            of_before.clear()
+        for heard in self._heard:
+            self._take_in(*heard)
+
+    def _take_in(self, node: int, reply: Message, failure: Failure | None) -> None:
+        """Take in a first answer by the present number of partitions."""
         try:
             hello = self._entering(node, reply, failure)
         except _BegunWithout as error:  # the run needs it nowhere
@@ -210,7 +278,6 @@ class Roll:
         except RunError as error:
             self._keep_out(node, str(error))
             return
-        self.expected = hello.num_partitions
         for other, why in self.out.items():  # came before the number of partitions was known
             if _is_needed(self, other):
                 raise RunError(why)
@@ -222,17 +289,23 @@ class Roll:
         if failure is not None:
             raise RunError(f"a client failed at its first call: {failure}")
         hello = _read(reply)
+        if hello.num_partitions < self._least and not self._count.is_given:
+            raise RunError(
+                f"num-partitions must be at least guard.start-clients={self._least}, but partition "
+                f"{hello.partition_id} says {hello.num_partitions}; change its SuperNode's --node-config"
+            )
         if self.expected and hello.num_partitions != self.expected:
             raise RunError(
                 f"clients must agree on num-partitions, but partition {hello.partition_id} says "
-                f"{hello.num_partitions} and others say {self.expected}; change its SuperNode's --node-config"
+                f"{hello.num_partitions} and {'this run has' if self._count.is_given else 'others say'} "
+                f"{self.expected}; change its SuperNode's --node-config, or set clients"
             )
         if self._among and hello.partition_id not in self.wanted:
             raise RunError(
                 f"a node holds partition {hello.partition_id}, which is of another leaf server: this one has "
                 f"{', '.join(map(str, sorted(self.wanted)))}; let it dial the other's SuperLink"
             )
-        if wrong := self._not_its_own(node, hello.partition_id):
+        if wrong := _not_its_own(self, node, hello.partition_id):
             raise RunError(f"a node says that it holds partition {hello.partition_id}, but {wrong}")
         if self._known is not None and hello.partition_id not in self._known:
             raise _BegunWithout(f"partition {hello.partition_id} stays out: {_WITHOUT}")
@@ -244,14 +317,6 @@ class Roll:
                 f"two clients say that they hold partition {hello.partition_id}; it is that of the first"
             )
         return hello
-
-    def _not_its_own(self, node: int, partition: int) -> str:
-        """Why a partition is not a node's to claim; empty if admitted."""
-        own = self._engine.partition_of_key(node)
-        if own is not None and own != partition:
-            return f"its key is that of partition {own}"
-        held = self._partition_of.get(node, partition)
-        return "" if held == partition else f"it held partition {held} before"
 
     def _keep_out(self, node: int, why: str) -> None:
         """Continue without a node, or raise RunError if impossible."""
@@ -292,6 +357,7 @@ class Roll:
 
         Where clients own windows, one of which nothing is known stays out for good.
         """
+        self._heard.clear()
         own = self._known is not None or any(hello.told is not None for hello in self.hellos.values())
         for partition in self._among.partitions if self._among else range(self.expected):
             if partition in self.node_of:
@@ -326,7 +392,7 @@ class Roll:
 
     def _wrong(self, node: int, hello: Hello) -> str:
         """Reason against a node in the place of another, empty if there is none."""
-        if wrong := self._not_its_own(node, hello.partition_id):
+        if wrong := _not_its_own(self, node, hello.partition_id):
             return wrong
         holder = self.node_of.get(hello.partition_id)
         if holder is not None and _is_rightful(self._engine, holder, node):
@@ -370,9 +436,27 @@ def said_of(out: Mapping[int, str]) -> str:
     return f"; a node stays out: {'; another: '.join(some)}" if some else ""
 
 
+def _not_its_own(roll: Roll, node: int, partition: int) -> str:
+    """Why a partition is not a node's to claim; empty if admitted."""
+    own = roll._engine.partition_of_key(node)
+    if own is not None and own != partition:
+        return f"its key is that of partition {own}"
+    held = roll._partition_of.get(node, partition)
+    return "" if held == partition else f"it held partition {held} before"
+
+
+def _number_said(roll: Roll, node: int, reply: Message) -> int:
+    """Number of partitions by a node's account; 0 where its answer is none, or of another's partition."""
+    try:
+        hello = read_hello(reply)
+    except Exception:  # a client can send anything here
+        return 0
+    return 0 if _not_its_own(roll, node, hello.partition_id) else hello.num_partitions
+
+
 def _is_needed(roll: Roll, node: int) -> bool:
     """Whether a node has the key of an awaited partition, without which the run cannot begin."""
-    return not roll._spares and roll._engine.partition_of_key(node) in roll.wanted
+    return roll._count.is_sure and not roll._spares and roll._engine.partition_of_key(node) in roll.wanted
 
 
 def _is_rightful(engine: Engine, node: int, holder: int) -> bool:

@@ -14,6 +14,7 @@ from fedge.callbacks.calls import CallbackError, Callbacks
 from fedge.config.config import Config
 from fedge.config.flat import to_run_config
 from fedge.config.registers.register import looked_in
+from fedge.config.topology import clients_said
 from fedge.console.lines import Console
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
@@ -242,14 +243,12 @@ class Steps:
         limit_s = self._plan.config.guard.start_timeout
         code = () if self._grid.nodes_come_back else tuple(looked_in())
         question = Question(self._plan.shared.challenge, self._plan.seed, code=code)
-        given = self._plan.config.clients
-        expected = given if isinstance(given, int) else 0
         clients = find_clients(
             self._grid,
             limit_s,
             question,
             self._console.tick,
-            expected=expected,
+            expected=self._number_of_clients(),
             quorum=_quorum(self._grid, self._plan.config, self._opened.resumption),
         )
         self._go_without(clients)
@@ -257,6 +256,15 @@ class Steps:
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()
         return clients
+
+    def _number_of_clients(self) -> int:
+        """Number of clients by options, federation, or the run to resume; 0 for what most nodes say."""
+        config, found = self._plan.config, self._opened.resumption
+        if isinstance(config.clients, int):
+            return config.clients
+        if simulated := int(self._recorder.manifest["federation"].get("num-supernodes", 0)):
+            return simulated
+        return sum(found.run["clients_per_leaf"]) if found else clients_said(config.hierarchy)
 
     def _go_without(self, clients: Clients) -> None:
         """Note which clients are missing, if the run begins without some."""

@@ -1,8 +1,12 @@
 """Leaf servers as an engine: their clients are there as soon as they are attached."""
 
+import time
+
+import numpy as np
 import pytest
 from leaf_servers import Quiet, in_threads
 
+from fedge.edge import engine as edge_engine
 from fedge.edge.engine import EdgeEngine, kernels_told
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
@@ -62,3 +66,72 @@ def test_a_leaf_server_that_does_not_come_is_missed(gate, tmp_path):
 def test_kernels_of_a_leaf_server(facts, kernels):
     assert kernels_told(Packet(HELLO, facts)) == kernels
     assert kernels_told(None) is None
+
+
+# --- the end of a run: whatever a leaf server answers, it has ended -------------------------------------
+
+
+class Last(Silent):
+    """Answers that the run is over by something else; first come notes."""
+
+    def __init__(self, answer, notes=0):
+        super().__init__()
+        self.last, self.notes = answer, notes
+
+    def answer(self, packet, note):
+        self.asked.append(packet.kind)
+        for number in range(self.notes):
+            note({"done": number})
+        return self.last
+
+
+ODD = {
+    "failed": (Last(Packet("failed", {"words": "\x1b[2J" * 10**3})), "it answered 'failed': \\x1b[2J"),
+    "of no kind": (Last(Packet("\x1b]0;x\x07" * 10**3)), "it answered "),
+    "long": (Last(Packet("done", {"words": "x" * 10**6})), "its answer is refused: leaf server 0: the head"),
+    "with arrays": (Last(Packet("done", {}, {"model": {"w": np.zeros(10**6)}})), "its answer is refused: "),
+    "words of no text": (Last(Packet("failed", {"words": [{}] * 10**3})), "it answered 'failed'"),
+    "after notes": (Last(Packet("done"), 1000), ""),
+    "of no number": (Last(Packet("done", {"number": 3})), ""),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_whatever_is_answered_at_the_end_is_a_line_and_all_others_are_told(
+    gate, tmp_path, name, caplog, monkeypatch
+):
+    monkeypatch.setattr(edge_engine, "_LEAVE_S", 2.0)
+    (host, said), engine, honest = ODD[name], EdgeEngine(gate, [2, 3]), Silent()
+    hosts = [host, honest]
+    with in_threads(gate.address, tmp_path / "certs", tmp_path, 2, lambda _, leaf: hosts[leaf]):
+        find_clients(engine, 10.0)
+        caplog.clear()
+        began = time.monotonic()
+        engine.dismiss()
+        assert time.monotonic() - began < 10.0
+        lines = [line for line in caplog.messages if "the run is over" in line]
+    assert honest.asked == [OVER]
+    assert len(lines) == bool(said)
+    assert all("leaf server 0" in line and said in line and len(line) < 1000 for line in lines)
+    assert all(line.isprintable() for line in caplog.messages)
+
+
+class Broken:
+    """A gate that raises what no gate raises."""
+
+    def __init__(self, gate):
+        self.hellos, self.asked = gate.hellos, []
+
+    def ask(self, leaf, *_, **__):
+        self.asked.append(leaf)
+        raise TypeError("\x1b[2J")
+
+
+def test_whatever_is_raised_at_the_end_all_are_told(gate, tmp_path, caplog):
+    engine, hosts = EdgeEngine(gate, [2, 3]), [Silent(), Silent()]
+    with in_threads(gate.address, tmp_path / "certs", tmp_path, 2, lambda _, leaf: hosts[leaf]):
+        find_clients(engine, 10.0)
+        engine._gate = Broken(gate)
+        engine.dismiss()
+        assert sorted(engine._gate.asked) == [0, 1]
+    assert [line for line in caplog.messages if "\\x1b[2J" in line and line.isprintable()]

@@ -1,5 +1,7 @@
 """Orders to a leaf server whose clients are threads of this process: answers, and what is no order."""
 
+from dataclasses import replace
+
 import pytest
 from leaf_servers import host_of
 from small_runs import small_config
@@ -7,6 +9,7 @@ from small_runs import small_config
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
 from fedge.edge import orders
+from fedge.edge.host import AtWork
 from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER
@@ -60,6 +63,21 @@ def test_a_run_that_cannot_be_here_is_told_why(host, facts, changes, telling):
     answer = host.answer(Packet(orders.BEGIN, {**facts, **changes}), no_note)
     assert answer.kind == orders.FAILED
     assert telling in answer.facts["words"]
+
+
+def test_a_run_whose_end_fails_here_keeps_out_no_later_one(host, facts):
+    host.answer(Packet(orders.BEGIN, facts), no_note)
+    site = host._run[1].site
+
+    def close():
+        site.close()
+        raise OSError("\x1b[2J")
+
+    host._run = host._run[0], AtWork(replace(site, close=close))
+    answer = host.answer(Packet(OVER), no_note)
+    assert (answer.kind, answer.facts["words"].isprintable()) == (orders.FAILED, True)
+    assert host.answer(Packet(orders.BEGIN, facts), no_note).kind == orders.DONE
+    host.close()
 
 
 def test_what_is_no_order_is_told_to_the_cloud(host, facts):

@@ -201,3 +201,91 @@ def test_clients_found_again_without_those_that_the_run_began_without(greeted, c
         roll.come_back(node, reply)
     assert not roll.rebind(script.nodes, str)
     assert clients.node(1) not in script.nodes
+
+
+# --- the number of partitions, where no option says it --------------------------------------------------
+
+
+class InOrder:
+    """An engine whose nodes come and answer one after another, each after the last one's answer counted."""
+
+    def __init__(self, hellos):
+        self.script, self.engine = deployment()
+        self._left, self._get = dict(enumerate(hellos, 11)), self.script.get_node_ids
+        self.script.get_node_ids = self.come
+
+    def come(self):
+        if not self.script.pending and not self.script.replies and self._left:
+            node = min(self._left)
+            self.script.nodes[node] = self._left.pop(node)
+        there = self._get()
+        self.script.say_hello(*there)
+        return there
+
+
+def found_by(hellos, timeout_s=1.0, **more):
+    return find_clients(InOrder(hellos).engine, timeout_s, **more)
+
+
+HONEST = [Hello(at, 5) for at in (1, 2, 3, 4)]
+ODD = [Hello(0, 1), Hello(0, 2), Hello(0, 4), Hello(0, 6), Hello(0, 10**6), Hello(7, 9)]
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("odd", ODD, ids=lambda hello: str(hello.num_partitions))
+def test_one_odd_number_of_partitions_is_nobody_s_but_its_teller_s(odd, place, caplog):
+    """Whenever it comes: the others are those of a run that it never came to."""
+    clients = found_by([*HONEST[:place], odd, *HONEST[place:]], quorum=TWO)
+    assert (len(clients), clients.away) == (5, [0])
+    assert "clients must agree on num-partitions" in clients.refused or "at least guard" in clients.refused
+    assert all(line.isprintable() for line in caplog.messages)
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("odd", ODD[2:], ids=lambda hello: str(hello.num_partitions))
+def test_where_all_have_to_be_there_it_ends_the_run_in_one_line(odd, place):
+    told = [*HONEST[:place], odd, *HONEST[place:]]
+    with pytest.raises(RunError, match="must agree on num-partitions, but partition") as caught:
+        found_by(told)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_it_ends_the_run_at_once_where_its_key_is_a_needed_one_s_and_never_for_another_s(place, monkeypatch):
+    told = [*HONEST[:place], Hello(0, 3), *HONEST[place:]]
+    made = InOrder(told)
+    keys = {node: hello.partition_id for node, hello in enumerate(told, 11)}
+    monkeypatch.setattr(made.engine, "partition_of_key", keys.get)
+    with pytest.raises(RunError, match="but partition 0 says 3 and others say 5"):
+        find_clients(made.engine, 60.0)
+
+
+def test_as_many_who_say_one_number_as_another_begin_no_run():
+    with pytest.raises(RunError, match=r"partition 1 says 5 and others say 3; .* or set clients"):
+        found_by([Hello(0, 3), Hello(1, 5)], 0.5, quorum=Quorum(1, is_possible=True))
+    assert found_by([Hello(0, 3), Hello(1, 5)], 0.5, expected=5, quorum=Quorum(1, True)).away == [0, 2, 3, 4]
+
+
+def test_whoever_is_connected_is_heard_before_a_number_counts(greeted):
+    """The first to answer says that it is alone; four others are asked and have not answered."""
+    script, engine = deployment(0, 1, 2, 3, 4)
+    script.nodes[11] = Hello(0, 1)
+    late = iter(range(30))
+
+    def come():
+        if next(late, None) is None:
+            script.say_hello(12, 13, 14, 15)
+        script.say_hello(11)
+        return list(script.nodes)
+
+    script.get_node_ids = come
+    assert find_clients(engine, 5.0, quorum=Quorum(1, is_possible=True)).away == [0]
+
+
+def test_a_fault_of_a_node_that_came_first_is_kept_when_most_say_another_number():
+    """Its partition is another's by key, whatever the number."""
+    made = InOrder([Hello(0, 9), Hello(1, 5), Hello(1, 5), *HONEST[1:]])
+    clients = find_clients(made.engine, 1.0, quorum=TWO)
+    assert clients.away == [0]
+    assert "two clients say that they hold partition 1" in clients.refused
+    assert clients.node(1) == 12

@@ -326,7 +326,7 @@ def test_a_leaf_server_looks_for_its_own_clients_among_all():
     ("partition", "total", "telling"),
     [
         (1, 9, "a node holds partition 1, which is of another leaf"),
-        (3, 8, "partition 3 says 8 and others say 9"),
+        (3, 8, "partition 3 says 8 and this run has 9"),
     ],
     ids=["another leaf's", "another total"],
 )
