@@ -18,8 +18,9 @@ from fedge.client.memory import own_folder
 from fedge.config.registers.option import ConfigError
 from fedge.doctor.findings import BROKEN, TRAP, WELL, Finding
 from fedge.flower import flower_version
-from fedge.link.certificates import AUTHORITY, CLOUD, read_certificate, refuse_unusable
+from fedge.link.certificates import AUTHORITY, CLOUD
 from fedge.link.reach import is_there, refuse_other_authority
+from fedge.link.usable import read_certificate, refuse_unusable
 from fedge.process.versions import versions
 
 NAME = "deployment"
@@ -97,7 +98,7 @@ def _of_certificate(file: Path, authority: Path) -> Finding:
     try:
         lasting = _lasting(read_certificate(file))
         key = file.with_suffix(".key")
-        if file != authority and key.is_file():
+        if lasting[0] != BROKEN and file != authority and os.path.lexists(key):
             refuse_unusable(file, key, authority)
     except ConfigError as error:
         return Finding(file.name, BROKEN, str(error))

@@ -20,7 +20,6 @@ own authority, with these names and uses.
 
 import ipaddress
 import os
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -33,6 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.link.usable import read_certificate
 
 AUTHORITY, SUPERLINK, CLOUD = "ca", "superlink", "cloud"
 HERE = ("localhost", "127.0.0.1")  # how its own machine reaches any server
@@ -306,18 +306,6 @@ def _write(
     written.append(path)
 
 
-def read_certificate(path: Path) -> x509.Certificate:
-    """The first certificate of a file.
-
-    Raises:
-        ConfigError: the file has none.
-    """
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"{path} must be a certificate, but: {error}; copy it again") from error
-
-
 def revoke(folder: Path, names: Sequence[str]) -> list[str]:
     """Revoke certificates, or keys of nodes; `make_certificates` can then create new ones.
 
@@ -351,17 +339,3 @@ def revoke(folder: Path, names: Sequence[str]) -> list[str]:
         if file.is_file():
             file.unlink()
     return list(names)
-
-
-def refuse_unusable(certificate: Path, key: Path, authority: Path) -> None:
-    """Raise ConfigError unless the files are a certificate, its key and its authority."""
-    for path in (certificate, key, authority):
-        if not path.is_file():
-            raise ConfigError(f"{path} must exist for TLS, but does not; fedge certs creates one for trials")
-    try:
-        ssl.create_default_context(cafile=str(authority)).load_cert_chain(certificate, key)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(
-            f"{certificate}, {key.name} and {authority.name} must be a certificate, its key and its "
-            f"authority, but: {error}; create them again with fedge certs"
-        ) from error

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,11 @@ from typing import Any, Protocol
 import grpc  # type: ignore[import-untyped]
 
 from fedge.config.registers.option import ConfigError
-from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name, refuse_unusable
+from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name
 from fedge.link.entrance import LEAF, PROCESS
 from fedge.link.frames import Keep, LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, SERVICE, WELCOME
+from fedge.link.usable import refuse_unusable, stamp_of
 from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
@@ -103,9 +104,8 @@ class Link:
         """
         self.address = address
         assert path or leaf is not None
-        self._files = _files(certificates, path_name(path) if path else leaf_name(leaf or 0))
+        self._files = _OwnFiles(certificates, path_name(path) if path else leaf_name(leaf or 0))
         self._said = {LEAF: leaf} if path and leaf is not None else {}
-        refuse_unusable(*self._files)
         self._process = uuid.uuid4().hex
         self._stopped = threading.Event()
         self._is_over = False
@@ -150,11 +150,10 @@ class Link:
         self._most, self._keep = most, keep
         self._lost = _Lost(lost_s)
         while not (self._stopped.is_set() or self._is_over):
-            shown = _contents(self._files)
-            with grpc.secure_channel(self.address, _credentials(shown), options=_OPTIONS) as channel:
-                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering, shown)
+            with grpc.secure_channel(self.address, self._files.credentials(), options=_OPTIONS) as channel:
+                self._keep_attached(channel.stream_stream(f"/{SERVICE}/{METHOD}"), answering)
 
-    def _keep_attached(self, attach: Any, answering: Answering, shown: list[bytes]) -> None:
+    def _keep_attached(self, attach: Any, answering: Answering) -> None:
         """Open one stream after another until the run is over, a stream is silent, or the files have changed.
 
         The pause between streams grows while the cloud is out of contact.
@@ -168,7 +167,7 @@ class Link:
                 )
             if not self._is_over:
                 self._stopped.wait(self._lost.pause_s)
-                if _have_changed(self._files, shown):
+                if self._files.have_changed():
                     return
 
     def _attached(self, attach: Any, answering: Answering) -> bool:
@@ -305,28 +304,56 @@ class Link:
         self._told = code
 
 
-def _files(folder: Path, name: str) -> tuple[Path, Path, Path]:
-    """Certificate and key of a leaf server, and the authority of the cloud's."""
-    return folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt"
+class _OwnFiles:
+    """Certificate and key of a leaf server, and the authority of the cloud's, as they were last usable."""
 
+    def __init__(self, folder: Path, name: str) -> None:
+        """Read the files.
 
-def _contents(files: Sequence[Path]) -> list[bytes]:
-    return [path.read_bytes() for path in files]
+        Raises:
+            ConfigError: a file is unusable.
+        """
+        self._names = (folder / f"{name}.crt", folder / f"{name}.key", folder / f"{AUTHORITY}.crt")
+        self._seen = self._told = self._stamps()
+        self._content = self._read()
 
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Client credentials."""
+        certificate, key, authority = self._content
+        return grpc.ssl_channel_credentials(authority, key, certificate)
 
-def _have_changed(files: tuple[Path, Path, Path], shown: Sequence[bytes]) -> bool:
-    """Whether the files have changed and are usable; False while they are being replaced."""
-    try:
-        if _contents(files) == shown:
+    def have_changed(self) -> bool:
+        """Whether the files have changed and are usable; unusable ones are named once."""
+        if (stamps := self._stamps()) == self._seen:
             return False
-        refuse_unusable(*files)
-    except (ConfigError, OSError):
-        return False
-    logger.info("certificates have changed; the new ones are in use")
-    return True
+        try:
+            content = self._read()
+        except ConfigError as error:
+            if stamps != self._told:
+                logger.warning("certificates have changed, but the previous ones stay in force: %s", error)
+            self._told = stamps
+            return False
+        if self._stamps() != stamps:  # being copied
+            return False
+        self._seen = self._told = stamps
+        if content == self._content:
+            return False
+        self._content = content
+        logger.info("certificates have changed; the new ones are in use")
+        return True
 
+    def _read(self) -> list[bytes]:
+        """Contents of the files; ConfigError where they are unusable."""
+        refuse_unusable(*self._names)
+        try:
+            return [path.read_bytes() for path in self._names]
+        except OSError as error:  # replaced at this moment
+            raise ConfigError(f"{error.filename} must be readable, but: {error.strerror}") from error
 
-def _credentials(shown: Sequence[bytes]) -> grpc.ChannelCredentials:
-    """Client credentials from a leaf server's certificate, key and authority."""
-    certificate, key, authority = shown
-    return grpc.ssl_channel_credentials(authority, key, certificate)
+    def _stamps(self) -> list[tuple[int, ...] | None]:
+        found: list[tuple[int, ...] | None] = []
+        for path in self._names:
+            found.append(None)
+            with suppress(OSError):
+                found[-1] = stamp_of(path)
+        return found

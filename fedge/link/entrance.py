@@ -16,16 +16,10 @@ import grpc  # type: ignore[import-untyped]
 from cryptography import x509
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.link.certificates import (
-    AUTHORITY,
-    CLOUD,
-    leaf_name,
-    path_name,
-    read_certificate,
-    refuse_unusable,
-)
+from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name
 from fedge.link.frames import LinkError, Packet, packet_of
 from fedge.link.revoked import Revoked
+from fedge.link.usable import read_certificate, refuse_unusable, stamp_of
 from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
@@ -173,31 +167,37 @@ class _Files:
         self._names = (folder / f"{CLOUD}.crt", folder / f"{CLOUD}.key", folder / f"{AUTHORITY}.crt")
         refuse_unusable(*self._names)
         self.revoked = Revoked(folder, read_certificate(self._names[-1]))
-        self._seen = self._stamps()
+        self._seen = self._told = self._stamps()
         self._now = self._configuration()
 
     def credentials(self) -> grpc.ServerCredentials:
         """Server credentials that follow changes of the files."""
         return grpc.dynamic_ssl_server_credentials(self._now, self._changed, True)
 
-    def _stamps(self) -> list[int]:
-        return [path.stat().st_mtime_ns for path in self._names]
+    def _stamps(self) -> list[tuple[int, ...] | None]:
+        return [stamp_of(path) if path.exists() else None for path in self._names]
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
         certificate, key, authority = (path.read_bytes() for path in self._names)
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """New credentials; None if unchanged. Unusable files are read again at the next connection."""
+        """New credentials; None if unchanged. Unusable files are read again later, and named once."""
+        stamps: list[tuple[int, ...] | None] = []
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return None
             refuse_unusable(*self._names)
-            found = self._configuration()
+            found, authority = self._configuration(), read_certificate(self._names[-1])
+            if self._stamps() != stamps:  # being copied: the next connection finds the rest
+                return None
         except (ConfigError, OSError) as error:
-            logger.warning("certificates have changed, but the new ones are unusable: %s", error)
+            if stamps != self._told:
+                logger.warning("certificates have changed, but the previous ones stay in force: %s", error)
+            self._told = stamps
             return None
-        self._seen = stamps
+        self._seen = self._told = stamps
+        self.revoked.follow(authority)
         logger.info("certificates have changed; the new ones are in use")
         return found

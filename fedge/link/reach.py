@@ -35,6 +35,10 @@ def refuse_other_authority(name: str, address: str, authority: Path | None, know
         ConfigError: the address or the authority file is invalid, or the server's certificate does not fit.
     """
     host, port = host_and_port(name, address)
+    if authority is not None:
+        from fedge.link.usable import refuse_unusable_authority  # loads cryptography
+
+        refuse_unusable_authority(Path(authority))
     try:
         context = ssl.create_default_context(cafile=authority)
     except OSError as error:  # includes ssl.SSLError

@@ -9,10 +9,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedge.config.registers.option import ConfigError
+from fedge.link.usable import content_of, fault_of, stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class Revoked:
             ConfigError: the file is not a list signed by the authority.
         """
         self._file, self._authority = folder / FILE, authority
-        self._seen: tuple[int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._serials: frozenset[int] = frozenset()
         self._look()
 
@@ -59,24 +61,43 @@ class Revoked:
             logger.warning("%s; the previous list stays in force", error)
         return self._serials
 
+    def follow(self, authority: x509.Certificate) -> None:
+        """Take lists of another authority from now on; the present one stays until there is one."""
+        if authority != self._authority:
+            self._authority, self._seen = authority, None
+
     def _look(self) -> None:
         """Read the file again if it has changed."""
         try:
-            found = self._file.stat()
-        except OSError:  # nothing was revoked; a vanished list stays valid
+            stamp = stamp_of(self._file)
+        except FileNotFoundError:  # nothing was revoked; a vanished list stays valid
             return
-        if (found.st_mtime_ns, found.st_size) == self._seen:
+        except OSError as error:
+            raise _refused(self._file, fault_of(error)) from error
+        if stamp == self._seen:
             return
-        self._seen = found.st_mtime_ns, found.st_size
+        self._seen = stamp
         try:
-            listed = x509.load_pem_x509_crl(self._file.read_bytes())
-        except (ValueError, OSError) as error:
-            raise ConfigError(
-                f"{self._file} must be a revocation list, but: {error}; copy it again"
-            ) from error
+            listed = x509.load_pem_x509_crl(content_of(self._file))
+            self._refuse_not_in_force(listed)
+            self._serials = frozenset(one.serial_number for one in listed)
+        except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
+            raise _refused(self._file, fault_of(error)) from error
+
+    def _refuse_not_in_force(self, listed: x509.CertificateRevocationList) -> None:
+        """Raise ConfigError for another authority's list, and for one that is not in its time."""
         if not listed.is_signature_valid(self._authority.public_key()):  # type: ignore[arg-type]
             raise ConfigError(
                 f"{self._file} must be signed by the ca.crt beside it, but is not; copy the list "
                 f"that came with ca.crt"
             )
-        self._serials = frozenset(one.serial_number for one in listed)
+        now, first, last = datetime.now(timezone.utc), listed.last_update_utc, listed.next_update_utc
+        if now < first:
+            raise _refused(self._file, f"it is not in force before {first:%Y-%m-%d %H:%M} UTC")
+        if last is not None and now > last:
+            raise _refused(self._file, f"it was to be replaced by {last:%Y-%m-%d}")
+
+
+def _refused(file: Path, why: str) -> ConfigError:
+    """Error for a list that cannot be used."""
+    return ConfigError(f"{file} must be a revocation list, but: {why}; copy it again")

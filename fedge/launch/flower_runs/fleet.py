@@ -28,10 +28,11 @@ from fedge.launch.flower_runs.simulation import own_environment, start_command
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT, last_lines
 from fedge.launch.projects.project import CLIENT_APP
 from fedge.link.bound_nodes import bind, forget, nodes_registered, partition_of_key, tell
-from fedge.link.certificates import AUTHORITY, refuse_unusable
+from fedge.link.certificates import AUTHORITY
 from fedge.link.fleet_filter import FleetFilter
 from fedge.link.own_account import guarded_words
 from fedge.link.reach import free_port, host_and_port, is_there
+from fedge.link.usable import refuse_unusable
 from fedge.process.endings.parent import be_followed
 
 HERE = "127.0.0.1"

@@ -77,13 +77,16 @@ def node_words(options: argparse.Namespace) -> list[str]:
 def _certified(options: argparse.Namespace) -> list[str]:
     """Arguments of flower-supernode for TLS and key; refuses a SuperLink of another authority."""
     from fedge.link.reach import refuse_other_authority
+    from fedge.link.usable import refuse_unusable_node_key
 
     authority, key = options.certs / "ca.crt", options.certs / f"node-{options.partition}"
-    if not authority.is_file():
+    if not authority.exists():
         raise ConfigError(
             f"--certs must have ca.crt, but {authority} is missing; create it: fedge certs {options.certs}"
         )
     if not refuse_other_authority("--superlink", options.superlink, authority):
         print(f"no SuperLink at {options.superlink} yet; the node keeps trying", flush=True)
-    keys = ["--auth-supernode-private-key", str(key)] if key.is_file() else []
+    if key.exists():
+        refuse_unusable_node_key(key)
+    keys = ["--auth-supernode-private-key", str(key)] if key.exists() else []
     return ["--root-certificates", str(authority), *keys]

@@ -17,11 +17,10 @@ from fedge.link.certificates import (
     CertificateRequest,
     leaf_name,
     make_certificates,
-    read_certificate,
-    refuse_unusable,
     revoke,
 )
 from fedge.link.revoked import Revoked
+from fedge.link.usable import read_certificate, refuse_unusable
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,9 @@
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.link.certificates import CertificateRequest, make_certificates, read_certificate, revoke
+from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.revoked import FILE, Revoked
+from fedge.link.usable import read_certificate
 
 
 @pytest.fixture

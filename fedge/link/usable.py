@@ -1,0 +1,180 @@
+"""Certificate and key files as they are found: whole, of the right kind, of one authority, in their time.
+
+Whatever is in their place is refused in one line before TLS reads it. Flower and gRPC would report an
+unreachable peer, and OpenSSL would ask a terminal for the password of an encrypted key.
+"""
+
+import os
+import ssl
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+from fedge.config.registers.option import ConfigError
+from fedge.process.escape import printable
+
+MOST_BYTES = 2**24  # of a file of certificates, a list or a key
+_LONGEST = 200  # characters of a fault
+_Files = tuple[Path, Path, Path]
+
+
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """Signs that a file has changed: also by another one in its place, or other rights to it.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
+
+
+def content_of(path: Path) -> bytes:
+    """Content of a plain file, never of a pipe or a device.
+
+    Raises:
+        ValueError: it is something else, or too long.
+        OSError: it cannot be read.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is not a plain file")
+        if found.st_size > MOST_BYTES:
+            raise ValueError(f"it has {found.st_size} bytes")
+        return file.read(MOST_BYTES)
+
+
+def fault_of(error: Exception) -> str:
+    """What is wrong with a file, in printable words."""
+    said = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
+    return printable(str(said or error)[:_LONGEST])
+
+
+def read_certificates(path: Path) -> list[x509.Certificate]:
+    """The certificates of a file, at least one.
+
+    Raises:
+        ConfigError: the file has none.
+    """
+    try:
+        found = x509.load_pem_x509_certificates(content_of(path))
+        for one in found:
+            _ = one.subject, one.issuer, one.not_valid_before_utc, one.not_valid_after_utc, one.extensions
+        return found
+    except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{path} must be a certificate, but: {fault_of(error)}; copy it again") from error
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The first certificate of a file.
+
+    Raises:
+        ConfigError: the file has none.
+    """
+    return read_certificates(path)[0]
+
+
+def refuse_unusable(certificate: Path, key: Path, authority: Path) -> None:
+    """Raise ConfigError unless the files are a certificate, its key and its authority, all in their time."""
+    for path in (certificate, key, authority):
+        _refuse_missing(path)
+    chain, roots = read_certificates(certificate), _usable_authority(authority)
+    _refuse_outside_its_time(certificate, chain[:1])
+    try:
+        content_of(key)
+        ssl.create_default_context(cafile=str(authority))
+        _shake_hands(certificate, key)
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"{certificate}, {key.name} and {authority.name} must be a certificate, its key and its "
+            f"authority, but: {fault_of(error)}; create them again with fedge certs"
+        ) from error
+    if not any(_is_issued_by(one, root) for one in chain for root in roots):
+        raise ConfigError(
+            f"{certificate} must be signed by {authority.name} beside it, but is not; copy both from the "
+            f"folder in which fedge certs made them"
+        )
+
+
+def refuse_unusable_authority(path: Path) -> None:
+    """Raise ConfigError unless a file holds an authority's certificate that is in its time."""
+    _refuse_missing(path)
+    _usable_authority(path)
+
+
+def refuse_unusable_node_key(path: Path) -> None:
+    """Raise ConfigError unless a file is a SuperNode's private key, as ``fedge certs`` makes it."""
+    try:
+        key = load_ssh_private_key(content_of(path), None)
+    except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
+        raise ConfigError(
+            f"{path} must be a private key of a node, but: {fault_of(error)}; copy it again"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path} must be an elliptic curve key, but is none; create it with fedge certs")
+
+
+def _usable_authority(path: Path) -> list[x509.Certificate]:
+    """Certificates of an authority that are in their time."""
+    found = read_certificates(path)
+    now = datetime.now(timezone.utc)
+    usable = [one for one in found if one.not_valid_before_utc <= now <= one.not_valid_after_utc]
+    if not usable:
+        _refuse_outside_its_time(path, found)
+    return usable
+
+
+def _refuse_missing(path: Path) -> None:
+    """Raise ConfigError if there is nothing at a path."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} must exist for TLS, but does not; fedge certs creates one for trials"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} must be readable, but: {fault_of(error)}; copy it again") from error
+
+
+def _refuse_outside_its_time(path: Path, found: Sequence[x509.Certificate]) -> None:
+    """Raise ConfigError if the first certificate of a file is not valid yet, or no longer."""
+    now, first, last = datetime.now(timezone.utc), found[0].not_valid_before_utc, found[0].not_valid_after_utc
+    if now < first:
+        raise ConfigError(
+            f"{path} must be valid today, but is not before {first:%Y-%m-%d %H:%M} UTC; correct this "
+            f"machine's clock, or create it again with fedge certs"
+        )
+    if now > last:
+        raise ConfigError(
+            f"{path} must be valid today, but has expired on {last:%Y-%m-%d}; renew it with fedge certs"
+        )
+
+
+def _shake_hands(certificate: Path, key: Path) -> None:
+    """Raise ssl.SSLError unless a key signs for its certificate: a damaged one may seem to be its key."""
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.load_cert_chain(certificate, key, password="")  # given, so that nobody is asked for one
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(down, up), server.wrap_bio(up, down, server_side=True)
+    for end in ends * 2:
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+
+
+def _is_issued_by(one: x509.Certificate, root: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate; True where that cannot be told for its kind of key."""
+    try:
+        one.verify_directly_issued_by(root)
+    except (ValueError, InvalidSignature):
+        return False
+    except (TypeError, UnsupportedAlgorithm):
+        return True
+    return True
