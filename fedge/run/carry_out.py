@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -248,7 +249,7 @@ class Steps:
             limit_s,
             question,
             self._console.tick,
-            expected=self._number_of_clients(),
+            expected=_number_of_clients(self._plan.config, self._opened.resumption, self._recorder.manifest),
             quorum=_quorum(self._grid, self._plan.config, self._opened.resumption),
         )
         self._go_without(clients)
@@ -256,15 +257,6 @@ class Steps:
         clients.wait_for_gone(self._plan.config.guard.return_timeout)
         note_progress()
         return clients
-
-    def _number_of_clients(self) -> int:
-        """Number of clients by options, federation, or the run to resume; 0 for what most nodes say."""
-        config, found = self._plan.config, self._opened.resumption
-        if isinstance(config.clients, int):
-            return config.clients
-        if simulated := int(self._recorder.manifest["federation"].get("num-supernodes", 0)):
-            return simulated
-        return sum(found.run["clients_per_leaf"]) if found else clients_said(config.hierarchy)
 
     def _go_without(self, clients: Clients) -> None:
         """Note which clients are missing, if the run begins without some."""
@@ -418,3 +410,12 @@ def _quorum(grid: Engine, config: Config, found: Resumption | None) -> Quorum:
     apart = isinstance(grid, LeafEngine) or grid.nodes_come_back
     told = None if found is None else found.told
     return Quorum(config.guard.start_clients, apart and not config.asynchrony.is_on, told)
+
+
+def _number_of_clients(config: Config, found: Resumption | None, manifest: Mapping[str, Any]) -> int:
+    """Number of clients by options, federation, or the run to resume; 0 for what most nodes say."""
+    if isinstance(config.clients, int):
+        return config.clients
+    if simulated := int(manifest["federation"].get("num-supernodes", 0)):
+        return simulated
+    return sum(found.run["clients_per_leaf"]) if found else clients_said(config.hierarchy)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from deployment import BIN, Deployment
-from lies_at_once import ENDED, SIZE, Fates, look_at_refusals
+from lies_at_once import ENDED, SIZE, Fates, greetings, look_at_greetings, look_at_refusals
 from lies_at_once import NODES as MANY
 from lying_runs import (
     GONE,
@@ -146,6 +146,25 @@ def test_many_at_once_on_supernodes(tmp_path, monkeypatch):
     print(f"SuperNodes: {TOLD} first answers as in process")
 
 
+@pytest.mark.timeout(7200)
+def test_first_answers_alone_on_supernodes(tmp_path, monkeypatch):
+    """Nine lies in each exchange, and no work afterwards: the server knows what it knows in process."""
+    seeds = range(FIRST_SEED, FIRST_SEED + TOLD)
+    config, dealt = options_of(tmp_path), tmp_path / "dealt"
+    deal_into(dealt, {**config, "data.path": str(tmp_path / "data" / "small.npz")})
+    place_study(tmp_path, monkeypatch)
+    plans = greetings(seeds, tmp_path / "here", dealt)
+    there = tmp_path / "there"
+    asked = [[MANY, MANY - SIZE, str(there), plans]]
+    place_study(tmp_path, monkeypatch, config, greetings=asked)
+    began = time.monotonic()
+    deploy_study(tmp_path, config, MANY, 6000)
+    print(f"\nSuperNodes: {len(plans)} exchanges, {time.monotonic() - began:.0f} s")
+    print(
+        f"SuperNodes: {TOLD} first answers alone, {look_at_greetings(there, tmp_path / 'here', plans, dealt)}"
+    )
+
+
 def test_a_check_that_is_missing_is_found_on_supernodes(tmp_path, monkeypatch):
     """Numbers of windows are not looked at by the run's server; at most two runs."""
     fates = told_in_process(tmp_path, monkeypatch, range(FIRST_SEED, FIRST_SEED + 40))
@@ -184,11 +203,11 @@ def told_in_process(folder, monkeypatch, seeds):
     return fates
 
 
-def place_study(folder, monkeypatch, config=None, parts=()):
+def place_study(folder, monkeypatch, config=None, parts=(), greetings=()):
     """Write what is to be carried out, and tell this process and those it starts where."""
     for name, place in (("LIES", "plan.json"), ("DEALT", "dealt"), ("STUDY", "study.json")):
         monkeypatch.setenv(f"FEDGE_{name}", str(folder / place))
-    (folder / "study.json").write_text(json.dumps({"config": config, "parts": parts}))
+    (folder / "study.json").write_text(json.dumps({"config": config, "parts": parts, "greetings": greetings}))
 
 
 def carry_out_deployed(folder, monkeypatch, runs, plans):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import lying_client
 import pytest
+from lies_at_once import NODES, greetings, look_at_greetings
 from lying_runs import (
     CLIENTS,
     GONE,
@@ -92,6 +93,19 @@ def test_two_thousand_first_answers(carry_out, dealt, capsys, part):
     with capsys.disabled():
         print(f"\n{seen.total()} first answers: {dict(sorted(seen.items()))}")
     assert seen.total() == 500
+
+
+def test_first_answers_of_many_at_once_are_what_they_are_alone(dealt, tmp_path, monkeypatch):
+    """Found in process and looked at as on SuperNodes, where each exchange has nine lies."""
+    deal_into(
+        tmp_path / "dealt", {**small_config(tmp_path / "data", partition__split_users=True), "clients": NODES}
+    )
+    monkeypatch.setenv("FEDGE_LIES", str(tmp_path / "plan.json"))
+    monkeypatch.setenv("FEDGE_DEALT", str(tmp_path / "dealt"))
+    plans = greetings(range(FIRST_SEED, FIRST_SEED + 90), tmp_path / "here", tmp_path / "dealt")
+    seen = look_at_greetings(tmp_path / "here", tmp_path / "here", plans, tmp_path / "dealt")
+    assert sum(seen.values()) == 90
+    assert {fate for _, fate in seen} == {"in", "out"}
 
 
 HOLES = {

@@ -9,13 +9,14 @@ clients fail, or have odd statistics, too. A lie that ends its run nevertheless 
 Flower's messages hold no tables, and no number beyond its range: a ClientApp that is to send one crashes.
 """
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import lying_client
-from flwr.app import Error, Message
+from flwr.app import ConfigRecord, Error, Message
 from lies import first_answer
 from lying_runs import (
     GONE,
@@ -23,6 +24,7 @@ from lying_runs import (
     carry_out_all,
     ended,
     first_plan,
+    greet_all,
     heard_of,
     honest_record,
     look_at_finite,
@@ -33,6 +35,7 @@ from lying_runs import (
 )
 from possible import first_fault
 
+from fedge.data.own import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
 
 NODES, LIARS = 12, (1, 2, 3, 5, 6, 7, 9, 10, 11)
@@ -280,3 +283,81 @@ def look_at_refusals(runs, seeds):
         assert found.status == "failed", f"seed {seed}: {found.status}"
         look_at_refused(found, f"seed {seed}")
         assert found.lies >= 1, f"seed {seed}"
+
+
+# --- first answers alone: no work follows ----------------------------------------------------------------
+
+
+def greetings(seeds, folder, dealt, nodes=NODES):
+    """Plans of exchanges in which LIARS tell lies by seeds, SIZE in each, those that crash apart.
+
+    What the server makes of each in process lies in a folder afterwards.
+
+    Args:
+        seeds: of the lies; the liars take turns.
+        folder: of what is found in process.
+        dealt: folder of the clients' windows.
+        nodes: clients.
+    """
+    told = list(zip(seeds, LIARS * (len(seeds) // SIZE + 1), strict=False))
+    sendable = {pair: can_be_told(*pair, dealt, nodes) for pair in told}
+    plans = [
+        {"name": f"greeting-{some[0][0]}", "what": "group", "liars": list(LIARS),
+         "seeds": {str(client): seed for seed, client in some}}
+        for kind in (True, False)
+        for some in in_turns([pair for pair in told if sendable[pair] == kind])
+    ]  # fmt: skip
+    with Keyed(OverAWire(), nodes, {}, 2) as grid:
+        greet_all(lambda: grid, nodes, nodes - SIZE, folder, plans)
+    return plans
+
+
+def can_be_told(seed, client, dealt, nodes):
+    """Whether Flower can send a client's lie."""
+    record = ConfigRecord()
+    record.__dict__["_data"] = first_answer(seed)[1](dict(honest_record(dealt, client, nodes)))
+    return is_sendable(record)
+
+
+def in_turns(pairs):
+    """(seed, client) in groups without a client twice."""
+    groups, of_client = [], Counter()
+    for seed, client in pairs:
+        at = of_client[client]
+        of_client[client] += 1
+        if at == len(groups):
+            groups.append([])
+        groups[at].append((seed, client))
+    return groups
+
+
+def look_at_greetings(folder, twins, plans, dealt, nodes=NODES):
+    """Look at what was found on another engine: all honest clients, what was found in process, nothing raw.
+
+    Returns (kind of lie, "out" or "in") → how many.
+    """
+    fates = Counter()
+    for plan in plans:
+        where = str(plan["seeds"])
+        found, twin = (
+            json.loads((Path(each) / f"{plan['name']}.json").read_text()) for each in (folder, twins)
+        )
+        assert found.pop("lies") >= len(plan["seeds"]), where
+        twin.pop("lies")
+        assert found == twin, (where, found, twin)
+        assert "error" not in found, (where, found["error"])
+        assert all(line.isprintable() and len(line) < 1000 for line in found["out"]), (where, found["out"])
+        for client in range(nodes):
+            honest = honest_record(dealt, client, nodes)
+            seed = plan["seeds"].get(str(client))
+            lie = honest if seed is None else first_answer(seed)[1](dict(honest))
+            is_out = client in found["away"]
+            assert not is_out or seed is not None, (where, client)
+            assert is_out == (str(client) not in found["told"]), (where, client)
+            assert is_out or first_fault(honest, lie) is None, (where, client)
+            if seed is None:
+                told = WindowsReport.of_text(honest["told"])
+                assert WindowsReport.of_text(found["told"][str(client)]) == told, (where, client)
+            else:
+                fates[first_answer(seed)[0], "out" if is_out else "in"] += 1
+    return dict(sorted(fates.items()))

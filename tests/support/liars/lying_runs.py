@@ -21,6 +21,9 @@ from spoilt_folders import spoil_folder
 
 from fedge.data.own import WindowsReport
 from fedge.data.prepared import read_laid_out
+from fedge.exchange.engine import RunError
+from fedge.exchange.finding import find_clients
+from fedge.exchange.roll import Question, Quorum
 from fedge.native.library import usable_kernels
 from fedge.run.run import run
 
@@ -65,13 +68,9 @@ def carry_out_all(make_engine, name, config, plans):
     """
     shown = Path(config["runs-dir"]) / "shown"
     shown.mkdir(parents=True, exist_ok=True)
-    place = Path(os.environ["FEDGE_LIES"])
-    told = place.with_name(TOLD)
+    told = Path(os.environ["FEDGE_LIES"]).with_name(TOLD)
     for plan in plans:
-        new = place.with_name(f"{place.name}.new")
-        new.write_text(json.dumps(plan))
-        new.replace(place)
-        told.unlink(missing_ok=True)
+        write_plan(plan)
         terminal = io.StringIO()
         options = {**config, "run-name": plan["name"]}
         if plan["what"] == "files":  # the run goes on from a folder with a spoilt file
@@ -83,6 +82,50 @@ def carry_out_all(make_engine, name, config, plans):
         ended = {"status": outcome.status, "reason": outcome.reason, "shown": terminal.getvalue()}
         ended["lies"] = told.stat().st_size if told.exists() else 0
         (shown / f"{plan['name']}.json").write_text(json.dumps(ended))
+
+
+def write_plan(plan):
+    """Write a plan for whoever lies."""
+    place = Path(os.environ["FEDGE_LIES"])
+    new = place.with_name(f"{place.name}.new")
+    new.write_text(json.dumps(plan))
+    new.replace(place)
+    place.with_name(TOLD).unlink(missing_ok=True)
+
+
+def greet_all(make_engine, clients, least, folder, plans):
+    """Find the clients of a run for each plan, and no more; what was found lies in a folder, by name.
+
+    A run depends on its clients' first answers by this alone.
+
+    Args:
+        make_engine: gives the engine of each.
+        clients: how many there are; `least` of them are enough.
+        folder: of what was found.
+        plans: in order.
+    """
+    told = Path(os.environ["FEDGE_LIES"]).with_name(TOLD)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for plan in plans:
+        write_plan(plan)
+        found = greeted(make_engine(), clients, least)
+        found["lies"] = told.stat().st_size if told.exists() else 0
+        (Path(folder) / f"{plan['name']}.json").write_text(json.dumps(found, sort_keys=True))
+
+
+def greeted(engine, clients, least):
+    """What a run's server knows of its clients after their first answers, as JSON."""
+    quorum = Quorum(least, is_possible=True)
+    try:
+        found = find_clients(engine, 300.0, Question("", 3), expected=clients, quorum=quorum)
+    except RunError as error:
+        return {"error": str(error)}
+    of_kernels = sorted([list(names), count] for names, count in found.kernels.items())
+    return {
+        "away": found.away, "unknown": sorted(found.unknown), "kernels": of_kernels,
+        "devices": found.devices, "out": sorted(set(found._roll.out.values())),
+        "told": {str(client): one.to_text() for client, one in (found.told or {}).items()},
+    }  # fmt: skip
 
 
 def carry_out(make_engine, name, options, terminal):

@@ -1,5 +1,6 @@
 """A ServerApp that carries out run after run by the plans of FEDGE_STUDY, on Ray or on SuperNodes.
 
+Of "greetings" it finds the clients alone.
 With FEDGE_HOLE it does not look at numbers of windows.
 """
 
@@ -8,7 +9,7 @@ import os
 from pathlib import Path
 
 from flwr.serverapp import ServerApp
-from lying_runs import carry_out_all
+from lying_runs import carry_out_all, greet_all
 
 from fedge.data import own
 from fedge.engine.federation import federation_of_this_process
@@ -30,4 +31,6 @@ def main(grid, context):
         carry_out_all(
             lambda: FlowerEngine(grid, stopped, is_deployed), "flower", {**study["config"], **changes}, plans
         )
+    for clients, least, folder, plans in study.get("greetings", ()):
+        greet_all(lambda: FlowerEngine(grid, stopped, is_deployed), clients, least, folder, plans)
     print("the study is over", flush=True)
