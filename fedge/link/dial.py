@@ -24,7 +24,7 @@ from fedge.link.certificates import AUTHORITY, CLOUD, leaf_name, path_name
 from fedge.link.entrance import LEAF, PROCESS
 from fedge.link.frames import Keep, LinkError, Packet, chunks_of, packet_of
 from fedge.link.gate import METHOD, NOTE, NUMBER, OPTIONS, OVER, SERVICE, WELCOME
-from fedge.link.usable import refuse_unusable, stamp_of
+from fedge.link.usable import fault_of, refuse_unusable, stamp_of
 from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
@@ -348,7 +348,7 @@ class _OwnFiles:
         try:
             return [path.read_bytes() for path in self._names]
         except OSError as error:  # replaced at this moment
-            raise ConfigError(f"{error.filename} must be readable, but: {error.strerror}") from error
+            raise ConfigError(f"{error.filename} must be readable, but: {fault_of(error)}") from error
 
     def _stamps(self) -> list[tuple[int, ...] | None]:
         found: list[tuple[int, ...] | None] = []
