@@ -52,7 +52,7 @@ def content_of(path: Path) -> bytes:
 
 
 def fault_of(error: Exception) -> str:
-    """What is wrong with a file, in printable words."""
+    """Fault of a file, in printable words."""
     said = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
     return printable(str(said or error)[:_LONGEST])
 

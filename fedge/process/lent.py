@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedge.config.registers.option import ConfigError
+
 VARIABLE = "FEDGE_TERMINAL"  # environment variable: path of the socket
 _DESCRIPTORS = (1, 2)
 _WAIT_S = 10.0
@@ -18,17 +20,27 @@ _WAIT_S = 10.0
 
 @contextmanager
 def lend_output(path: Path) -> Iterator[None]:
-    """Context that passes descriptors 1 and 2 to this user's processes that connect to the socket `path`."""
+    """Context that passes descriptors 1 and 2 to this user's processes that connect to the socket `path`.
+
+    Raises:
+        ConfigError: there can be no socket, as where its path is longer than a system's sockets allow.
+    """
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        os.chmod(path, 0o600)
+        try:
+            listener.bind(str(path))
+            os.chmod(path, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"TMPDIR must be a folder with room for a socket and a path of at most 80 bytes, but "
+                f"{path}: {error.strerror or error}; set TMPDIR=/tmp"
+            ) from error
         listener.listen()
 
         def serve() -> None:
             with suppress(OSError):  # the listener was shut down
                 while True:
                     connection, _ = listener.accept()
-                    with connection:
+                    with connection, suppress(OSError):  # one that hung up costs the next one nothing
                         socket.send_fds(connection, [b"o"], list(_DESCRIPTORS))
 
         thread = threading.Thread(target=serve, name="lend-output", daemon=True)
@@ -42,7 +54,10 @@ def lend_output(path: Path) -> Iterator[None]:
 
 
 def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
-    """Replace descriptors 1 and 2 by those another process lends; returns whether one does."""
+    """Replace descriptors 1 and 2 by those another process lends; returns whether one does.
+
+    Both or none: of a lender that sends anything else nothing is taken.
+    """
     path = (os.environ if environment is None else environment).get(VARIABLE, "")
     if not path:
         return False
@@ -53,7 +68,9 @@ def borrow_output(environment: Mapping[str, str] | None = None) -> bool:
             _, received, _, _ = socket.recv_fds(connection, 1, len(_DESCRIPTORS))
     except OSError:  # the lender is gone, and so is any reader
         return False
+    is_both = len(received) == len(_DESCRIPTORS)
     for mine, lent in zip(_DESCRIPTORS, received, strict=False):
-        os.dup2(lent, mine)
+        if is_both:
+            os.dup2(lent, mine)
         os.close(lent)
-    return len(received) == len(_DESCRIPTORS)
+    return is_both

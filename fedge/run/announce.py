@@ -45,6 +45,7 @@ from fedge.training.kernels import AUTO, ROUNDED, TORCH, Kernel
 logger = logging.getLogger(__name__)
 
 _MUCH_OF_A_LEAF = 0.4  # total variation; users with all activities reach .05, renamed classes .4
+_LONGEST = 200  # characters of a note on the data that owners tell
 _SYNTHETIC = "synthetic data: scores say nothing about people; set data.path to a window file for real ones"
 
 
@@ -153,7 +154,7 @@ class Announcer:
             )
         notes = [_SYNTHETIC] if source.synthetic else []
         if "cast" in facts.about:
-            notes.append(f"data were cast: {facts.about['cast']}")
+            notes.append(f"data were cast: {facts.about['cast'][:_LONGEST]}")
         for note in [*notes, *options_without_effect(config)]:
             self._console.say(f"note: {note}")
             logger.warning("%s", note)

@@ -5,6 +5,7 @@ it derives the same facts: client weights, the common scale, model sizes.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -134,7 +135,7 @@ def data_of_owners(
     dealt = Partition(_counted(told, clients), first.split_kind, frozenset(unseen), planted)
     total = sum(one.windows(split) for one in told.values() for split in SPLITS)
     facts = DataFacts(
-        source, total, first.classes, first.channels, first.dtype, first.about, None, dealt, sizes,
+        source, total, first.classes, first.channels, first.dtype, _about(told), None, dealt, sizes,
         list(_holdings(told, dealt, sizes)), None, odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
@@ -180,6 +181,17 @@ def _alike(told: Mapping[int, WindowsReport]) -> WindowsReport:
                     f"{shown(getattr(first, name))}; prepare all of them the same way"
                 )
     return first
+
+
+def _about(told: Mapping[int, WindowsReport]) -> dict[str, str]:
+    """Entries of the data's own description that more than half of the clients give, in most clients' order.
+
+    A model's card has them for all: no single owner writes it.
+    """
+    said = Counter(entry for one in told.values() for entry in one.about.items())
+    common = {key: text for (key, text), count in said.items() if 2 * count > len(told)}
+    ((order, _),) = Counter(tuple(one.about) for one in told.values()).most_common(1)
+    return {key: common[key] for key in (*order, *sorted(common)) if key in common}
 
 
 def _pooled(

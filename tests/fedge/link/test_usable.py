@@ -135,7 +135,7 @@ def refused(call, capsys=None):
 
 
 def entries(folder, role):
-    """What reads a role's certificate first: command lines, and calls."""
+    """Command lines and calls that read a role's certificate first."""
     certs = ["--certs", folder]
     at = f"127.0.0.1:{free_port()}"
     if role == "superlink":

@@ -114,7 +114,7 @@ def greet_all(make_engine, clients, least, folder, plans):
 
 
 def greeted(engine, clients, least):
-    """What a run's server knows of its clients after their first answers, as JSON."""
+    """Knowledge that a run's server has of its clients after their first answers, as JSON."""
     quorum = Quorum(least, is_possible=True)
     try:
         found = find_clients(engine, 300.0, Question("", 3), expected=clients, quorum=quorum)

@@ -130,6 +130,27 @@ def test_a_lying_owner_scales_nobody_elses_windows(both):
         data_of_owners(config, SEED, half, None, len(half))
 
 
+@pytest.mark.parametrize("client", range(CLIENTS))
+@pytest.mark.parametrize(
+    "about", [{}, {"rate_hz": "1e9", "licence": "none"}, {"licence": "none", "rate_hz": "50"},
+              {"cast": "<b>"}, {"rate_hz": "50", "licence": "none", "cast": "x" * 19_000}], ids=str,
+)  # fmt: skip
+def test_no_single_owner_says_what_the_data_of_all_are(both, client, about):
+    """Whichever it is: facts and models' cards are those of the others' words, in their order."""
+    config, _, told = both()
+    honest = data_of_owners(config, SEED, told, None, len(told))
+    told[client] = replace(told[client], about=about)
+    found = data_of_owners(config, SEED, told, None, len(told))
+    assert list(found.facts.about.items()) == [("rate_hz", "50"), ("licence", "none")]
+    assert str(card_of(config, found.facts, found.shape)) == str(card_of(config, honest.facts, honest.shape))
+
+
+def test_what_half_of_the_owners_say_is_not_said_of_all(both):
+    config, _, told = both()
+    odd = {client: replace(one, about={"rate_hz": "9"}) for client, one in told.items() if client < 3}
+    assert data_of_owners(config, SEED, {**told, **odd}, None, len(told)).facts.about == {}
+
+
 def test_a_run_may_begin_without_some_owners(both):
     """Client 4 of 6 tells nothing: it has no windows, and the scale is that of the others."""
     config, _, told = both()
