@@ -98,8 +98,8 @@ CASES = {
         24, 6, options={**LABELS, **LONE, "hierarchy.fraction-train": 0.5}, rounds=10, within=8
     ),
     "none-home": Case(9, 3, ("hhar",), rounds=15, within=0),
-    "skew-tenth": Case(24, 6, rounds=10, options={**SKEW, "partition.alpha-leaves": 0.1}, within=0),
-    "skew-half": Case(24, 6, rounds=10, options={**SKEW, "partition.alpha-leaves": 0.5}, within=0),
+    "skew-tenth": Case(24, 6, rounds=10, options={**SKEW, "partition.kind-args.alpha-leaves": 0.1}, within=0),
+    "skew-half": Case(24, 6, rounds=10, options={**SKEW, "partition.kind-args.alpha-leaves": 0.5}, within=0),
 }
 
 

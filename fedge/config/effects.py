@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedge.config.clock_tiers import has_servers_above_leaves
 from fedge.config.registers import parts, traits
 from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
-from fedge.config.registers.groupings import GATES, GROUPINGS
+from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import key_of, shown
 from fedge.config.registers.register import Register
 
@@ -136,13 +136,11 @@ _in_rounds = Effect(
 _gate = Effect(
     "gate.enabled, and offers of the cloud", lambda config: config.gate.enabled and _makes_offers(config)
 )
-_paired = _read_by(GATES, "gate.level")
 _gpu = Effect('train.device "auto" or "cuda"', lambda config: config.train.device != "cpu")
 _scenario = Effect("a scenario", lambda config: config.scenario != "none")
 _adaptive = _privacy("server-adaptive or client-adaptive", lambda kind: kind.endswith("-adaptive"))
 
 EFFECTS: dict[str, Effect] = {
-    **{key: _read_by(parts.PARTITIONS, key) for key in parts.PARTITIONS.keys_read},
     **{key: _grouping(key) for key in GROUPINGS.keys_read},
     "scenario-groups": Effect(
         "a scenario that makes its groups",
@@ -213,10 +211,6 @@ EFFECTS: dict[str, Effect] = {
     "cluster.blend": _cluster(""),
     "gate.min-gain": _gate,
     "gate.rule": _gate,
-    "gate.level": Effect(
-        f"gate.enabled and {_paired.needs}",
-        lambda config: _gate.holds(config) and _paired.holds(config),
-    ),
     "personal.layers": Effect("offers of the cloud", _makes_offers),
     "personal.every": Effect("personal.leaf-rounds", lambda config: config.personal.leaf_rounds > 0),
     "personal.unseen-clients": Effect(

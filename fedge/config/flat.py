@@ -42,7 +42,7 @@ def check_keys(keys: list[str]) -> None:
 
 
 def _longer(key: str, known: list[str]) -> str:
-    """Words on the first key that begins as one does, as partition.alpha-leaves for partition.alpha, or "".
+    """Words on the first key that begins as one does, as cluster.regroup-every for cluster.regroup, or "".
 
     One that ends with a whole word only: what is one letter short is looked for by likeness.
     """
@@ -51,12 +51,17 @@ def _longer(key: str, known: list[str]) -> str:
 
 
 def _argument(key: str) -> str:
-    """Words on the argument of a part that has a key's section and name, as cluster.split-round, or ""."""
+    """Words on the first argument of a part that has a key's section and name, as cluster.split-round, or "".
+
+    Or whose name begins with the key's, as `alpha-leaves` for partition.alpha.
+    """
     section, _, name = key.rpartition(".")
     for option, (_, rule) in options().items():
         parts = rule["register"] or () if option.rpartition(".")[0] == section else ()
-        if any(name.replace("-", "_") in entry.arguments for entry in parts):
-            return f"; did you mean {option}-args.{name}?"
+        words = [word.replace("_", "-") for entry in parts for word in entry.arguments]
+        found = name if name in words else next((word for word in words if word.startswith(f"{name}-")), "")
+        if found:
+            return f"; did you mean {option}-args.{found}?"
     return ""
 
 

@@ -79,11 +79,11 @@ def deal_owners(
     owner = order.of(num_owners)[owner]
     if num_owners >= num_clients:
         client = clients_of_owners(owner, num_owners, num_clients)
-    elif not config.partition.split_users:
+    elif not config.partition.cuts_owners:
         raise ConfigError(
             f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
             f"{what}s for {num_clients} clients; use at most that many (--clients {num_owners}), or set "
-            f"partition.split-users=true"
+            f"partition.kind-args.split-users=true"
         )
     else:
         client = _cut_owners(windows, owner, num_clients, kind, config)

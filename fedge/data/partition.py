@@ -150,12 +150,12 @@ def _indices(
 _REMEDIES = {
     "user": 'use fewer clients, or set data.split="blocks"',
     "device": 'use fewer clients, or set data.split="blocks"',
-    "dirichlet": "raise partition.alpha-leaves and partition.alpha-clients, or use fewer clients",
+    "dirichlet": "raise alpha-leaves and alpha-clients in partition.kind-args, or use fewer clients",
     "classes": "use fewer clients or more data",
-    "quantity": "lower partition.sigma or use fewer clients",
+    "quantity": "lower partition.kind-args.sigma or use fewer clients",
     "two-level": "use fewer clients or more data",
     "iid": "use fewer clients or more data",
-    "imbalance": "lower partition.imbalance or use fewer clients",
+    "imbalance": "lower partition.kind-args.imbalance or use fewer clients",
 }
 
 

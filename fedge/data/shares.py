@@ -11,7 +11,6 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import PARTITIONS
 from fedge.config.registers.traits import DRAWN, TOPPED_UP
-from fedge.config.sections.data import PartitionConfig
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.owners import NOBODY
 from fedge.data.skew import foreign_shares, top_up
@@ -81,13 +80,15 @@ def deal_windows(
     rng = numpy_stream(seed, Purpose.PARTITION)
     num_clients = sum(clients_per_leaf)
     shares_of: Shares = PARTITIONS.load(config.partition.kind)
+    given = config.partition.arguments("kind")
+    is_foreign = given.pop("test_deal", "matched") == "as-published"
     is_drawn, tops_up = (PARTITIONS.has(config.partition.kind, trait) for trait in (DRAWN, TOPPED_UP))
     for _ in range(_MAX_DRAWS):
-        shares = shares_of(config.partition, clients_per_leaf, int(y.max()) + 1, rng)
+        shares = shares_of(clients_per_leaf, int(y.max()) + 1, rng, **given)
         client = np.full(len(y), NOBODY, dtype=np.int64)
         for part in (TRAIN, VAL, TEST):
-            if part == TEST and config.partition.test_deal == "as-published":
-                shares = foreign_shares(config.partition, clients_per_leaf, len(shares), rng)
+            if part == TEST and is_foreign:
+                shares = foreign_shares(clients_per_leaf, len(shares), rng, given["alpha_leaves"])
             held = np.zeros(num_clients, dtype=np.int64)
             for label in range(shares.shape[0]):
                 members = rng.permutation(np.flatnonzero((split == part) & (y == label)))
@@ -102,36 +103,38 @@ def deal_windows(
     return client
 
 
-Shares = Callable[[PartitionConfig, Sequence[int], int, np.random.Generator], np.ndarray]
-"""(configuration, clients per leaf, classes, stream) → (classes, K): the share of each class's windows that
-each client gets; rows sum to 1."""
+Shares = Callable[..., np.ndarray]
+"""(clients per leaf, classes, stream, arguments) → (classes, K): the share of each class's windows that each
+client gets; rows sum to 1."""
 
 
-def iid_shares(
-    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
-) -> np.ndarray:
+def iid_shares(clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator) -> np.ndarray:
     """Give every client the same of every class."""
     num_clients = sum(clients_per_leaf)
     return np.full((num_classes, num_clients), 1.0 / num_clients)
 
 
 def imbalanced_shares(
-    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+    clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator, imbalance: float
 ) -> np.ndarray:
     """Give leaf 0 more of every class than each other leaf; its clients the same each."""
     weights = np.ones(len(clients_per_leaf))
-    weights[0] = config.imbalance
+    weights[0] = imbalance
     leaf_shares = np.tile(weights / weights.sum(), (num_classes, 1))
     within = [np.full((num_classes, count), 1.0 / count) for count in clients_per_leaf]
     return _within_leaves(leaf_shares, within)
 
 
 def dirichlet_shares(
-    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+    clients_per_leaf: Sequence[int],
+    num_classes: int,
+    rng: np.random.Generator,
+    alpha_leaves: float,
+    alpha_clients: float,
 ) -> np.ndarray:
     """Draw every class's shares, of leaves and of a leaf's clients, from Dirichlet distributions."""
-    leaf_shares = rng.dirichlet(np.full(len(clients_per_leaf), config.alpha_leaves), size=num_classes)
-    within = [rng.dirichlet(np.full(k, config.alpha_clients), size=num_classes) for k in clients_per_leaf]
+    leaf_shares = rng.dirichlet(np.full(len(clients_per_leaf), alpha_leaves), size=num_classes)
+    within = [rng.dirichlet(np.full(k, alpha_clients), size=num_classes) for k in clients_per_leaf]
     return _within_leaves(leaf_shares, within)
 
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedge.config.registers.option import ConfigError
-from fedge.config.sections.data import PartitionConfig
+
+_CLASSES = "partition.kind-args.classes-per-client"
 
 
 def class_shares(
-    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+    clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator, classes_per_client: int
 ) -> np.ndarray:
     """Give every client windows of `classes_per_client` classes; the shares (Q, K).
 
@@ -26,11 +27,10 @@ def class_shares(
     Source: Li, Diao, Chen, He 2022, "Federated Learning on Non-IID Data Silos: An Experimental Study",
     arXiv:2102.02079, label distribution skew by quantity.
     """
-    count, num_clients = config.classes_per_client, sum(clients_per_leaf)
+    count, num_clients = classes_per_client, sum(clients_per_leaf)
     if count > num_classes:
         raise ConfigError(
-            f"partition.classes-per-client must be at most the classes of the data, {num_classes}, but is "
-            f"{count}; lower it"
+            f"{_CLASSES} must be at most the classes of the data, {num_classes}, but is {count}; lower it"
         )
     owned = np.zeros((num_classes, num_clients))
     for client in range(num_clients):
@@ -40,32 +40,32 @@ def class_shares(
     owners = owned.sum(axis=1, keepdims=True)
     if not owners.all():
         raise ConfigError(
-            f"partition.classes-per-client must let every class have an owner, but nobody of {num_clients} "
-            f"clients with {count} each owns class {int(owners.argmin())}; raise it, or use more clients"
+            f"{_CLASSES} must let every class have an owner, but nobody of {num_clients} clients with "
+            f"{count} each owns class {int(owners.argmin())}; raise it, or use more clients"
         )
     shares: np.ndarray = owned / owners
     return shares
 
 
 def quantity_shares(
-    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+    clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator, sigma: float
 ) -> np.ndarray:
     """Give clients log-normal numbers of windows, each the same mix of classes; the shares (Q, K).
 
     n_i ∝ exp(σ z_i), z_i standard normal.
     """
-    weights = np.exp(config.sigma * rng.standard_normal(sum(clients_per_leaf)))
+    weights = np.exp(sigma * rng.standard_normal(sum(clients_per_leaf)))
     return np.tile(weights / weights.sum(), (num_classes, 1))
 
 
 def foreign_shares(
-    config: PartitionConfig, clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator
+    clients_per_leaf: Sequence[int], num_classes: int, rng: np.random.Generator, alpha_leaves: float
 ) -> np.ndarray:
     """Draw shares (Q, K) of test windows, independent of those of training.
 
     Every class anew over leaves, from Dir(alpha_leaves), and evenly over a leaf's clients.
     """
-    of_leaves = rng.dirichlet(np.full(len(clients_per_leaf), config.alpha_leaves), size=num_classes)
+    of_leaves = rng.dirichlet(np.full(len(clients_per_leaf), alpha_leaves), size=num_classes)
     columns = [
         np.repeat(of_leaves[:, leaf : leaf + 1] / size, size, axis=1)
         for leaf, size in enumerate(clients_per_leaf)

@@ -228,6 +228,6 @@ def one_standard_error(pair: AnyPaired, config: GateConfig) -> bool:
     return pair.merit_offered >= pair.merit_own + config.min_gain - pair.standard_error
 
 
-def not_significantly_worse(pair: AnyPaired, config: GateConfig) -> bool:
+def not_significantly_worse(pair: AnyPaired, config: GateConfig, level: float) -> bool:
     """Accept unless McNemar's exact one-sided test, or Student's, rejects the offer as worse at the level."""
-    return pair.p_value > config.level
+    return pair.p_value > level

@@ -249,6 +249,8 @@ GATES = Register(
         "not worse by McNemar's test",
         f"{_GATES}:not_significantly_worse",
         having(NO_MARGIN),
-        reads=("gate.level",),
+        arguments={
+            "level": option(0.05, "level of the test; smaller takes more offers", above=0.0, maximum=0.5)
+        },
     ),
 )

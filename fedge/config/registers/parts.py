@@ -211,6 +211,25 @@ RULES = Register(
 
 CLOUD = Register("cloud.rule", "fedge.rules", *[e for e in RULES if CLIENTS_ONLY not in e.traits])
 
+_CUT = {
+    "split_users": option(
+        False, "with more clients than users (or devices), cut these by session instead of refusing"
+    )
+}
+_ALPHAS = {
+    "alpha_leaves": option(
+        0.5, "concentration of the classes over leaves (small = skewed)", above=0.0, maximum=1e6
+    ),
+    "alpha_clients": option(
+        10.0, "concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
+    ),
+    "test_deal": option(
+        "matched",
+        "test windows have the shares of training windows; or separately drawn shares over leaves, as in "
+        "public code, with classes unseen by the leaf",
+        choices=("matched", "as-published"),
+    ),
+}
 _OWNERS, _SHARES, _SKEW = "fedge.data.owners", "fedge.data.shares", "fedge.data.skew"
 PARTITIONS = Register(
     "partition.kind",
@@ -220,43 +239,47 @@ PARTITIONS = Register(
         "whole users",
         f"{_OWNERS}:users",
         having(OWNERS, WHOLE_USERS),
-        reads=("partition.split-users",),
+        arguments=_CUT,
     ),
-    Entry("device", "whole devices", f"{_OWNERS}:devices", having(OWNERS)),
+    Entry("device", "whole devices", f"{_OWNERS}:devices", having(OWNERS), arguments=_CUT),
     Entry(
         "dirichlet",
         "windows, classes skewed over leaves and clients",
         f"{_SHARES}:dirichlet_shares",
         having(DRAWN, BY_CLASS),
-        reads=("partition.alpha-leaves", "partition.alpha-clients", "partition.test-deal"),
+        arguments=_ALPHAS,
     ),
     Entry("iid", "windows, all alike", f"{_SHARES}:iid_shares"),
     Entry(
         "imbalance",
         "windows, more of them at leaf 0",
         f"{_SHARES}:imbalanced_shares",
-        reads=("partition.imbalance",),
+        arguments={"imbalance": option(5.0, "windows of leaf 0 relative to each other leaf", above=0.0)},
     ),
     Entry(
         "classes",
         "windows, of some classes at each client",
         f"{_SKEW}:class_shares",
         having(BY_CLASS),
-        reads=("partition.classes-per-client",),
+        arguments={"classes_per_client": option(2, "number of classes per client", minimum=1)},
     ),
     Entry(
         "quantity",
         "windows, log-normal numbers of them",
         f"{_SKEW}:quantity_shares",
         having(DRAWN),
-        reads=("partition.sigma",),
+        arguments={
+            "sigma": option(
+                1.0, "standard deviation of the logarithm of clients' windows", minimum=0.0, maximum=10.0
+            )
+        },
     ),
     Entry(
         "two-level",
         "as dirichlet, but small clients stay small: without windows of a split they get one",
         f"{_SHARES}:dirichlet_shares",
         having(TOPPED_UP, BY_CLASS),
-        reads=("partition.alpha-leaves", "partition.alpha-clients", "partition.test-deal"),
+        arguments=_ALPHAS,
     ),
 )
 

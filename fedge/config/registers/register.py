@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -301,6 +301,35 @@ class Register:
         if not self.is_own(name) and not arguments:
             return
         refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
+
+
+def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> None:
+    """Raise ConfigError for an argument that a part of Fedge does not declare; parts of others take any.
+
+    Args:
+        register: of the part.
+        name: of the part.
+        given: names of arguments.
+    """
+    declared = next(
+        ([_dashed(word) for word in part.arguments] for part in register if part.name == name), None
+    )
+    wrong = next(
+        (_dashed(word) for word in given if declared is not None and _dashed(word) not in declared), None
+    )
+    if declared is None or wrong is None:
+        return
+    takers = " or ".join(part.name for part in register if wrong in map(_dashed, part.arguments))
+    raise ConfigError(
+        f"{register.option}-args.{wrong} must be an argument of {register.option} {name}, which takes "
+        f"{', '.join(declared) or 'none'}{nearest(wrong, declared) or '; leave it out'}"
+        f"{takers and f', or set {register.option} to {takers}'}"
+    )
+
+
+def _dashed(word: str) -> str:
+    """Name of an argument as in a configuration."""
+    return word.replace("_", "-")
 
 
 def source_sha256(code: Any) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fedge.config.registers import parts
 from fedge.config.registers.choices import BY_SEED, SORTED
 from fedge.config.registers.option import ConfigError, Section, option, shown
+from fedge.config.registers.register import refuse_undeclared
 
 _MOST_DIGITS_OF_SEED = 19
 
@@ -67,33 +68,7 @@ class PartitionConfig(Section):
     kind: str = option(
         "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
     )
-    kind_args: str = option("", "keyword arguments of your own deal", table=True)
-    split_users: bool = option(
-        False, "user: with more clients than users, cut users by session instead of refusing"
-    )
-    alpha_leaves: float = option(
-        0.5,
-        "dirichlet, two-level: concentration of the classes over leaves (small = skewed)",
-        above=0.0,
-        maximum=1e6,
-    )
-    alpha_clients: float = option(
-        10.0,
-        "dirichlet, two-level: concentration of a leaf's classes over its clients",
-        above=0.0,
-        maximum=1e6,
-    )
-    classes_per_client: int = option(2, "classes: number of classes per client", minimum=1)
-    sigma: float = option(
-        1.0, "quantity: standard deviation of the logarithm of clients' windows", minimum=0.0, maximum=10.0
-    )
-    test_deal: str = option(
-        "matched",
-        "dirichlet, two-level: test windows have the shares of training windows; or separately drawn "
-        "shares over leaves, as in public code, with classes unseen by the leaf",
-        choices=("matched", "as-published"),
-    )
-    imbalance: float = option(5.0, "imbalance: windows of leaf 0 relative to each other leaf", above=0.0)
+    kind_args: str = option("", "keyword arguments of a deal; see docs/options.md", table=True)
     deal: str = option(
         "seed",
         'deal of users (or devices): "seed" for a new deal per seed, "sorted" by name, the same '
@@ -107,11 +82,17 @@ class PartitionConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        refuse_undeclared(parts.PARTITIONS, self.kind, self.arguments("kind"))
         if self.deal not in (BY_SEED, SORTED) and self.deal_seed is None:
             raise ConfigError(
                 f'partition.deal must be "seed", "sorted" or a whole number of at least 0 in quotes, but is '
                 f'{shown(self.deal)}; set for example partition.deal="7"'
             )
+
+    @property
+    def cuts_owners(self) -> bool:
+        """Whether users (or devices) are cut where there are more clients than these."""
+        return self.arguments("kind").get("split_users") is True
 
     @property
     def deal_seed(self) -> int | None:

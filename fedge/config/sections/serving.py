@@ -25,10 +25,7 @@ class GateConfig(Section):
         "not worse by more than one standard error; not worse by McNemar's test",
         register=groupings.GATES,
     )
-    rule_args: str = option("", "keyword arguments of your own rule", table=True)
-    level: float = option(
-        0.05, "paired: level of the test; smaller takes more offers", above=0.0, maximum=0.5
-    )
+    rule_args: str = option("", "keyword arguments of a rule; see docs/options.md", table=True)
 
     @property
     def is_tentative(self) -> bool:
@@ -40,7 +37,8 @@ class GateConfig(Section):
         if groupings.GATES.has(self.rule, traits.NO_MARGIN) and self.min_gain != 0:
             raise ConfigError(
                 f"gate.rule {self.rule} needs gate.min-gain to be 0, because it tests whether both models "
-                f"are equally good, but it is {self.min_gain:g}; use one-standard-error, or set gate.level"
+                f"are equally good, but it is {self.min_gain:g}; use one-standard-error, or set "
+                f"gate.rule-args.level"
             )
 
 

@@ -3,6 +3,7 @@
 import polars as pl
 
 from fedge.config.registers.groupings import GATES
+from fedge.config.registers.option import ConfigError, arguments_of
 from fedge.console.palette import INK, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
@@ -59,9 +60,23 @@ def _test(run: RunData) -> str:
     return "McNemar's exact" if _is_counted(run) else "Student's paired"
 
 
+def _level(run: RunData) -> float:
+    """Level of the test of the gate `paired`; its default where what is recorded cannot be.
+
+    Runs of November 2026 and before have it as an option.
+    """
+    usual = GATES.arguments("paired", {})["level"]
+    try:
+        given = arguments_of(run.config.get("gate.rule-args", ""), "gate.rule-args")
+        level = GATES.arguments("paired", given)["level"] if given else run.config.get("gate.level", usual)
+    except ConfigError:
+        level = usual
+    return float(level) if isinstance(level, int | float) else float(usual)
+
+
 def _rule(run: RunData) -> str:
     """Sentence on when an offer is accepted."""
-    gain, level = run.config.get("gate.min-gain", 0.0), run.config.get("gate.level", 0.05)
+    gain, level = run.config.get("gate.min-gain", 0.0), _level(run)
     rules = {
         "after-round": f"An offer is trained for a global round beside the leaf's own model, and taken if it "
         f"is then {_better(run)} by {gain:g} or more; the row is of the round in which that is decided.",

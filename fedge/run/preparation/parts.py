@@ -114,9 +114,9 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         given = cluster.arguments("method") if cluster.method_args else {}
         GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
-    PARTITIONS.refuse_wrong_arguments(
-        config.partition.kind, config.partition.arguments("kind"), "windows", "clients_per_leaf", "rng"
-    )
+    kind, given = config.partition.kind, config.partition.arguments("kind")
+    if PARTITIONS.is_own(kind):
+        PARTITIONS.refuse_wrong_arguments(kind, given, "windows", "clients_per_leaf", "rng")
     SCENARIOS.refuse_wrong_arguments(
         config.scenario, config.arguments("scenario"), "groups", "channels", "classes", "rng"
     )

@@ -16,8 +16,8 @@ def clients_for(config: Config, windows: Windows, there: int) -> int:
     """Number of clients of a run whose options leave it open.
 
     One per user, where `partition.kind` deals users and the data name several; else as many as the federation
-    has. With `partition.split-users`, users may be cut, so at least as many as the federation has. Sizes in
-    `hierarchy.clients-per-server` must add up to the number of users, or the federation's number stays.
+    has. With its argument `split-users`, users may be cut, so at least as many as the federation has. Sizes
+    in `hierarchy.clients-per-server` must add up to the number of users, or the federation's number stays.
 
     Args:
         config: the run's configuration.
@@ -29,7 +29,7 @@ def clients_for(config: Config, windows: Windows, there: int) -> int:
     is_said = sizes == AUTO or _sum(sizes) == users
     if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users < 2 or not is_said:
         return there
-    return max(users, there) if config.partition.split_users else users
+    return max(users, there) if config.partition.cuts_owners else users
 
 
 def _sum(sizes: str) -> int:

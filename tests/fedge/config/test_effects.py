@@ -9,9 +9,9 @@ from small_runs import carry_out, small_config
 
 from fedge.config.effects import EFFECTS, options_without_effect
 from fedge.config.flat import from_run_config, options
-from fedge.config.registers.groupings import GROUPINGS
+from fedge.config.registers.groupings import GATES, GROUPINGS
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import CLOUD, RULES
+from fedge.config.registers.parts import CLOUD, PARTITIONS, RULES
 from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
 
 TESTS = Path(__file__).parents[1]
@@ -54,13 +54,6 @@ CASES = {
     "data.guard-windows": (0, {"data.split": "blocks"}, {"data.split": "session"}),
     "data.synthetic-users": (12, {"data.path": "synthetic"}, {}),
     "partition.deal": ("7", {}, {"partition.kind": "iid"}),
-    "partition.split-users": (True, {}, {"partition.kind": "iid"}),
-    "partition.alpha-leaves": (90.0, {"partition.kind": "dirichlet"}, {}),
-    "partition.alpha-clients": (0.9, {"partition.kind": "dirichlet"}, {}),
-    "partition.classes-per-client": (1, {"partition.kind": "classes"}, {}),
-    "partition.sigma": (0.1, {"partition.kind": "quantity"}, {}),
-    "partition.test-deal": ("as-published", {"partition.kind": "two-level"}, {}),
-    "partition.imbalance": (1.5, {"partition.kind": "imbalance"}, {}),
     "train.local-epochs": (2, {}, {"train.local-steps": 3}),
     "train.momentum": (0.0, {}, {**NO_SCAFFOLD, "train.optimizer": "adam"}),
     "train.lr-decay": (0.5, {}, {"num-server-rounds": 1}),
@@ -93,7 +86,6 @@ CASES = {
     "cluster.blend": (0.5, APART, OFF),
     "gate.min-gain": (1.0, {}, {"gate.enabled": False}),
     "gate.rule": ("paired", {"partition.deal": "sorted"}, {"gate.enabled": False}),
-    "gate.level": (0.4, {"gate.rule": "paired"}, {}),
     "personal.layers": ("head", {}, {"cluster.method": "alone"}),
     "personal.every": (1, {"personal.leaf-rounds": 1}, {}),
     "personal.unseen-clients": ("same", {"partition.unseen-clients": 1, "personal.leaf-rounds": 1}, {}),
@@ -151,8 +143,6 @@ SHOWN_ELSEWHERE = {
     "train.cuda-graph": "tests/fedge/training/test_cuda_graph.py",
     "cluster.level": "tests/fedge/clustering/deal_test/test_auto.py",
     "cluster.min-gain": "tests/runs/methods/test_cross_losses.py",
-    "partition.split-users": "tests/fedge/data/test_partition.py",
-    "gate.level": "tests/fedge/serving/test_gate.py",
     "checkpoint.keep": "tests/fedge/states/test_checkpoint.py",
     "devices.availability": "tests/fedge/devices/test_procedure.py",
     "devices.traced": "tests/fedge/run/test_asynchronous.py",
@@ -277,9 +267,9 @@ def test_all_others_act_always(results, key):
 
 def test_defaults_are_never_reported_and_own_parts_may_use_anything():
     assert options_without_effect(from_run_config({})) == []
-    said = options_without_effect(from_run_config({"partition.sigma": 0.3, "privacy.epsilon": 3.0}))
+    said = options_without_effect(from_run_config({"cluster.level": 0.3, "privacy.epsilon": 3.0}))
     assert said == [
-        "partition.sigma=0.3 has no effect: it needs partition.kind quantity",
+        'cluster.level=0.3 has no effect: it needs cluster.enabled and cluster.count "auto"',
         "privacy.epsilon=3.0 has no effect: it needs privacy.kind local",
     ]
 
@@ -312,6 +302,14 @@ DECLARED = {
     ("cluster.method", "kmeans", "split-round"): (1, {**ONCE, "cluster.count": "2"}),
     ("cluster.method", "cfl", "still-below"): (0.0, CFL),
     ("cluster.method", "cfl", "pull-above"): (1e9, CFL),
+    **{
+        ("partition.kind", kind, argument): (value, {})
+        for kind in ("dirichlet", "two-level")
+        for argument, value in (("alpha-leaves", 90.0), ("alpha-clients", 0.9), ("test-deal", "as-published"))
+    },
+    ("partition.kind", "classes", "classes-per-client"): (1, {}),
+    ("partition.kind", "quantity", "sigma"): (0.1, {}),
+    ("partition.kind", "imbalance", "imbalance"): (1.5, {}),
 }
 BY_HAND = {  # too few groups or clients for a run of seconds; the test with the argument
     ("leaf.strategy", "krum", "num-malicious-nodes"): "leaf/strategies/test_rules.py",
@@ -326,6 +324,9 @@ BY_HAND = {  # too few groups or clients for a run of seconds; the test with the
     ("cluster.method", "feddrift", "step"): "clustering/methods/test_feddrift.py",
     ("cluster.method", "flux", "scale"): "clustering/methods/test_flux.py",
     ("cluster.method", "flhc", "cut"): "clustering/methods/test_baselines.py",
+    ("partition.kind", "user", "split-users"): "data/test_partition.py",
+    ("partition.kind", "device", "split-users"): "data/test_partition.py",
+    ("gate.rule", "paired", "level"): "serving/test_gate.py",
 }
 
 
@@ -335,7 +336,8 @@ def declared_by(register):
 
 
 def test_every_declared_argument_is_in_one_of_these_lists():
-    declared = {(register.option, *each) for register in (RULES, GROUPINGS) for each in declared_by(register)}
+    registers = (RULES, GROUPINGS, PARTITIONS, GATES)
+    declared = {(register.option, *each) for register in registers for each in declared_by(register)}
     assert declared == DECLARED.keys() | BY_HAND.keys()
     assert declared_by(CLOUD) == {each for each in declared_by(RULES) if each[0] != "qfedavg"}
     for (_, _, word), place in BY_HAND.items():
@@ -360,6 +362,25 @@ def test_a_declared_argument_acts(results, case):
         (
             {"cluster.method": "flhc", "cluster.method-args.split-rounds": 2},
             "cluster.method flhc.*did you mean split_round",
+        ),
+        ({"gate.rule-args.level": 0.1}, "gate.rule published.* level"),
+        (
+            {"partition.kind-args.sigma": 0.1},
+            "partition.kind-args.sigma must be an argument of partition.kind user, which takes split-users; "
+            "leave it out, or set partition.kind to quantity$",
+        ),
+        (
+            {"partition.kind": "quantity", "partition.kind-args.sigmas": 0.1},
+            "which takes sigma; did you mean sigma",
+        ),
+        ({"partition.kind": "iid", "partition.kind-args.x": 1}, "which takes none; leave it out$"),
+        (
+            {"partition.kind": "quantity", "partition.kind-args.sigma": 11.0},
+            "^partition.kind-args.sigma must be at most 10.0, but is 11.0",
+        ),
+        (
+            {"partition.kind": "classes", "partition.kind-args.classes_per_client": 1.5},
+            "^partition.kind-args.classes-per-client must be a whole number",
         ),
     ],
 )

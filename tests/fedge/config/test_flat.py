@@ -131,6 +131,7 @@ NEEDS = {
     "uplink.servers": {"gate.enabled": False, "cluster.enabled": False},
     "scenario": {"data.path": "a.npz,b.npz"},
     "train.lr-decay": {"num-server-rounds": 1},
+    "partition.kind-args": {"partition.kind": "module:Name"},  # which may take any
     "train.processes": {"train.batch-size": 4096},  # a window of a batch each
 }
 
@@ -241,6 +242,9 @@ def test_every_misspelling_of_a_key_is_refused_with_the_right_one(key):
         ("cluster.split-round", "cluster.method-args.split-round"),
         ("leaf.server-momentum", "leaf.strategy-args.server-momentum"),
         ("cloud.beta", "cloud.rule-args.beta"),
+        ("gate.level", "gate.rule-args.level"),
+        ("partition.split-users", "partition.kind-args.split-users"),
+        ("partition.alpha", "partition.kind-args.alpha-leaves"),  # as it begins
     ],
 )
 def test_an_argument_that_is_taken_for_an_option_is_named(key, known):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import PARTITIONS
+from fedge.config.registers.traits import OWNERS
 from fedge.config.topology import clients_per_leaf
 from fedge.data.owners import clients_of_owners
 from fedge.data.partition import Partition, partition
@@ -61,7 +62,9 @@ CASES = st.tuples(st.sampled_from(PARTITIONS.names), st.booleans(), st.integers(
 def try_to_deal(windows, kind, split_users, num_clients, seed, **keys):
     """Partition, or give up on the example where the data is too little for so many clients."""
     try:
-        keys.update(partition__kind=kind, partition__split_users=split_users)
+        keys["partition__kind"] = kind
+        if split_users and PARTITIONS.has(kind, OWNERS):
+            keys["partition__kind_args__split_users"] = True
         return deal(windows, leaves_of(num_clients), seed, **keys)
     except ConfigError:
         assume(False)
@@ -192,7 +195,7 @@ def test_users_are_cut_by_whole_sessions(make_windows):
     rows = [(u, None, f"{c}/{s}", c) for u in "ab" for c in (0, 1) for s in range(9) for _ in range(2)]
     windows = make_windows(rows)
     client, _ = holders(
-        deal(windows, [3, 2], partition__split_users=True, partition__deal="sorted"), len(rows)
+        deal(windows, [3, 2], partition__kind_args__split_users=True, partition__deal="sorted"), len(rows)
     )
     assert set(client[windows.user == "a"]) == {0, 1, 2}
     assert set(client[windows.user == "b"]) == {3, 4}
@@ -203,7 +206,7 @@ def test_users_are_cut_by_whole_sessions(make_windows):
 
 
 def dealt_sizes(windows):
-    return deal(windows, [3, 2], partition__split_users=True).clients
+    return deal(windows, [3, 2], partition__kind_args__split_users=True).clients
 
 
 def test_a_cut_between_two_clients_drops_the_guard(make_windows):
@@ -212,7 +215,7 @@ def test_a_cut_between_two_clients_drops_the_guard(make_windows):
     Client 0's 18 windows: a fifth of 18 is 4 (rounded), so 18 − 4 − 4 − 2·2 = 6 train.
     """
     rows = [("a", None, None, c) for c in (0, 1) for _ in range(40)]
-    dealt = deal(make_windows(rows), [1, 1], partition__split_users=True, data__guard_windows=2)
+    dealt = deal(make_windows(rows), [1, 1], partition__kind_args__split_users=True, data__guard_windows=2)
     train, val, test = ([i for i in part if i < 40] for part in dealt.clients[0])
     assert (train, val, test) == (list(range(6)), list(range(8, 12)), list(range(14, 18)))
     client, _ = holders(dealt, len(rows))
@@ -227,7 +230,7 @@ def test_devices_without_sessions_are_cut_between_their_users(make_windows):
     """
     rows = [(u, d, None, c) for u in "abc" for d in "pq" for c in (0, 1) for _ in range(20)]
     windows = make_windows(rows)
-    dealt = deal(windows, [2, 2], partition__kind="device", partition__split_users=True)
+    dealt = deal(windows, [2, 2], partition__kind="device", partition__kind_args__split_users=True)
     client, split = holders(dealt, len(rows))
     assert (client >= 0).sum() == len(rows) - 2 * 2 * 3 * 2
     assert [sorted(set(windows.user[client == k])) for k in range(4)] == [["a", "b"], ["b", "c"]] * 2
@@ -270,7 +273,7 @@ def test_iid_is_even_in_every_split_and_class(make_windows, num_clients, seed):
 @pytest.mark.parametrize("factor", [5.0, 2.0, 0.5])
 def test_imbalance_gives_leaf_0_a_multiple(make_windows, factor):
     windows = make_windows(class_rows())
-    dealt = deal(windows, [3, 3, 3], partition__kind="imbalance", partition__imbalance=factor)
+    dealt = deal(windows, [3, 3, 3], partition__kind="imbalance", partition__kind_args__imbalance=factor)
     client, _ = holders(dealt, len(windows))
     leaf = np.bincount(client // 3)
     assert leaf[0] == pytest.approx(factor * leaf[1], rel=0.1)
@@ -294,7 +297,10 @@ def skew(windows, dealt, groups):
 
 def mean_skew(windows, groups, alpha_leaves, alpha_clients):
     """The skew of the groups under a Dirichlet partition over three leaves of three: ten seeds."""
-    keys = {"partition__alpha_leaves": alpha_leaves, "partition__alpha_clients": alpha_clients}
+    keys = {
+        "partition__kind_args__alpha_leaves": alpha_leaves,
+        "partition__kind_args__alpha_clients": alpha_clients,
+    }
     dealt = [deal(windows, [3] * 3, seed, partition__kind="dirichlet", **keys) for seed in range(10)]
     return float(np.mean([skew(windows, d, groups) for d in dealt]))
 
@@ -314,7 +320,9 @@ def test_a_small_alpha_is_more_skewed_than_a_large_one(make_windows):
 def test_a_seed_is_a_partition(kind):
     windows = synthetic_windows(num_users=4, seed=1)
     clients = [1, 2] if kind == "device" else [2, 2]
-    named = {"partition__kind": kind, "partition__classes_per_client": 5}
+    named = {"partition__kind": kind}
+    if kind == "classes":
+        named["partition__kind_args__classes_per_client"] = 5
     first, again, other = (deal(windows, clients, seed, **named) for seed in (7, 7, 8))
 
     def flat(dealt):
@@ -334,7 +342,7 @@ def test_a_client_without_windows_is_refused(make_windows):
     )
     with pytest.raises(ConfigError, match=r'use fewer clients, or set data.split="blocks"'):
         deal(make_windows([("a", None, str(c), c) for c in (0, 1)]), [1])
-    with pytest.raises(ConfigError, match=r"raise partition.alpha-leaves"):
+    with pytest.raises(ConfigError, match=r"raise alpha-leaves and alpha-clients in partition.kind-args"):
         deal(make_windows(rows), [3, 3], partition__kind="dirichlet")
 
 
@@ -354,7 +362,7 @@ def test_more_clients_than_users_are_refused(make_windows):
         deal(windows, [3])
     assert str(caught.value) == (
         "partition.kind=user needs at least one user per client, but there are 2 users for 3 clients; "
-        "use at most that many (--clients 2), or set partition.split-users=true"
+        "use at most that many (--clients 2), or set partition.kind-args.split-users=true"
     )
 
 
@@ -401,7 +409,7 @@ def test_real_people_are_dealt_one_by_one_and_more_clients_are_refused(real):
 def test_real_people_can_be_cut_over_thirty_clients(real):
     windows, _ = real
     for seed in range(3):
-        dealt = deal(windows, [10, 10, 10], seed, partition__split_users=True)
+        dealt = deal(windows, [10, 10, 10], seed, partition__kind_args__split_users=True)
         client, split = holders(dealt, len(windows))
         assert set(np.unique(client)) - {-1} == set(range(30))
         for k in range(30):

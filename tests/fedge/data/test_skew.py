@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
-from fedge.config.sections.data import PartitionConfig
 from fedge.data.partition import partition
 from fedge.data.skew import class_shares, foreign_shares, quantity_shares, top_up
 from hhar.windows.window_file import Windows
@@ -28,7 +27,7 @@ def windows(per_class: int = 40, classes: int = 5) -> Windows:
 @given(clients=st.integers(5, 20), count=st.integers(1, 5), seed=st.integers(0, 99))
 def test_every_client_has_its_classes(clients: int, count: int, seed: int) -> None:
     """Client i owns class i mod Q and as many others; the owners of a class share it evenly."""
-    shares = class_shares(PartitionConfig(classes_per_client=count), [clients], 5, rng(seed))
+    shares = class_shares([clients], 5, rng(seed), count)
     assert (np.count_nonzero(shares, axis=0) == count).all()
     assert all(shares[client % 5, client] > 0 for client in range(clients))
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
@@ -37,21 +36,21 @@ def test_every_client_has_its_classes(clients: int, count: int, seed: int) -> No
 
 def test_classes_that_cannot_be_dealt_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"must be at most the classes of the data, 5, but is 6"):
-        class_shares(PartitionConfig(classes_per_client=6), [7], 5, rng())
+        class_shares([7], 5, rng(), 6)
     with pytest.raises(ConfigError, match=r"nobody of 2 clients with 1 each owns class 2"):
-        class_shares(PartitionConfig(classes_per_client=1), [2], 5, rng())
+        class_shares([2], 5, rng(), 1)
 
 
 def test_numbers_of_windows_are_log_normal() -> None:
     """With σ = 0 all the same; else logarithms of 4,000 clients' shares deviate by σ."""
-    assert (quantity_shares(PartitionConfig(sigma=0.0), [2, 2], 3, rng()) == 0.25).all()
-    shares = quantity_shares(PartitionConfig(sigma=0.7), [4000], 2, rng())
+    assert (quantity_shares([2, 2], 3, rng(), 0.0) == 0.25).all()
+    shares = quantity_shares([4000], 2, rng(), 0.7)
     assert (shares[0] == shares[1]).all()
     assert np.log(shares[0]).std() == pytest.approx(0.7, abs=0.03)
 
 
 def test_foreign_shares_are_even_within_a_leaf() -> None:
-    shares = foreign_shares(PartitionConfig(alpha_leaves=0.1), [2, 3], 4, rng())
+    shares = foreign_shares([2, 3], 4, rng(), 0.1)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert (shares[:, 0] == shares[:, 1]).all()
     assert (shares[:, 2] == shares[:, 4]).all()
@@ -71,8 +70,8 @@ def test_ten_by_ten_leaves_nobody_without_windows(seed: int) -> None:
     """Dirichlet .1 over ten leaves and ten clients each: windows of all splits, every window once."""
     config = from_run_config(
         {
-            "partition.kind": "two-level", "partition.alpha-leaves": 0.1, "partition.alpha-clients": 0.1,
-            "data.guard-windows": 0,
+            "partition.kind": "two-level", "data.guard-windows": 0,
+            "partition.kind-args.alpha-leaves": 0.1, "partition.kind-args.alpha-clients": 0.1,
         }
     )  # fmt: skip
     data = windows(120, 10)
@@ -93,8 +92,8 @@ def test_test_windows_follow_the_training_mix_or_do_not(deal: str, near: bool) -
     data = windows(100, 10)
     config = from_run_config(
         {
-            "partition.kind": "two-level", "partition.alpha-leaves": 0.1, "partition.alpha-clients": 1.0,
-            "data.guard-windows": 0, "partition.test-deal": deal,
+            "partition.kind": "two-level", "data.guard-windows": 0, "partition.kind-args.test-deal": deal,
+            "partition.kind-args.alpha-leaves": 0.1, "partition.kind-args.alpha-clients": 1.0,
         }
     )  # fmt: skip
     found = []

@@ -43,7 +43,10 @@ def test_one_line_that_says_what_is_near(words, telling, capsys):
 @pytest.mark.parametrize(
     ("override", "telling"),
     [
-        ("partition.alpha=1", "partition.alpha is not a configuration key; did you mean partition.alpha-"),
+        (
+            "cluster.regroup=1",
+            "cluster.regroup is not a configuration key; did you mean cluster.regroup-every",
+        ),
         ("train.modle=cnn", "train.modle is not a configuration key; did you mean train.model?"),
         ("train.lr=fast", "train.lr must be a number, but is 'fast'"),
         ("report=yes", "report must be true or false, but is 'yes'"),

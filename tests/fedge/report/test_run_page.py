@@ -35,6 +35,7 @@ from fedge.report.run_page import write_report
 from fedge.report.sections.clients import confusion_panel
 from fedge.report.sections.clustering import chosen_steps
 from fedge.report.sections.data import classes_panel
+from fedge.report.sections.gate import gate_section
 from fedge.report.sections.setup import changed_options, command
 from fedge.report.sections.timeline import gantt_panels, idle_reason
 from fedge.rounds.measurements.results import ClientResult, LeafResult, RoundResult
@@ -317,21 +318,45 @@ def test_a_round_of_many_messages_is_drawn_in_bins(folder):
     assert "The first 24 of 30 workers. The table has the 100 longest of 322 messages." in panel.caption
 
 
-def test_what_a_decision_rests_on_and_personal_models(tmp_path):
-    """Leaf 0: 50 windows, 6 only own right, 2 only offered: 0.0554 and 0.1445. Leaf 1: no offer."""
+def write_decision(folder, recorded):
+    """A run with one decision of the gate `paired`, and further options in its manifest.
+
+    Leaf 0: 50 windows, 6 only own right, 2 only offered: 0.0554 and 0.1445. Leaf 1: no offer.
+    """
     result = round_result(1, (9, 9, 9, 9))
     gate = GateResult("accepted", 0.92, 0.84, True, Paired(40, 6, 2, 50), 0.5, role="offered")
     tuned = PersonalResult(0.84, 0.95, serves=True)
     result.leaves[0] = dataclasses.replace(result.leaves[0], gate=gate, personal=tuned, serves="personal")
     result.leaves[1] = dataclasses.replace(result.leaves[1], gate=GateResult("off", 0.5, None, False))
-    config = {"gate.rule": "paired", "gate.level": 0.1, "personal.leaf-rounds": 3}
-    html = html_of(write_run(tmp_path / "run", [result], config=config))
+    write_run(folder, [result], config={"gate.rule": "paired", "personal.leaf-rounds": 3})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["config"].update(recorded)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_what_a_decision_rests_on_and_personal_models(tmp_path):
+    html = html_of(write_decision(tmp_path / "run", {"gate.rule-args": '{"level": 0.1}'}))
     rows = Outline(html).rows
     assert ["1", "0", "0.5000", "50", "6", "2", "0.0554", "0.1445", "accepted"] in rows
     assert ["1", "0", "0.8400", "0.9500", "personal"] in rows
     assert "1 of 1 offers were taken." in html
     assert "exact one-sided test says at level 0.1 that it is worse." in html
     assert "before and after 3 leaf rounds" in html
+
+
+@pytest.mark.parametrize(
+    ("recorded", "level"),
+    [
+        ({"gate.level": 0.2}, "0.2"),  # as runs had it before it was an argument
+        ({}, "0.05"),
+        ({"gate.rule-args": '{"level": 7}'}, "0.05"),  # that nobody can have asked for
+        ({"gate.rule-args": "[]"}, "0.05"),
+    ],
+)
+def test_the_level_of_a_gates_test_is_that_of_the_run(tmp_path, recorded, level):
+    said = gate_section(load_run(write_decision(tmp_path / "run", recorded))).text
+    assert any(f"test says at level {level} that it is worse." in sentence for sentence in said)
 
 
 def test_ids_are_unique_and_references_resolve(folder):

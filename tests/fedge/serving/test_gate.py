@@ -90,7 +90,7 @@ def test_the_numbers_by_hand():
 
 def test_level_and_min_gain():
     """1/16 is significant at 0.1; 0.02 below is not more than one standard error below when 0.01 is asked."""
-    assert not takes(Paired(40, 4, 0, 50), "paired", level=0.1)
+    assert not takes(Paired(40, 4, 0, 50), "paired", rule_args='{"level": 0.1}')
     assert takes(Paired(40, 2, 1, 50), "one-standard-error", min_gain=0.01)
     assert not takes(Paired(40, 2, 1, 50), "one-standard-error", min_gain=0.02)
 

@@ -92,13 +92,9 @@ def test_nobody_else_has_a_window_of_their_users(windows, kind):
 @settings(max_examples=20)
 @given(st.sampled_from(["iid", "dirichlet", "imbalance"]), st.integers(1, 2), st.integers(0, 99))
 def test_who_is_known_gets_all_other_windows(windows, kind, unseen_clients, seed):
+    arguments = {"partition__kind_args__alpha_leaves": 9.0} if kind == "dirichlet" else {}
     dealt = deal(
-        windows,
-        (4, 3),
-        seed,
-        partition__kind=kind,
-        partition__unseen_clients=unseen_clients,
-        partition__alpha_leaves=9.0,
+        windows, (4, 3), seed, partition__kind=kind, partition__unseen_clients=unseen_clients, **arguments
     )
     users = {
         u for k in dealt.unseen_clients for u in np.unique(windows.user[np.concatenate(dealt.clients[k])])
@@ -113,7 +109,7 @@ def test_who_is_known_gets_all_other_windows(windows, kind, unseen_clients, seed
     [
         ({"partition__kind": "device"}, (3, 3), "needs whole users, but partition.kind=device"),
         (
-            {"partition__split_users": True},
+            {"partition__kind_args__split_users": True},
             (5, 5),
             "needs whole users, but 9 users are too few for 10 clients",
         ),

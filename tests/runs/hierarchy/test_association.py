@@ -12,7 +12,7 @@ from small_runs import carry_out, small_config
 from fedge import simulate
 from fedge.config.registers.option import ConfigError
 
-SKEWED = {"partition.kind": "classes", "partition.classes-per-client": 1, "data.split": "blocks"}
+SKEWED = {"partition.kind": "classes", "partition.kind-args.classes-per-client": 1, "data.split": "blocks"}
 
 
 def config_of(folder, **more):

@@ -310,7 +310,7 @@ def test_leaves_that_are_too_small_are_said_at_the_start(tmp_path):
 
 def test_leaves_that_differ_in_their_classes_are_said_at_the_start(tmp_path):
     """Groups of classes need serve nobody better: who looks for groups is told, nobody else."""
-    skewed = {"partition.kind": "dirichlet", "partition.alpha-leaves": 0.1, "num-server-rounds": 1}
+    skewed = {"partition.kind": "dirichlet", "partition.kind-args.alpha-leaves": 0.1, "num-server-rounds": 1}
     said = []
     for name, options in (
         ("groups", {**AUTO, **skewed}),

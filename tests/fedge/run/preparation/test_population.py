@@ -31,8 +31,8 @@ def config_of(**changes):
         ({}, 12, 9),
         ({}, 4, 9),
         ({"partition__kind": "iid"}, 12, 12),
-        ({"partition__split_users": True}, 12, 12),  # users are to be cut
-        ({"partition__split_users": True}, 4, 9),
+        ({"partition__kind_args__split_users": True}, 12, 12),  # users are to be cut
+        ({"partition__kind_args__split_users": True}, 4, 9),
         ({"hierarchy__clients_per_server": "4,3,2"}, 4, 9),
         ({"hierarchy__clients_per_server": "2,1,1"}, 4, 4),  # which are not all users
         ({"hierarchy__clients_per_server": "a,1"}, 4, 4),
