@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -95,28 +94,6 @@ def test_the_flower_engine_gives_a_real_exit_code(tmp_path):
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=False)
     assert done.returncode == 4
     assert json.loads((tmp_path / "latest" / "manifest.json").read_text())["status"] == "failed"
-
-
-def test_ctrl_c_ends_the_run_as_interrupted(tmp_path):
-    """SIGINT while clients train: exit code 130, manifest failed with the reason, finished rounds kept."""
-    words = [
-        "run",
-        "-c",
-        f"data.path='synthetic' num-server-rounds=1000 train.local-epochs=1 runs-dir='{tmp_path}'",
-    ]
-    command = [sys.executable, "-m", "fedge.cli", *words]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("round    2/1000"):
-                process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
-    manifest = json.loads((tmp_path / "latest" / "manifest.json").read_text())
-    ended = (manifest["status"], manifest["exit_code"], manifest["reason"])
-    assert ended == ("failed", 130, "interrupted")
-    assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
-    assert not (tmp_path / "latest" / "data").exists()
-    assert "The run failed: interrupted" in (tmp_path / "latest" / "report.html").read_text()
 
 
 def test_a_folder_without_a_project_runs_the_default(tmp_path, monkeypatch, capsys):

@@ -240,7 +240,7 @@ def zipped(compression):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_damaged_archive_is_unpacked_or_refused_and_never_leaves_its_folder(
     tmp_path_factory, compression, data

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -34,25 +35,32 @@ def test_the_most_used_are_options_and_few():
     assert sorted(keys) == sorted(MOST_USED)
 
 
-def invalid(schema, options_):
-    """Objections of a schema to options, as the words that hold the place."""
+@cache
+def schema_of(pyproject):
+    """The schema of a file of options, or of pyproject.toml, itself a schema."""
+    jsonschema.Draft7Validator.check_schema(schema := json_schema(pyproject))
+    return schema
+
+
+def invalid(options_, pyproject=False):
+    """Objections of the schema to options, as the words that hold the place."""
     return [
-        ".".join(map(str, e.absolute_path)) for e in jsonschema.Draft7Validator(schema).iter_errors(options_)
+        ".".join(map(str, e.absolute_path))
+        for e in jsonschema.Draft7Validator(schema_of(pyproject)).iter_errors(options_)
     ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_packaged_configurations_are_valid(path):
-    jsonschema.Draft7Validator.check_schema(json_schema())
-    assert invalid(json_schema(), tomllib.loads(path.read_text(encoding="utf-8"))) == []
+    assert invalid(tomllib.loads(path.read_text(encoding="utf-8"))) == []
 
 
 def test_pyproject_is_valid_and_its_defaults_are_the_schemas():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert invalid(json_schema(pyproject=True), project) == []
+    assert invalid(project, pyproject=True) == []
     project["tool"]["flwr"]["app"]["config"]["train"]["lr"] = "fast"
-    assert invalid(json_schema(pyproject=True), project) == ["tool.flwr.app.config.train.lr"]
+    assert invalid(project, pyproject=True) == ["tool.flwr.app.config.train.lr"]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +78,9 @@ def test_pyproject_is_valid_and_its_defaults_are_the_schemas():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_refused_when_it_runs_is_marked_in_the_editor(table, place):
-    assert invalid(json_schema(), table) == [place]
+    assert invalid(table) == [place]
 
 
 def test_own_parts_are_valid():
-    assert invalid(json_schema(), {"train": {"model": "study.model:Net", "model-args": {"width": 8}}}) == []
-    assert invalid(json_schema(), {"cluster": {"blend": "auto"}, "data": {"path": "mine.npz"}}) == []
+    assert invalid({"train": {"model": "study.model:Net", "model-args": {"width": 8}}}) == []
+    assert invalid({"cluster": {"blend": "auto"}, "data": {"path": "mine.npz"}}) == []

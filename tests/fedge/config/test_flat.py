@@ -226,8 +226,8 @@ def refused_with_the_right_one(key, wrongs):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_misspelling_of_a_key_is_refused_with_the_right_one(key):
-    """A fifth of all misspellings, of other letters for each key."""
-    refused_with_the_right_one(key, sorted(set(misspellings(key)) - {key})[len(key) % 5 :: 5])
+    """A tenth of all misspellings, of other letters for each key."""
+    refused_with_the_right_one(key, sorted(set(misspellings(key)) - {key})[len(key) % 10 :: 10])
 
 
 @pytest.mark.extended

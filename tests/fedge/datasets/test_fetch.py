@@ -130,7 +130,11 @@ def test_two_at_once_do_not_write_one_part(server, tmp_path):
     download(at(server), tmp_path)
 
 
-@pytest.mark.parametrize("words", [("fedge", "datasets", "download", "motionsense"), ("hhar", "download")])
+@pytest.mark.parametrize(
+    "words",
+    [("fedge", "datasets", "download", "motionsense"),
+     pytest.param(("hhar", "download"), marks=pytest.mark.extended)],
+)  # fmt: skip
 def test_two_commands_at_once_leave_a_whole_file_or_a_line(server, tmp_path, words):
     """Of two processes one has the file; the other one has it, too, or is told in one line to wait."""
     program = str(Path(sys.executable).with_name(words[0]))

@@ -1,8 +1,6 @@
 """`fedge doctor` as its users see it, and federations whose shares are found out."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,17 +23,12 @@ options.backend.init-args.log-to-driver = false
 QUICK = "num-server-rounds=1 report=false data.path='synthetic' train.model='linear' train.local-epochs=1"
 
 
-def doctor(*words, cwd):
-    command = [sys.executable, "-m", "fedge.cli", "doctor", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
-def test_the_table_and_the_federation(tmp_path):
+def test_the_table_and_the_federation(tmp_path, monkeypatch, capsys):
     """In a folder without a project; the federation that it prints is one that a project can have."""
-    done = doctor("--json", "-c", "train.model='linear'", "-c", "data.path='synthetic'", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "--json", "-c", "train.model='linear'", "-c", "data.path='synthetic'"]) == 0
+    found = json.loads(capsys.readouterr().out)
     assert {"cores", "memory", "Python", "Flower", "Ray", "seed", "a client"} <= {
         finding["name"] for finding in found["findings"]
     }

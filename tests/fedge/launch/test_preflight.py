@@ -240,7 +240,10 @@ def test_the_check_does_not_wait_for_torch():
 
 
 @pytest.mark.skipif(moves_federations(), reason="newer Flower names SuperLinks elsewhere")
-@pytest.mark.parametrize(("seed", "refused"), [("7", True), ("3", False), ("", False)])
+@pytest.mark.parametrize(
+    ("seed", "refused"),
+    [("7", True), ("3", False), pytest.param("", False, marks=pytest.mark.extended)],
+)
 def test_a_seed_of_the_shell_that_does_not_reach_a_superlink_is_refused(tmp_path, monkeypatch, seed, refused):
     """`flwr run` itself; nobody answers at the address, which Flower says where Fedge lets it try."""
     app = tmp_path / "app"

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 from any_networks import kernels
-from flower_runs import ROOT, SERVING, SMALL, comparable, flwr_run, one_worker_run, without
+from flower_runs import (
+    ROOT,
+    SERVING,
+    SMALL,
+    comparable,
+    flwr_run,
+    one_worker_run,
+    without,
+    write_overrides,
+)
 from processes import leftovers
 from small_data import nine_users
 from timing_sums import assert_times_add_up
 
 from fedge import simulate
 from fedge.config.flat import options
+from fedge.launch.preflight import check_flwr_run
 
 
 @pytest.fixture(scope="session")
@@ -123,21 +133,45 @@ def test_engines_and_workers_give_the_same_bits(tmp_path, workers):
         assert on_ray[part] == in_process[part], f"{part} differs"
 
 
+CANNOT = [
+    ((), {"train.lrr": 0.1}, "train.lrr is not a configuration key; did you mean train.lr?"),
+    ((), {"cluster.tau": "high"}, "cluster.tau must be a number"),
+    ((), {"data.path": "nowhere.npz"}, "nowhere.npz"),
+    ((), {"hierarchy.clients-per-server": "4,4,2"}, "adds up to 10 and there are 9"),
+    (("local-simulation-gpu",), {}, "this machine has no usable GPU"),
+    ((), {"train.device": "cuda"}, "the federation gives clients no GPU"),
+]
+
+
+def skip_with_a_gpu(words):
+    if words == ("local-simulation-gpu",) and Path("/dev/nvidia0").exists():
+        pytest.skip("this machine has a GPU")
+
+
+@pytest.mark.parametrize(("words", "config", "telling"), CANNOT)
+def test_what_cannot_work_is_refused_as_flower_loads_the_app(
+    tmp_path, monkeypatch, capsys, words, config, telling
+):
+    """Contract C10: one line, exit code 4; called here, since nothing is started."""
+    skip_with_a_gpu(words)
+    monkeypatch.setenv("SEED", "5")
+    overrides = write_overrides(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")})
+    with pytest.raises(SystemExit) as ended:
+        check_flwr_run([str(ROOT), *words, "-c", overrides])
+    assert ended.value.code == 4
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("fedge: ")
+    assert telling in line
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "config", "telling"),
-    [
-        ((), {"train.lrr": 0.1}, "train.lrr is not a configuration key; did you mean train.lr?"),
-        ((), {"cluster.tau": "high"}, "cluster.tau must be a number"),
-        ((), {"data.path": "nowhere.npz"}, "nowhere.npz"),
-        ((), {"hierarchy.clients-per-server": "4,4,2"}, "adds up to 10 and there are 9"),
-        (("local-simulation-gpu",), {}, "this machine has no usable GPU"),
-        ((), {"train.device": "cuda"}, "the federation gives clients no GPU"),
-    ],
+    [CANNOT[0], *(pytest.param(*case, marks=pytest.mark.extended) for case in CANNOT[1:])],
 )
 def test_what_cannot_work_is_refused_in_one_line(tmp_path, words, config, telling):
     """Contract C10: before Flower starts anything, with a failing exit code."""
-    if words == ("local-simulation-gpu",) and Path("/dev/nvidia0").exists():
-        pytest.skip("this machine has a GPU")
+    skip_with_a_gpu(words)
     began = time.monotonic()
     process = flwr_run(tmp_path, {**config, "runs-dir": str(tmp_path / "runs")}, *words)
     assert time.monotonic() - began < 30

@@ -13,6 +13,8 @@ import pytest
 from screen import Terminal
 from small_data import nine_users
 
+from hhar.cli import main as hhar
+
 ROOT = Path(__file__).parents[3]
 CTRL_C = b"\x03"
 
@@ -146,7 +148,7 @@ def test_a_run_on_all_sorts_of_terminals(tmp_path, variables, size, live):
     assert not any("waiting" in line or "back" in line for line in lines)
 
 
-def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path):
+def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path, capfd):
     raw = tmp_path / "raw"
     make = [sys.executable, "-m", "hhar", "synthesize", "--raw", raw, "--users", "2", "--fraction", "0.02"]
     with OnTerminal(make, 80) as on_terminal:
@@ -166,9 +168,10 @@ def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path):
         " MB",
     ):
         assert part in sent
-    done = subprocess.run(prepare, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert done.stdout.count("\n") == 1
+    capfd.readouterr()
+    assert hhar(["prepare", str(raw), "--out", str(tmp_path / "w.npz")]) == 0
+    said = capfd.readouterr()
+    assert (said.err, said.out.count("\n")) == ("", 1)
     with OnTerminal(prepare, 80, TERM="dumb") as on_terminal:
         code, lines = on_terminal.end()
     assert code == 0

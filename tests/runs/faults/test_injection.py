@@ -223,7 +223,7 @@ def carried_out(study, shifts):
 
 
 def test_words_are_words_on_every_page(study):
-    carried_out(study, (0, MANY // 2))
+    carried_out(study, (0,))
 
 
 @pytest.mark.extended

@@ -103,8 +103,12 @@ class Started:
     ],
 )
 def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, code):
-    """Exit code 128 + signal, manifest failed with the reason, no process left; how soon: test_chaos.py."""
-    run = Started(fedge("run", "--engine", engine, "-c", f"{endless()} runs-dir='{tmp_path}'"))
+    """Exit code 128 + signal, manifest and report with the reason, finished rounds; no process left.
+
+    How soon: test_chaos.py. Ctrl-C: tests/runs/engines/test_terminal.py.
+    """
+    options = endless().replace("report=false ", "")
+    run = Started(fedge("run", "--engine", engine, "-c", f"{options} runs-dir='{tmp_path}'"))
     assert (len(run.below) > 3) == (engine == "flower"), run.output
     run.process.send_signal(number)
     assert run.end(timeout=60) == code, run.output
@@ -115,6 +119,8 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
     reason = "interrupted (SIGTERM)"
     assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", code, reason)
     assert not (tmp_path / "latest" / "data").exists()
+    assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
+    assert f"The run failed: {reason}" in (tmp_path / "latest" / "report.html").read_text()
     if engine == "inprocess":
         found, text = status_of(tmp_path)
         assert found == code

@@ -128,8 +128,15 @@ def real_run_of_jobs(config, least=12):
 
 
 @pytest.mark.whole_runs
-@pytest.mark.parametrize("leaves", [1, 3])
-@pytest.mark.parametrize("private", [False, True], ids=["plain", "private"])
+@pytest.mark.parametrize(
+    ("leaves", "private"),
+    [
+        (3, False),
+        (1, True),
+        pytest.param(1, False, marks=pytest.mark.extended),
+        pytest.param(3, True, marks=pytest.mark.extended),
+    ],
+)
 def test_the_log_of_a_run_repeats_it(tmp_path, leaves, private):
     changes = {"hierarchy.num-servers": leaves, "runs-dir": str(tmp_path)}
     if private:

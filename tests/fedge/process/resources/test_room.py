@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daily import daily
 from limited import limited
 from small_runs import small_config
 
@@ -76,13 +77,16 @@ def test_room_that_others_have_taken_is_refused_before_scipy_asks_for_it():
     assert "ConfigError: the limit of the address space (ulimit -v) must be high enough" in done.stderr
 
 
-@pytest.mark.parametrize("mib", [400, 1300])
-@pytest.mark.parametrize(
-    "words",
-    [("resume",), ("run",), ("compare", "a", "b"), ("predict", "a", "b"), ("demo",), ("report", "a"),
-     ("deal", "a"), ("datasets", "prepare", "hhar", "a")],
+COMMANDS = (
+    ("resume",), ("run",), ("compare", "a", "b"), ("predict", "a", "b"), ("demo",), ("report", "a"),
+    ("deal", "a"), ("datasets", "prepare", "hhar", "a"),
 )  # fmt: skip
-def test_too_small_a_limit_is_one_line(tmp_path, words, mib):
+LITTLE = [(words, mib) for words in COMMANDS for mib in (400, 1300)]
+
+
+@pytest.mark.parametrize("case", daily(LITTLE, [*LITTLE[::4], *LITTLE[3::4]]), ids=str)  # each command once
+def test_too_small_a_limit_is_one_line(tmp_path, case):
+    words, mib = case
     done = under(mib, FEDGE, *words, cwd=tmp_path)
     (line,) = done.stderr.splitlines()
     assert line.startswith("fedge: the limit of the address space (ulimit -v) must be at least")
