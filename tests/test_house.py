@@ -326,7 +326,6 @@ ELSEWHERE = (
         "fedge/clustering/memberships/soft_moves.py": "fedge/methods/test_soft_family.py",
         "fedge/leaf/spread.py": "fedge/methods/test_soft_family.py",
         "fedge/leaf/algorithm.py": "runs/methods/test_algorithms.py",
-        "fedge/leaf/trial.py": "runs/methods/test_algorithms.py",
         "fedge/run/preparation/algorithms.py": "runs/methods/test_algorithms.py",
         "fedge/records/tables/model_tables.py": "fedge/records/tables/test_catalog.py",
         # pages, looked at as pages

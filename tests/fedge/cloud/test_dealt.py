@@ -1,13 +1,14 @@
 """The cloud's groups by the deal test: results, what asks for a new one, what is adopted and averaged."""
 
 import json
+from itertools import permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.cloud.dealt import DealtGroups
+from fedge.cloud.dealt import DealtGroups, _orders
 from fedge.clustering.likeness.evidence import Answers
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships.strangers import PRESENT, PROPOSED
@@ -89,6 +90,16 @@ def test_equal_updates_ask_nothing_anew():
     dealt.hear_updates(likeness([0] * 6, seed=1), 0)
     assert dealt.tests is not before
     assert dealt.is_open
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 3, 4])
+def test_which_clusters_are_asked_first_is_drawn(clusters):
+    """Over fifty rounds every order of the others comes up, of two as of three."""
+    labels = np.arange(clusters)
+    drawn = [_orders(labels, 7, global_round) for global_round in range(1, 51)]
+    for leaf in range(clusters):
+        others = [k for k in range(clusters) if k != leaf]
+        assert {tuple(orders[leaf]) for orders in drawn} == set(permutations(others))
 
 
 def test_a_jump_by_hand():

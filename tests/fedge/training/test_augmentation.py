@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from any_networks import needs_native
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -11,7 +12,9 @@ from fedge.algorithm.descent import Changes, descend
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.training.augmentation import Batches, augment_of, crop, flip, refuse_augmentation
+from fedge.training.kernels import native_plan
 from fedge.training.local import train
+from fedge.training.networks.models import build_model
 from fedge.training.networks.module_state import get_state
 from fedge.training.schedule import local_training
 
@@ -96,6 +99,23 @@ def test_all_ways_that_train_have_the_same_bits():
     for name, array in own.items():
         np.testing.assert_array_equal(array, method[name])
         assert not np.allclose(array, plain[name])
+
+
+@needs_native
+@pytest.mark.parametrize("changes", [{"augment": "flip"}, {"task": "regression"}])
+def test_what_the_native_step_lacks_is_trained_by_pytorch(changes):
+    """A model that it knows: it has neither changes of inputs nor another loss than cross entropy."""
+    found = {}
+    for kernel in ("auto", "torch"):
+        settings = settings_of(kernel=kernel, **changes)
+        net = build_model("cnn2d", (3, 8, 8), 2, torch.Generator().manual_seed(0))
+        assert (native_plan(net, (3, 8, 8), settings.kernel) is None) == (kernel == "torch")
+        y = torch.arange(10) % 2
+        labels = y if "task" not in changes else torch.stack([y, 1 - y], dim=1).float()
+        x = torch.from_numpy(pictures(10, size=8))
+        found[kernel] = train(net, x, labels, settings, torch.Generator().manual_seed(3)).state
+    for name, array in found["torch"].items():
+        np.testing.assert_array_equal(found["auto"][name], array)
 
 
 def test_without_augmentation_nothing_is_drawn():

@@ -1,6 +1,7 @@
 """Closed tests of partitions: by hand, and how often they part what is one, in simulation."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -109,6 +110,31 @@ def test_partitions_of_pairs_are_tested_together():
     assert p < 0.01
     assert closed.of([(0, 1), (2,), (3,)])[0] == pytest.approx(1 / 35)
     assert closed.of([(0,), (1,), (2,), (3,)])[0] == 1.0  # nothing to be tested
+
+
+class Told:
+    """p of every set of leaves, as a test says; all have ten clients."""
+
+    def __init__(self, ps):
+        self.ps = ps
+
+    def of(self, group, partition):
+        return SimpleNamespace(p=self.ps[group])
+
+    def floor(self, group):
+        return 0.001
+
+    def clients(self, group):
+        return 10 * len(group)
+
+
+@pytest.mark.parametrize("kept", [(0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_a_p_of_the_level_rejects_and_others_are_looked_at(kept):
+    """Level 0.05, p = 0.05 everywhere but at one set, which holds: it is the hardest."""
+    ps = dict.fromkeys([(0, 1), (0, 2), (1, 2), (0, 1, 2)], 0.05)
+    alone = [(0,), (1,), (2,)]
+    assert ClosedTest(Told(ps), (0, 1, 2), 0.05).hardest(alone) == (0.05, 0.05)
+    assert ClosedTest(Told({**ps, kept: 0.5}), (0, 1, 2), 0.05).hardest(alone) == (0.5, 0.05)
 
 
 def test_a_group_that_cannot_be_rejected_takes_no_share():

@@ -1,0 +1,88 @@
+"""Trial of a method: the leaf's mean by hand, and the names of the models that clients evaluate."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedge.algorithm.algorithm import Algorithm, Sent
+from fedge.algorithm.descent import Fit
+from fedge.algorithm.leaf_part import LeafPart
+from fedge.config.flat import from_run_config
+from fedge.config.registers.option import ConfigError
+from fedge.leaf.trial import WINDOWS, tiers_of, try_algorithm
+from fedge.training.networks.models import build_model
+
+
+class Notes(LeafPart):
+    """Keeps what it is told of the last leaf round."""
+
+    def start(self, model):
+        return {"mean": 0.0, "of_numbers": 0.0, "weights": np.zeros(2), "clients": 0.0}
+
+    def combine(self, leaf):
+        leaf.memory["mean"] = float(next(iter(leaf.mean.values())).flat[0])
+        leaf.memory["of_numbers"] = float(leaf.means["number"])
+        leaf.memory["weights"] = np.array([brought.weight for brought in leaf.brought], dtype=float)
+        leaf.memory["clients"] = float(leaf.clients)
+        return leaf.mean
+
+
+class Numbers(Algorithm):
+    """A client's model has the number of its windows in all places; so has a number beside it."""
+
+    leaf = Notes
+
+    def __init__(self, known="", unseen=""):
+        self.known, self.for_unseen = known.split(), unseen.split()
+
+    def train(self, client):
+        state = {name: np.full_like(array, client.windows) for name, array in client.received.items()}
+        return Sent(Fit(state, 0.0, 1), arrays={"number": float(client.windows)})
+
+    def models(self, client):
+        return dict.fromkeys(self.known, client.received)
+
+    def unseen(self, client):
+        return dict.fromkeys(self.for_unseen, client.received)
+
+
+def tried(carry_out, **arguments):
+    named = {f"train.algorithm-args.{name}": value for name, value in arguments.items()}
+    config = from_run_config(
+        {
+            "train.algorithm": f"{__name__}:Numbers",
+            "train.model": "linear",
+            "scaffold.enabled": False,
+            **named,
+        }
+    )  # fmt: skip
+    network = build_model("linear", (2, 8), 2, torch.Generator().manual_seed(0))
+    x = np.random.default_rng(0).normal(size=(WINDOWS, 2, 8)).astype(np.float32)
+    return carry_out(config, network, x, np.arange(WINDOWS) % 2)
+
+
+def test_the_leafs_mean_by_hand():
+    """Six windows and four: (6 · 6 + 4 · 4) / 10 = 5.2, of models and of numbers beside them."""
+    kept = tried(tiers_of).leaf_keeps
+    assert kept["mean"] == pytest.approx(5.2)
+    assert kept["of_numbers"] == pytest.approx(5.2)
+    assert (kept["weights"].tolist(), kept["clients"]) == ([6.0, 4.0], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "unseen", "names", "for_unseen"),
+    [
+        ("", "", (), False),
+        ("own", "", ("own",), False),  # unseen clients have the leaf's model alone
+        ("one two", "two one", ("one", "two"), True),
+    ],
+)
+def test_unseen_clients_have_all_models_or_none(known, unseen, names, for_unseen):
+    form = tried(try_algorithm, known=known, unseen=unseen)
+    assert (form.models, form.unseen) == (names, for_unseen)
+
+
+@pytest.mark.parametrize(("known", "unseen"), [("own other", "own"), ("own", "other"), ("", "own")])
+def test_a_part_of_the_models_for_unseen_clients_is_refused(known, unseen):
+    with pytest.raises(ConfigError, match="unseen must return none or all of"):
+        tried(try_algorithm, known=known, unseen=unseen)
