@@ -38,6 +38,7 @@ def test_a_models_size_is_seen(tmp_path, monkeypatch):
     assert grown > 55
 
 
+@pytest.mark.extended  # of the command: test_command.py
 @pytest.mark.slow
 def test_a_run_that_cannot_work_is_said_in_its_words():
     with pytest.raises(ConfigError, match=r"^data\.path: nowhere\.npz: window file must exist"):

@@ -181,10 +181,18 @@ def test_hhar_shows_bars_on_a_terminal_and_nothing_in_a_pipe(tmp_path, capfd):
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
 @pytest.mark.parametrize(
     "where",
-    ["| head -1", "> /dev/full", ">&-", pytest.param("2>&1 > /dev/full", marks=pytest.mark.extended)],
+    [
+        "| head -1",
+        ">&-",
+        pytest.param("> /dev/full", marks=pytest.mark.extended),
+        pytest.param("2>&1 > /dev/full", marks=pytest.mark.extended),
+    ],
 )
 def test_a_run_goes_on_when_nobody_reads_what_it_says(tmp_path, where):
-    """The manifest has the truth, run.log why there was nothing to see."""
+    """The manifest has the truth, run.log why there was nothing to see.
+
+    Whatever writing fails by, called here: tests/fedge/console/test_lines.py.
+    """
     config = f"{quick()} num-server-rounds=2 runs-dir='{tmp_path}' run-name='it'"
     line = '{ "$0" -m fedge.cli run -c "$1"; echo $? > "$2"; } '
     process = subprocess.run(
