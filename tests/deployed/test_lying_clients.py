@@ -153,7 +153,7 @@ def test_first_answers_alone_on_supernodes(tmp_path, monkeypatch):
     config, dealt = options_of(tmp_path), tmp_path / "dealt"
     deal_into(dealt, {**config, "data.path": str(tmp_path / "data" / "small.npz")})
     place_study(tmp_path, monkeypatch)
-    plans = greetings(seeds, tmp_path / "here", dealt)
+    plans = greetings(seeds, tmp_path / "here", dealt, config)
     there = tmp_path / "there"
     asked = [[MANY, MANY - SIZE, str(there), plans]]
     place_study(tmp_path, monkeypatch, config, greetings=asked)

@@ -102,7 +102,7 @@ def test_first_answers_of_many_at_once_are_what_they_are_alone(dealt, tmp_path, 
     )
     monkeypatch.setenv("FEDGE_LIES", str(tmp_path / "plan.json"))
     monkeypatch.setenv("FEDGE_DEALT", str(tmp_path / "dealt"))
-    plans = greetings(range(FIRST_SEED, FIRST_SEED + 90), tmp_path / "here", tmp_path / "dealt")
+    plans = greetings(range(FIRST_SEED, FIRST_SEED + 90), tmp_path / "here", tmp_path / "dealt", dealt[1])
     seen = look_at_greetings(tmp_path / "here", tmp_path / "here", plans, tmp_path / "dealt")
     assert sum(seen.values()) == 90
     assert {fate for _, fate in seen} == {"in", "out"}

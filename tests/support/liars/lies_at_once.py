@@ -35,6 +35,7 @@ from lying_runs import (
 )
 from possible import first_fault
 
+from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.own import WindowsReport
 from fedge.engine.inprocess import InProcessGrid
 
@@ -46,6 +47,7 @@ ENDED, OUT, UNLIKE, ODD = "ended the run", "stayed out", "stayed out as unlike",
 UNHEARD, COUNTED, CRASHED = "nothing", "counted", "cannot be sent"
 ABSENT = {"name": "absent", "what": "group", "seeds": {}, "absent": [1], "liars": [1]}
 _AWAY = re.compile(r"\d+ of \d+ clients are missing \(partition ([\d, ]+)\)")
+_FAILED = re.compile(r"(?<=a client failed at its first call).*")
 _UNLIKE = re.compile(r"partition \d+ (has other|has no|names (no )?windows)")
 
 
@@ -288,7 +290,7 @@ def look_at_refusals(runs, seeds):
 # --- first answers alone: no work follows ----------------------------------------------------------------
 
 
-def greetings(seeds, folder, dealt, nodes=NODES):
+def greetings(seeds, folder, dealt, config, nodes=NODES):
     """Plans of exchanges in which LIARS tell lies by seeds, SIZE in each, those that crash apart.
 
     What the server makes of each in process lies in a folder afterwards.
@@ -297,6 +299,7 @@ def greetings(seeds, folder, dealt, nodes=NODES):
         seeds: of the lies; the liars take turns.
         folder: of what is found in process.
         dealt: folder of the clients' windows.
+        config: options, flat.
         nodes: clients.
     """
     told = list(zip(seeds, LIARS * (len(seeds) // SIZE + 1), strict=False))
@@ -307,7 +310,7 @@ def greetings(seeds, folder, dealt, nodes=NODES):
         for kind in (True, False)
         for some in in_turns([pair for pair in told if sendable[pair] == kind])
     ]  # fmt: skip
-    with Keyed(OverAWire(), nodes, {}, 2) as grid:
+    with Keyed(OverAWire(), nodes, to_run_config(from_run_config(config)), 2) as grid:
         greet_all(lambda: grid, nodes, nodes - SIZE, folder, plans)
     return plans
 
@@ -344,6 +347,8 @@ def look_at_greetings(folder, twins, plans, dealt, nodes=NODES):
         )
         assert found.pop("lies") >= len(plan["seeds"]), where
         twin.pop("lies")
+        for each in (found, twin):  # a crash is told in each engine's words
+            each["out"] = [_FAILED.sub("", why) for why in each.get("out", ())]
         assert found == twin, (where, found, twin)
         assert "error" not in found, (where, found["error"])
         assert all(line.isprintable() and len(line) < 1000 for line in found["out"]), (where, found["out"])
