@@ -98,7 +98,8 @@ def test_two_thousand_first_answers(carry_out, dealt, capsys, part):
 def test_first_answers_of_many_at_once_are_what_they_are_alone(dealt, tmp_path, monkeypatch):
     """Found in process and looked at as on SuperNodes, where each exchange has nine lies."""
     deal_into(
-        tmp_path / "dealt", {**small_config(tmp_path / "data", partition__split_users=True), "clients": NODES}
+        tmp_path / "dealt",
+        {**small_config(tmp_path / "data", partition__kind_args__split_users=True), "clients": NODES},
     )
     monkeypatch.setenv("FEDGE_LIES", str(tmp_path / "plan.json"))
     monkeypatch.setenv("FEDGE_DEALT", str(tmp_path / "dealt"))
