@@ -127,7 +127,7 @@ SERVING = {
         "hierarchy__fraction_train": 0.67,
     },
     "one standard error": {"gate__rule": "one-standard-error"},
-    "paired": {"gate__rule": "paired", "gate__level": 0.2},
+    "paired": {"gate__rule": "paired", "gate__rule_args__level": 0.2},
     "personal models": {"personal__leaf_rounds": 2, "hierarchy__fraction_train": 0.67},
     "personal models every second round, with moments": {
         "personal__leaf_rounds": 1, "personal__every": 2, "gate__rule": "after-round",
