@@ -5,6 +5,7 @@ Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 fail
 130 on Ctrl-C, 143 on SIGTERM, 141 when nobody reads its output; of `fedge status` also 1, still running.
 """
 
+import errno
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -33,6 +34,9 @@ from fedge.process.streams import forget_unread, open_missing_streams, replace_u
 from fedge.report.commands import add_commands as add_report_commands
 from fedge.use.commands import add_commands as add_model_commands
 
+_HAVE_CODES = frozenset({"demo", "run", "resume", "status", "sweep", "superlink", "leaf", "node"})  # of a run
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 # A command's modules are loaded when it is carried out: shells ask for completion at every key.
 
 
@@ -54,9 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.owns_process = owns_process
         if getattr(options, "needs_room", False):
             refuse_little_room()  # before torch and SciPy are loaded
-        return int(options.command(options))
+        code = int(options.command(options))
+        if owns_process and code == exits.COMPLETED and words[0] not in _HAVE_CODES:
+            sys.stdout.flush()  # a page or table that is lost is no success
+        return code
     except BrokenPipeError:  # the reader of the output has gone, as `head` does
         return exits.UNREAD
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        why = error.strerror or error
+        print(f"fedge: the output must have room, but: {why}; make room, or write elsewhere", file=sys.stderr)
+        return exits.FAILED
     except ConfigError as error:
         print(f"fedge: {error}", file=sys.stderr)
         return exits.FAILED

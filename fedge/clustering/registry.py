@@ -7,6 +7,7 @@ servers.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -248,7 +249,8 @@ def _of_family(name: str, family: Family, leaves: int) -> Grouping:
     else:
         labels = number_by_first_appearance(shares.argmax(axis=1))
         models = None if family.models is None else list(family.models)
-        return Grouping(labels, family.similarity, family.facts, models=models, memberships=shares)
+        found = Grouping(labels, family.similarity, family.facts, models=models, memberships=shares)
+        return _usable(name, found, leaves)
     raise ConfigError(
         f"cluster.method {name} must return memberships (S, K) of {leaves} leaves, rows that sum to 1, but "
         f"returned some {what}; mend it"
@@ -270,4 +272,34 @@ def _as_grouping(name: str, found: Any, leaves: int) -> Grouping:
             f"cluster.method {name} must return a whole number for each of {leaves} leaves, but returned "
             f"{shown(found)}; mend it"
         )
-    return replace(grouping, labels=number_by_first_appearance(labels))
+    return _usable(name, replace(grouping, labels=number_by_first_appearance(labels)), leaves)
+
+
+def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
+    """A grouping whose similarity is an array (S, S), and whose facts and memory files can hold.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    similarity = None if grouping.similarity is None else np.asarray(grouping.similarity)
+    if similarity is not None and (
+        similarity.shape != (leaves, leaves) or similarity.dtype.kind not in "fiu"
+    ):
+        raise ConfigError(
+            f"cluster.method {name} must return a similarity of shape ({leaves}, {leaves}), or None, but "
+            f"returned {shown(grouping.similarity)}; mend it"
+        )
+    _refuse_what_json_lacks(name, "facts", grouping.facts)
+    _refuse_what_json_lacks(name, "kept", grouping.kept)
+    return replace(grouping, similarity=similarity)
+
+
+def _refuse_what_json_lacks(name: str, what: str, value: Any) -> None:
+    """Raise ConfigError unless a mapping, or None, can be written to a file."""
+    try:
+        json.dumps(value if value is None else dict(value))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"cluster.method {name} must return {what} that JSON can hold (numbers and lists of Python), but "
+            f"returned {shown(value)}: {error}; mend it"
+        ) from error

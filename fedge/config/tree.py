@@ -264,6 +264,13 @@ def names_of_tiers(text: str, tiers: int) -> list[str]:
         between = ["region"] if tiers == 3 else [f"region-{tier}" for tier in range(1, tiers - 1)]
         return ["cloud", *between, "leaf"][-tiers:]
     names = [name.strip() for name in text.split(",")]
+    numbers = [name for name in names if name.isdecimal()]  # options name tiers by number, too
+    if numbers:
+        raise ConfigError(
+            f"hierarchy.names must not have a number as a name, because options name tiers by their numbers, "
+            f"too, but has {shown(numbers[0])}; set for example "
+            f'hierarchy.names="{",".join(names_of_tiers("", tiers))}"'
+        )
     if len(names) != tiers or len(set(names)) != tiers or not all(re.fullmatch(r"[\w -]+", n) for n in names):
         raise ConfigError(
             f"hierarchy.names must be different names for {tiers} tiers of servers, from the root down and "

@@ -254,10 +254,22 @@ def associated(
     known = [client for client in range(len(parts)) if client not in unseen]
     places = np.array(clients_per_leaf, np.int64) - config.partition.unseen_clients
     dealt = Dealt(np.array(known, np.int64), *_counted([parts[client][0] for client in known], windows))
-    name, rng = config.hierarchy.association, numpy_stream(seed, Purpose.ASSOCIATION)
+    name, arguments = config.hierarchy.association, config.hierarchy.arguments("association")
+    associate, again = ASSOCIATIONS.load(name), ASSOCIATIONS.is_own(name)
     with ASSOCIATIONS.carried_out(name):
-        given = ASSOCIATIONS.load(name)(dealt, places, rng, **config.hierarchy.arguments("association"))
-    leaf = _checked(name, given, places)
+        leaf, *others = (
+            _checked(
+                name,
+                associate(dealt, places.copy(), numpy_stream(seed, Purpose.ASSOCIATION), **arguments),
+                places,
+            )
+            for _ in range(1 + again)
+        )
+    if any(not np.array_equal(leaf, other) for other in others):
+        raise ConfigError(
+            f"hierarchy.association {name} must associate alike from the same stream, so that a seed says "
+            f"all, but did otherwise when asked again; draw from rng alone"
+        )
     order = np.argsort(leaf, kind="stable")  # of leaf 0 first, each leaf's in the order of the deal
     found = list(parts)
     for client, was in zip(known, order, strict=True):

@@ -4,6 +4,7 @@ Shape letters: N windows, K clients, S leaf servers.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -56,10 +57,15 @@ def _deal_as_asked(
     windows: Windows, split: np.ndarray, config: Config, clients_per_leaf: Sequence[int], seed: int
 ) -> np.ndarray:
     """The client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
-    kind, rng = config.partition.kind, numpy_stream(seed, Purpose.PARTITION)
-    deal = PARTITIONS.load(kind)
+    kind, given = config.partition.kind, lent(windows)
+    deal, arguments = PARTITIONS.load(kind), config.partition.arguments("kind")
     with PARTITIONS.carried_out(kind):
-        found = np.asarray(deal(windows, list(clients_per_leaf), rng, **config.partition.arguments("kind")))
+        found, again = (
+            np.asarray(
+                deal(given, list(clients_per_leaf), numpy_stream(seed, Purpose.PARTITION), **arguments)
+            )
+            for _ in range(2)
+        )
     most = sum(clients_per_leaf) - 1
     fits = found.shape == (len(windows.y),) and np.issubdtype(found.dtype, np.integer)
     if not fits or found.min() < NOBODY or found.max() > most:
@@ -67,7 +73,24 @@ def _deal_as_asked(
             f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "
             f"-1 for nobody, but returned {shown(found)}; mend it"
         )
+    if not np.array_equal(found, again):
+        raise ConfigError(
+            f"partition.kind {kind} must deal alike from the same stream, so that a seed says all, but dealt "
+            f"{np.count_nonzero(found != again) if again.shape == found.shape else 'all'} windows otherwise "
+            f"when asked again; draw from rng alone"
+        )
     return np.where(split == UNUSED, NOBODY, found)
+
+
+def lent(windows: Windows) -> Windows:
+    """The same windows in arrays that code of the user's cannot change by mistake."""
+    views = {}
+    for each in fields(windows):
+        value = getattr(windows, each.name)
+        if isinstance(value, np.ndarray):
+            views[each.name] = value.view()
+            views[each.name].flags.writeable = False
+    return replace(windows, **views)
 
 
 def deal_windows(

@@ -148,6 +148,24 @@ def test_a_reader_who_has_enough_sees_no_traceback(words):
     assert ended.returncode in (0, 141)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+@pytest.mark.parametrize(
+    "words", [["options"], ["tables"], ["configs"], ["docs", "tasks"], ["completion", "bash"]]
+)
+def test_output_that_finds_no_room_is_one_line(tmp_path, words):
+    """Long and short ones, of which the short are written at the end."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "fedge.cli", *words], stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False, cwd=tmp_path,
+        )  # fmt: skip
+    assert ended.returncode == 4
+    assert ended.stderr.splitlines()[-1] == (
+        "fedge: the output must have room, but: No space left on device; make room, or write elsewhere"
+    )
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     "words", [["options"], ["options", "--json-schema"], ["run", "--help-all"], ["configs"], ["nöpe"]]
 )

@@ -93,13 +93,21 @@ def parse_override(text: str) -> dict[str, Scalar]:
     """
     if text.strip().endswith(".toml") or is_packaged(text.strip()):
         return read_config(text.strip(), "-c")
-    lines = "\n".join(f"{key} = {_quoted(value)}" for key, value in _PAIR.findall(text))
+    pairs = _PAIR.findall(text)
+    lines = "\n".join(f"{key} = {_quoted(value)}" for key, value in pairs)
     leftover = _PAIR.sub("", text).strip()
+    if leftover:
+        raise ConfigError(
+            f"-c must be key=value pairs or a .toml file, but has {leftover!r}; e.g. -c 'train.lr=0.1'"
+        )
+    keys = [key for key, _ in pairs]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"-c must have a key once, but has {twice} {keys.count(twice)} times in {shown(text)}; remove "
+            f"the others, or use a second -c, of which the last wins"
+        )
     try:
-        if leftover:
-            raise ConfigError(
-                f"-c must be key=value pairs or a .toml file, but has {leftover!r}; e.g. -c 'train.lr=0.1'"
-            )
         return flatten(tomllib.loads(lines))
     except _NOT_TOML as error:
         raise ConfigError(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedge.clustering.likeness.evidence import Evidence, NotComparable
-from fedge.clustering.registry import NEEDS, Grouping, cloud_model_count, method_named, sent_for
+from fedge.clustering.registry import NEEDS, Family, Grouping, cloud_model_count, method_named, sent_for
 from fedge.clustering.signals import similarity_of
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
 from fedge.config.registers.option import ConfigError
@@ -49,6 +49,33 @@ def test_labels_alone_are_a_grouping_and_are_numbered_by_first_appearance():
     found = grouped(lambda evidence, config, before: [7, 3, 7])
     assert isinstance(found, Grouping)
     assert (found.labels.tolist(), found.similarity) == ([0, 1, 0], None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "telling"),
+    [
+        ({"similarity": np.eye(2)}, r"similarity of shape \(3, 3\), or None"),
+        ({"similarity": [["a"] * 3] * 3}, r"similarity of shape \(3, 3\), or None"),
+        ({"facts": {"x": np.float32(1)}}, "facts that JSON can hold"),
+        ({"facts": [3]}, "facts that JSON can hold"),
+        ({"kept": {"a": np.arange(3)}}, "kept that JSON can hold"),
+        ({"kept": {"a": object()}}, "kept that JSON can hold"),
+    ],
+)
+@pytest.mark.parametrize("is_family", [False, True])
+def test_what_no_file_can_hold_is_refused_by_name(facts, telling, is_family):
+    """Otherwise the run would end after its first round, without a name."""
+    if is_family and "kept" in facts:
+        return
+    labels = np.array([0, 1, 0])
+    found = Family(np.eye(3), **facts) if is_family else Grouping(labels, **{"similarity": None, **facts})
+    with pytest.raises(ConfigError, match=rf"^cluster\.method .* must return a? ?{telling}.*mend it$"):
+        grouped(lambda evidence, config, before: found)
+
+
+def test_a_similarity_in_lists_becomes_an_array():
+    found = grouped(lambda evidence, config, before: Grouping([0, 1, 0], [[1, 2, 3]] * 3))
+    assert found.similarity.tolist() == [[1, 2, 3]] * 3
 
 
 @pytest.mark.parametrize("returned", [None, [0], [0.0, 1.0, 1.0], ["a", "b", "c"], [[0, 1, 1]]], ids=str)

@@ -111,6 +111,7 @@ def test_any_text_is_a_tree_or_has_a_fault(text):
         ({"tree": "2x3x4", "clients_per_server": "4,4"}, "clients-per-server must not contradict"),
         ({"tree": "2x3x4", "names": "cloud,leaf"}, "hierarchy.names must be different names for 3 tiers"),
         ({"tree": "2x3x4", "names": "a,b,a"}, "hierarchy.names must be different names"),
+        ({"tree": "1x3x3", "names": "1,0,2"}, "must not have a number as a name, .* but has '1'; set for"),
         ({"tree": "2x3x4", "region_rounds": "0"}, "hierarchy.region-rounds must be whole numbers"),
         ({"tree": "2x2x2x2", "region_rounds": "1,2,3"}, "one number, or one for each of 2 tiers"),
     ],

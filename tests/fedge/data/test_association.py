@@ -230,6 +230,27 @@ def test_one_of_one_s_own():
         assert np.array_equal(moved.clients[client][0], plain.clients[was][0])
 
 
+TURNS = []
+
+
+def by_turns(clients, places, rng):
+    TURNS.append(0)
+    return list(np.roll(np.repeat(np.arange(len(places)), places), len(TURNS)))
+
+
+def in_places(clients, places, rng):
+    places[:] = [1, 5]
+    return [0, 1, 1, 1, 1, 1]
+
+
+def test_one_of_its_own_memory_or_in_other_places_is_refused():
+    """A seed says all; numbers of places are the run's."""
+    with pytest.raises(ConfigError, match="must associate alike from the same stream"):
+        deal(f"{__name__}:by_turns")
+    with pytest.raises(ConfigError, match="must return the leaf of each"):
+        deal(f"{__name__}:in_places")
+
+
 @pytest.mark.parametrize("name", ["too_many", "shares_of_leaves", "too_few", "none", "failing", "elsewhere"])
 def test_one_that_lies_is_refused_in_one_line(name):
     with pytest.raises(ConfigError, match=r"hierarchy\.association .*mend it") as caught:

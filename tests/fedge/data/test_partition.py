@@ -11,6 +11,7 @@ from fedge.config.topology import clients_per_leaf
 from fedge.data.owners import clients_of_owners
 from fedge.data.partition import Partition, partition
 from fedge.data.split import TEST, TRAIN, VAL
+from fedge.seeding import Purpose, numpy_stream
 from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import load_windows
 
@@ -458,3 +459,56 @@ def test_surplus_users_are_spread_over_all_leaves(clients, more):
 def test_thirty_users_on_six_leaves_of_four_are_five_each():
     counts = np.bincount(clients_of_owners(np.arange(30), 30, 24))
     assert counts.reshape(6, 4).tolist() == [[2, 1, 1, 1]] * 6
+
+
+def dealt_by(function):
+    """Windows dealt by code of the user's, and the windows."""
+    windows = synthetic_windows(seed=2)
+    before = windows.y.copy(), windows.x.copy()
+    name = PARTITIONS.given(function)
+    try:
+        dealt = deal(windows, [2, 2], partition__kind=name)
+    finally:
+        PARTITIONS.forget(name)
+        assert np.array_equal(windows.y, before[0])
+        assert np.array_equal(windows.x, before[1])
+    return holders(dealt, len(windows))[0]
+
+
+def test_a_deal_of_one_s_own_is_that_of_the_stream():
+    def by_rng(windows, clients_per_leaf, rng):
+        assert rng.bit_generator.state == numpy_stream(0, Purpose.PARTITION).bit_generator.state
+        return rng.integers(0, sum(clients_per_leaf), len(windows.y))
+
+    assert np.array_equal(dealt_by(by_rng), dealt_by(by_rng))
+
+
+def by_chance(windows, clients_per_leaf, rng):
+    return np.random.default_rng().integers(0, sum(clients_per_leaf), len(windows.y))
+
+
+def by_global_stream(windows, clients_per_leaf, rng):
+    return np.random.randint(0, sum(clients_per_leaf), len(windows.y))  # noqa: NPY002
+
+
+def by_memory(windows, clients_per_leaf, rng, turns=[]):  # noqa: B006
+    turns.append(0)
+    return (np.arange(len(windows.y)) + len(turns)) % sum(clients_per_leaf)
+
+
+@pytest.mark.parametrize("function", [by_chance, by_global_stream, by_memory])
+def test_a_deal_that_does_not_follow_from_the_seed_is_refused(function):
+    with pytest.raises(ConfigError, match="must deal alike from the same stream"):
+        dealt_by(function)
+
+
+@pytest.mark.parametrize("entry", ["x", "y", "user", "session"])
+def test_a_deal_cannot_change_the_windows(entry):
+    """The run would train on other data than its fingerprint says."""
+
+    def changing(windows, clients_per_leaf, rng):
+        getattr(windows, entry)[:] = getattr(windows, entry)[:1]
+        return np.arange(len(windows.y)) % sum(clients_per_leaf)
+
+    with pytest.raises(ConfigError, match="failed: ValueError: assignment destination is read-only"):
+        dealt_by(changing)

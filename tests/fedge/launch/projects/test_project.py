@@ -101,14 +101,14 @@ def test_an_override_may_name_only_known_keys(tmp_path):
     [
         ("train.lr", "has 'train.lr'; e.g. -c 'train.lr=0.1'"),
         ("train.lr=0.1 stray", "has 'stray'"),
-        ("seed=1 seed=2", "must be key=value pairs with TOML values"),
+        ("seed=1 seed=2", "must have a key once, but has seed 2 times"),
         ("nowhere.toml", "nowhere.toml: No such file or directory; check the path"),
     ],
 )
 def test_what_cannot_be_read_is_answered_in_one_line(text, words):
     with pytest.raises(ConfigError) as caught:
         parse_override(text)
-    assert str(caught.value).startswith("-c must be ")
+    assert str(caught.value).startswith(("-c must be ", "-c must have "))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
