@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +51,27 @@ for key in keys:
         flower()
     except SystemExit:
         pass
+    sys.stdout.flush()  # its answer is whole before that to the next key
 """
 _EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
 _LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; its exit code is always 0
+
+
+class KeysRefusedError(ConfigError):
+    """Flower refuses keys of SuperNodes; others of the same call are in.
+
+    Attributes:
+        keys: the refused ones.
+    """
+
+    def __init__(self, keys: Sequence[Path], why: str) -> None:
+        """Refused keys, and the words of Flower."""
+        self.keys = tuple(keys)
+        names = ", ".join(key.name for key in keys)
+        super().__init__(
+            f"keys of SuperNodes in {keys[0].parent} must be accepted by Flower, but {names}: {why}; "
+            f"copy them again"
+        )
 
 
 @dataclass(frozen=True)
@@ -169,6 +187,15 @@ def _text_of(key: Path) -> str:
         raise ConfigError(f"{key} must be a public key, but: {why}; copy it again, or remove it") from error
 
 
+def _fault_of(key: Path) -> str:
+    """Reason why a public key's file is none; empty if it is one."""
+    try:
+        _text_of(key)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
     """Register keys that are new to the SuperLink, while no SuperNode can reach it.
 
@@ -176,7 +203,7 @@ def let_in(keys: Sequence[Path], place: SuperLinkPlace) -> None:
     database is deleted; nodes identify themselves again anyway.
 
     Raises:
-        ConfigError: Flower refuses a key.
+        ConfigError: Flower refuses a key, or one is no text.
     """
     record = place.folder / KEYS
     known = set(record.read_text(errors="replace").splitlines()) if record.is_file() else set()
@@ -262,35 +289,43 @@ class SuperLink:
         return self.process.poll() is None
 
     def let_in(self, keys: Sequence[Path]) -> None:
-        """Register SuperNodes' public keys by Flower's command, in one process, as its imports take seconds.
+        """Register SuperNodes' public keys, and bind each to its partition.
 
         Raises:
-            ConfigError: Flower refuses a key.
+            KeysRefusedError: Flower refuses some of them, or they are no text; the others are in.
         """
         names = ", ".join(key.name for key in keys)
         print(f"admitting {len(keys)} keys of SuperNodes from {keys[0].parent}: {names}", flush=True)
+        faults = {key: fault for key in keys if (fault := _fault_of(key))}
+        texts = {key: _text_of(key) for key in keys if key not in faults}
+        answers = faults | self._registered(list(texts))
+        inside = {key: said for key, said in answers.items() if any(word in said for word in _LET_IN)}
+        with (self.place.folder / KEYS).open("a", encoding="utf-8") as record:
+            record.writelines(f"{texts[key]}\n" for key in inside)
+        self._bind(inside)
+        if refused := [key for key in keys if key not in inside]:
+            raise KeysRefusedError(refused, " ".join(filter(None, map(answers.get, refused))))
+
+    def _registered(self, keys: Sequence[Path]) -> dict[Path, str]:
+        """Answers of Flower's command to keys, in one process, as its imports take seconds."""
+        if not keys:
+            return {}
         place = self.place
         at = [place.connection] if moves_federations() else [str(place.folder / "names"), place.connection]
         files = [str(key.absolute()) for key in keys]
         words = [sys.executable, "-c", _REGISTER, " ".join(map(shlex.quote, at)), *files]
         done = subprocess.run(
-            words, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            check=False,
+            words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        said = " ".join((done.stdout + done.stderr).replace(_EACH, " ").split())
-        if sum(said.count(word) for word in _LET_IN) < len(keys):
-            raise ConfigError(
-                f"keys of SuperNodes in {keys[0].parent} must be accepted by Flower, which says: {said}"
-            )
-        with (place.folder / KEYS).open("a", encoding="utf-8") as record:
-            record.writelines(f"{key.read_text().strip()}\n" for key in keys)
-        self._bind(keys, done.stdout.split(_EACH)[1:])
+        before, *each = (" ".join(said.split()) for said in done.stdout.split(_EACH))
+        return dict(zip(keys, each, strict=False)) or {keys[0]: before}
 
-    def _bind(self, keys: Sequence[Path], said: Sequence[str]) -> None:
-        """Bind nodes to the partitions of their keys, from Flower's report on each key."""
+    def _bind(self, answers: Mapping[Path, str]) -> None:
+        """Bind nodes to the partitions of their keys: key → Flower's answer to it."""
         bound, free = {}, []
-        for key, words in zip(keys, said, strict=True):
-            nodes, partition = nodes_registered(words), partition_of_key(key)
+        for key, said in answers.items():
+            nodes, partition = nodes_registered(said), partition_of_key(key)
             if len(nodes) == 1 and partition is not None:
                 bound[nodes[0]] = partition
             else:

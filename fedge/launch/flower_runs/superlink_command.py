@@ -91,19 +91,41 @@ def _is_first(options: argparse.Namespace) -> bool:
     return options.keys is None and not any(options.certs.glob("node-*.pub"))
 
 
-def _follow(link: "SuperLink", options: argparse.Namespace, known: set[Path]) -> int:
-    """Admit new keys while the SuperLink runs; returns the exit code when it has ended."""
+def _follow(link: "SuperLink", options: argparse.Namespace, admitted: set[Path]) -> int:
+    """Admit new keys while the SuperLink runs; returns the exit code when it has ended.
+
+    A refused key is tried again once its file has changed: it may have been written only in part.
+    """
+    from fedge.launch.flower_runs.fleet import KeysRefusedError
+
+    tried: dict[Path, tuple[int, int]] = {}
     while link.is_alive:
         time.sleep(_LOOK_S)
-        if options.keys is not None or not (new := sorted(set(options.certs.glob("node-*.pub")) - known)):
+        if options.keys is not None:
             continue
-        known.update(new)
+        found = {key: _state(key) for key in sorted(set(options.certs.glob("node-*.pub")) - admitted)}
+        new = [key for key, state in found.items() if tried.get(key) != state]
+        if not new:
+            continue
+        tried.update(found)
+        refused: tuple[Path, ...] = ()
         try:
             link.let_in(new)
-        except ConfigError as error:
+        except KeysRefusedError as error:
+            refused = error.keys
             print(f"fedge: {error}", file=sys.stderr, flush=True)
+        admitted.update(set(new) - set(refused))
     print(
         f"fedge: the SuperLink was killed or has crashed; start it again; its log: {link.log}",
         file=sys.stderr, flush=True,
     )  # fmt: skip
     return exits.FAILED
+
+
+def _state(key: Path) -> tuple[int, int]:
+    """Size and time of a file; zeros if it is gone."""
+    try:
+        found = key.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

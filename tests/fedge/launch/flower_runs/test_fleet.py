@@ -2,13 +2,23 @@
 
 import socket
 import stat
+import subprocess
 from itertools import pairwise
 
 import pytest
 
 from fedge.config.registers.option import ConfigError
 from fedge.launch.flower_runs import fleet
-from fedge.launch.flower_runs.fleet import SuperLinkPlace, await_free, keys_of, let_in
+from fedge.launch.flower_runs.fleet import (
+    KeysRefusedError,
+    SuperLink,
+    SuperLinkPlace,
+    await_free,
+    keys_of,
+    let_in,
+)
+from fedge.link import bound_nodes
+from fedge.link.bound_nodes import BoundNodes
 from fedge.link.certificates import CertificateRequest, make_certificates
 
 
@@ -63,6 +73,63 @@ def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsy
     let_in(both[1:], place)
     assert registered == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
     assert "a key admitted before is no longer admitted" in capsys.readouterr().out
+
+
+SAID = {
+    "node-0.pub": "\x1f\nSuperNode 11 registered\n successfully.\n",
+    "node-1.pub": "\x1f\nError: the key is not valid.\n",
+    "node-2.pub": "\x1f\nSuperNode 13 registered successfully.\n",
+}
+
+
+def flower_says(monkeypatch, lines):
+    """Flower's command answers with these lines; gives the names of the keys that it was asked to take."""
+    asked = []
+
+    def run(words, **_):
+        given = [word for word in words if word.endswith(".pub")]
+        asked.append([word.rpartition("/")[2] for word in given])
+        return subprocess.CompletedProcess(words, 0, "".join(lines(name) for name in asked[-1]))
+
+    monkeypatch.setattr(fleet.subprocess, "run", run)
+    return asked
+
+
+def running(place):
+    """A SuperLink as it is while it runs."""
+    link = object.__new__(SuperLink)
+    link.place, link.environment = place, {}
+    return link
+
+
+def test_one_refused_key_leaves_the_others_bound_to_their_partitions(tmp_path, place, monkeypatch):
+    """A node whose key is let in but bound to nothing could claim any partition."""
+    make_certificates(place.certs, CertificateRequest(nodes=4))
+    (place.certs / "node-3.pub").write_bytes(b"\xff\xfe")
+    place.prepare()
+    asked = flower_says(monkeypatch, SAID.get)
+    keys = keys_of(place.certs, None)
+    with pytest.raises(
+        KeysRefusedError, match=r"but node-1\.pub, node-3\.pub: Error: the key is not"
+    ) as caught:
+        running(place).let_in(keys)
+    assert [key.name for key in caught.value.keys] == ["node-1.pub", "node-3.pub"]
+    assert asked == [["node-0.pub", "node-1.pub", "node-2.pub"]]
+    assert (place.folder / "keys-let-in").read_text().splitlines() == [
+        (place.certs / f"node-{number}.pub").read_text().strip() for number in (0, 2)
+    ]
+    monkeypatch.setattr(bound_nodes.os, "environ", {})
+    bound_nodes.tell(bound_nodes.os.environ, place.folder)
+    assert [BoundNodes()(node) for node in (11, 12, 13)] == [0, None, 2]
+
+
+def test_a_command_that_fails_before_the_first_key_lets_none_in(place, monkeypatch):
+    place.prepare()
+    flower_says(monkeypatch, lambda _: "no module named flwr\n")
+    with pytest.raises(KeysRefusedError, match="no module named flwr") as caught:
+        running(place).let_in(keys_of(place.certs, None))
+    assert len(caught.value.keys) == 2
+    assert not (place.folder / "keys-let-in").read_text()
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])

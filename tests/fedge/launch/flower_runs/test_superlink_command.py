@@ -1,8 +1,12 @@
 """``fedge superlink``: what is refused before anything starts; whole ones: tests/deployed/."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from fedge.cli import main
+from fedge.launch.flower_runs import superlink_command
+from fedge.launch.flower_runs.fleet import KeysRefusedError
 from fedge.link.certificates import CertificateRequest, make_certificates
 
 
@@ -29,3 +33,34 @@ def test_what_cannot_be_is_refused_in_one_line(words, more, telling, capsys):
     error = capsys.readouterr().err
     assert telling in error
     assert error.count("\n") == 1
+
+
+def test_a_key_written_in_part_is_tried_again_when_its_file_has_changed(tmp_path, monkeypatch, capsys):
+    """And not before; the others of the same look are in, and asked once."""
+    whole, half = tmp_path / "node-0.pub", tmp_path / "node-1.pub"
+    whole.write_text("whole")
+    half.write_text("half")
+    looks, asked = [], []
+
+    def sleep(_):
+        looks.append(0)
+        if len(looks) == 3:
+            half.write_text("half and half")
+
+    class Link:
+        log = "flower.log"
+
+        @property
+        def is_alive(self):
+            return len(looks) < 5
+
+        def let_in(self, keys):
+            asked.append([key.name for key in keys])
+            if refused := [key for key in keys if key.read_text() == "half"]:
+                raise KeysRefusedError(refused, "no key")
+
+    monkeypatch.setattr(superlink_command.time, "sleep", sleep)
+    options = SimpleNamespace(keys=None, certs=tmp_path)
+    assert superlink_command._follow(Link(), options, set()) == 4
+    assert asked == [["node-0.pub", "node-1.pub"], ["node-1.pub"]]
+    assert capsys.readouterr().err.count("must be accepted by Flower, but node-1.pub: no key;") == 1
