@@ -5,6 +5,7 @@ unreachable peer, and OpenSSL would ask a terminal for the password of an encryp
 """
 
 import os
+import re
 import ssl
 import stat
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from fedge.process.escape import printable
 
 MOST_BYTES = 2**24  # of a file of certificates, a list or a key
 _LONGEST = 200  # characters of a fault
+_MORE = re.compile(r" See https?://\S+ for more details\.")  # of a library, on Python's calls
 _Files = tuple[Path, Path, Path]
 
 
@@ -54,7 +56,8 @@ def content_of(path: Path) -> bytes:
 def fault_of(error: Exception) -> str:
     """Fault of a file, in printable words."""
     said = error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None
-    return printable(str(said or error)[:_LONGEST])
+    words = _MORE.sub("", str(said or error))
+    return printable(words[:_LONGEST])
 
 
 def read_certificates(path: Path) -> list[x509.Certificate]:

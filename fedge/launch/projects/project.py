@@ -105,7 +105,7 @@ def parse_override(text: str) -> dict[str, Scalar]:
     if twice is not None:
         raise ConfigError(
             f"-c must have a key once, but has {twice} {keys.count(twice)} times in {shown(text)}; remove "
-            f"the others, or use a second -c, of which the last wins"
+            f"the others"
         )
     try:
         return flatten(tomllib.loads(lines))

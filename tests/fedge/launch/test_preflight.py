@@ -204,7 +204,7 @@ def test_flwr_run_with_several_overrides(data, capsys):
     check_flwr_run([str(ROOT), "-c", f'data.path="{data["data.path"]}"', "--run-config", "seed=3"])
     with pytest.raises(SystemExit):
         check_flwr_run([str(ROOT), "-c", "seed=3", "--run-config", "seed=4"])
-    assert "fedge: -c must be key=value pairs" in capsys.readouterr().err
+    assert "fedge: -c must have a key once, but has seed 2 times" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         check_flwr_run([str(ROOT), "-c", "configs/smoke.toml", "-c", "seed=3"])
     assert (

@@ -77,7 +77,9 @@ def test_a_server_without_tls_is_refused(certs):
 
 def test_a_file_that_is_no_certificate_is_refused(certs, tmp_path):
     (tmp_path / "ca.crt").write_text("hello")
-    with pytest.raises(ConfigError, match="must contain certificates"):
+    with pytest.raises(
+        ConfigError, match=r"ca\.crt must be a certificate, but: Unable to load PEM file\. \w+;"
+    ):
         refuse_other_authority("--superlink", "127.0.0.1:1", tmp_path / "ca.crt")
 
 

@@ -162,7 +162,7 @@ def test_regions_try_the_cloud_s_offers_for_a_round(tmp_path):
         ({"gate.rule": "after-round", "gate.tiers": "1"}, "must still be there after it"),
         ({"gate.rule": "after-round", "cluster.tiers": "0,1"}, "must still be there after it"),
         ({"cluster.count": "4", "cluster.method": "agglomerative", "cluster.tiers": "1"},
-         "at most the children of a server"),
+         r"at most the children of a region \(hierarchy\.tree\)"),
     ],
 )  # fmt: skip
 def test_tiers_that_cannot_be_are_refused(options, words):
