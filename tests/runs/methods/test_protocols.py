@@ -34,7 +34,7 @@ def test_every_client_takes_the_same_number_of_steps(tmp_path):
 
 UNEVEN = {
     "partition__kind": "dirichlet",
-    "partition__kind_args__alpha_leaves": 3.0, "partition__kind_args__alpha_clients": 1.0,
+    "partition__kind_args": '{"alpha-leaves": 3.0, "alpha-clients": 1.0}',  # one key, as flwr run takes it
     "train__batch_size": 2, "train__local_epochs": 3, "scaffold__levels": 2, "gate__enabled": False,
 }  # fmt: skip
 
