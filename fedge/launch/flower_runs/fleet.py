@@ -53,6 +53,7 @@ for key in keys:
         pass
     sys.stdout.flush()  # its answer is whole before that to the next key
 """
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in Flower's words, also where nobody sees colours
 _EACH = "\x1f"  # precedes a key's entry in the output of Flower's command
 _LET_IN = ("registered successfully", "already")  # in Flower's answer to a key; its exit code is always 0
 
@@ -318,7 +319,7 @@ class SuperLink:
             words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
-        before, *each = (" ".join(said.split()) for said in done.stdout.split(_EACH))
+        before, *each = (" ".join(_COLOUR.sub("", said).split()) for said in done.stdout.split(_EACH))
         return dict(zip(keys, each, strict=False)) or {keys[0]: before}
 
     def _bind(self, answers: Mapping[Path, str]) -> None:

@@ -77,7 +77,7 @@ def test_a_key_that_is_not_to_get_in_any_more_does_not(place, monkeypatch, capsy
 
 SAID = {
     "node-0.pub": "\x1f\nSuperNode 11 registered\n successfully.\n",
-    "node-1.pub": "\x1f\nError: the key is not valid.\n",
+    "node-1.pub": "\x1f\n\x1b[91mError\x1b[0m: the key is not valid.\n",
     "node-2.pub": "\x1f\nSuperNode 13 registered successfully.\n",
 }
 
