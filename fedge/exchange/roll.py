@@ -7,8 +7,8 @@ than those of the start, and unknown partitions, are refused.
 A node with the key of a partition holds only this one; without a key, a node keeps its first claim, and the
 first claimant holds a partition. A later claimant stays out, and the run continues without it.
 
-The number of partitions is the run's where its options say it. Otherwise it is that of most answers: as long
-as as many nodes say another, no run begins.
+The number of partitions is the run's where its options say it. Otherwise it is that of most answers: no run
+begins while equally many nodes say another number.
 
 A node whose first answer is refused stays out. Where its key is that of an awaited partition, it ends the
 run in one line, or the run begins without it if it may begin without some (`guard.start-clients`).

@@ -293,6 +293,19 @@ def test_a_list_that_becomes_readable_is_read(folder, monkeypatch):
 # --- read again while they are in use --------------------------------------------------------------------
 
 
+def check_named_once(messages, name, how):
+    """A damaged file is named in one printable line."""
+    lines = [line for line in messages if "the previous ones stay in force" in line]
+    assert len(lines) == (how != "dangling"), how  # it comes after a loop: as unreadable
+    assert all(line.isprintable() and name in line for line in lines), (how, lines)
+
+
+def put_back(path, content):
+    """A file as it was, in place of what stands there."""
+    path.rmdir() if path.is_dir() else path.unlink()
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize("name", ["leaf-0.crt", "leaf-0.key", "ca.crt"])
 def test_damaged_files_of_a_leaf_server_leave_the_ones_before_in_force(folder, honest, caplog, name):
     link = Link("127.0.0.1:1", folder, 0)
@@ -304,12 +317,8 @@ def test_damaged_files_of_a_leaf_server_leave_the_ones_before_in_force(folder, h
         assert [link._files.have_changed() for _ in range(3)] == [False] * 3, how
         assert link._files._content == before
         assert link._files.credentials()
-        lines = [line for line in caplog.messages if "the previous ones stay in force" in line]
-        assert len(lines) == (how != "dangling"), how  # it comes after a loop: as unreadable
-        assert all(line.isprintable() and name in line for line in lines), (how, lines)
-        path = folder / name
-        path.rmdir() if path.is_dir() else path.unlink()
-        path.write_bytes(kept)
+        check_named_once(caplog.messages, name, how)
+        put_back(folder / name, kept)
     make_certificates(folder, REQUEST)
     for kind in (".crt", ".key"):
         (folder / f"leaf-0{kind}").unlink()
@@ -327,12 +336,8 @@ def test_damaged_files_of_the_cloud_leave_the_ones_before_in_force(folder, hones
         kept = (folder / name).read_bytes()
         place(folder / name, how, honest)
         assert [files._changed() for _ in range(3)] == [None] * 3, how
-        lines = [line for line in caplog.messages if "the previous ones stay in force" in line]
-        assert len(lines) == (how != "dangling"), how  # it comes after a loop: as unreadable
-        assert all(line.isprintable() and name in line for line in lines), (how, lines)
-        path = folder / name
-        path.rmdir() if path.is_dir() else path.unlink()
-        path.write_bytes(kept)
+        check_named_once(caplog.messages, name, how)
+        put_back(folder / name, kept)
     assert files._changed() is not None  # written anew, with the same content
     assert files._changed() is None
 
