@@ -1,11 +1,10 @@
 """Writes the draws of five data sets, and of no groups (`make results-draws`), into docs/results.md.
 
-    python -m studies.draws_part [--studies studies/draws] [--full docs/results-in-full.md]
+    python -m studies.draws_part [--studies studies/draws] [--full docs/results/draws.csv]
         [--pages docs/results.md studies/discussion.md]
 
-A table per scenario goes into the page of all numbers.
-
-The same for other folders of such sweeps, as `studies/rivals`, which has marks of its own.
+All accuracies go into a CSV file. The same for other folders of such sweeps, as `studies/rivals`, with its
+own marks and file.
 
 Without a page after `--pages` it is printed, as `make results-quick` does with a part of the sweeps that
 takes minutes. Sweeps whose runs are not all there are named and left out, so that one of them can be checked
@@ -20,7 +19,8 @@ from pathlib import Path
 
 from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
-from studies.page import FULL, put_between, section, titled_of
+from studies.numbers import numbers
+from studies.page import NUMBERS, put_between, section, titled_of
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--pages", type=Path, nargs="*", default=PAGES, help="pages with the two marks; none: print it"
     )
-    parser.add_argument("--full", type=Path, default=DOCS / FULL, help="page of all numbers, with the marks")
+    parser.add_argument("--full", type=Path, help="file of all numbers (docs/results/FOLDER.csv)")
     options = parser.parse_args(arguments)
     paths = sorted(options.studies.glob("*.toml"))
     read = {path.stem: complete(path) for path in paths}
@@ -44,14 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [name for name, study in read.items() if study is None]
     if not studies:
         return 2
-    text, sections = part(studies, missing), "\n".join(map(section, studies))
+    text = part(studies, missing)
     marked = marks(options.studies.name)
     for page in options.pages:
         put_between(text, page, *marked)
     if options.pages:
-        put_between(sections, options.full, *marked)
+        full = options.full or DOCS / NUMBERS.format(options.studies.name)
+        full.write_text(numbers(studies), encoding="utf-8")
     else:
-        print(text, sections, sep="\n")
+        print(text, *map(section, studies), sep="\n")
     return 0
 
 
@@ -81,9 +82,6 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
     if controls:
         text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
         text += [tables.whole_table(controls)]
-    if planted and all(tables.REFERENCE in by_label(comparison) for _, comparison in planted):
-        text += ["Served models minus one model, points, paired by seed, seen users; unseen users:\n"]
-        text += [tables.gain_table(planted)]
     if compared := [(title, c) for title, c in planted if {"fedge", "local"} <= by_label(c).keys()]:
         text += ["Unseen clients, `fedge` minus other methods, points:\n"]
         text += [tables.newcomers_table(compared)]

@@ -1,4 +1,4 @@
-"""Makes docs/results.md, its figures, results in full and the summary in docs/expect.md from studies/*.toml.
+"""Makes docs/results.md, its figures and numbers, and the summary in docs/expect.md from studies/*.toml.
 
     python -m studies.page [--studies studies] [--docs docs]
 
@@ -14,9 +14,10 @@ from fedge.report.comparison.sweep_page import Comparison
 from studies import figures
 from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
+from studies.numbers import numbers
 
 HERE = Path(__file__).parent
-PAGE, FULL, SUMMARY, FIGURES = "results.md", "results-in-full.md", "expect.md", "results"
+PAGE, SUMMARY, FIGURES, NUMBERS = "results.md", "expect.md", "results", "results/{}.csv"
 BEGIN, END = "<!-- printed by `make results` -->", "<!-- end of results -->"
 _MARK = "<!-- {} -->"
 
@@ -33,9 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"studies: {missing}", file=sys.stderr)
         return 2
     write_page(studies, (options.studies / "discussion.md").read_text(encoding="utf-8"), options.docs)
-    put_between("\n".join(map(section, studies)), options.docs / FULL, BEGIN, END)
+    full = options.docs / NUMBERS.format("studies")
+    full.write_text(numbers(studies), encoding="utf-8")
     write_summary(studies, options.docs / SUMMARY)
-    print(*(options.docs / name for name in (PAGE, FULL, SUMMARY)), sep="\n")
+    print(options.docs / PAGE, full, options.docs / SUMMARY, sep="\n")
     return 0
 
 

@@ -104,7 +104,7 @@ def accuracy_table(comparison: Comparison) -> str:
     if with_unseen:
         columns["unseen users"] = lambda g: percent(over_seeds(g, measures.unseen))
         columns[f"{minus} "] = lambda g: _versus(g, reference, measures.unseen)
-    columns["clusters"] = lambda g: _clusters(g)
+    columns["clusters"] = clusters
     return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
 
 
@@ -130,8 +130,8 @@ def _versus(group: Group, reference: Group, read: measures.Read) -> str:
     return _NOTHING if group is reference else points(difference(group, reference, read))
 
 
-def _clusters(group: Group) -> str:
-    """The numbers of clusters that runs ended with."""
+def clusters(group: Group) -> str:
+    """Numbers of clusters in the last round, as "1 or 2"."""
     found = sorted(set(measures.values(group, measures.clusters_at_end).values()))
     return " or ".join(f"{value:.0f}" for value in found)
 

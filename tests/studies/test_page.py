@@ -13,6 +13,7 @@ from fedge.sweep.plan import read_sweep
 from studies import draws_part, measures
 from studies import result_tables as tables
 from studies.measures import MissingRuns, read_study
+from studies.numbers import COLUMNS
 from studies.page import BEGIN, END, main
 
 pytestmark = [pytest.mark.whole_runs, pytest.mark.extended]
@@ -62,8 +63,7 @@ def made(tmp_path_factory):
     (folder / "discussion.md").write_text("".join(f"{mark}:\n\n<!-- {mark} -->\n\n" for mark in marks))
     assert fedge(["sweep", str(folder / "1-planted.toml"), str(folder / "2-control.toml")]) == 0
     (folder / "docs").mkdir()
-    for name in ("expect.md", "results-in-full.md"):
-        (folder / "docs" / name).write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
+    (folder / "docs" / "expect.md").write_text(f"# Before\n{BEGIN}\nold\n{END}\nafter\n")
     assert make(folder, folder / "docs") == 0
     return folder
 
@@ -80,10 +80,9 @@ def test_every_table_is_there_and_every_mark_is_filled(made):
         assert f"](results/{name}.svg)" in page
         assert (made / "docs" / "results" / f"{name}.svg").read_text().startswith("<?xml")
     assert "16 runs" in page
-    full = (made / "docs" / "results-in-full.md").read_text()
-    assert full.startswith(f"# Before\n{BEGIN}\n\n### 1-planted\n\nGroups, planted. 2 rounds.\n")
-    assert full.endswith(f"{END}\nafter\n")
-    assert "### 2-control" in full
+    rows = list(csv.reader((made / "docs" / "results" / "studies.csv").open(newline="")))
+    assert rows[0] == list(COLUMNS)
+    assert [row[:2] for row in rows[1:]] == 5 * [["1-planted", "rotate"]] + 3 * [["2-control", ""]]
 
 
 def test_accuracies_are_those_of_the_runs(made):
@@ -93,11 +92,15 @@ def test_accuracies_are_those_of_the_runs(made):
         sum(float(row[column]) for row in rows) / 2
         for column in ("shared_accuracy_mean", "tuned_accuracy_mean", "unseen_accuracy_mean")
     ]
-    page = (made / "docs" / "results-in-full.md").read_text()
-    line = next(line for line in page.split("### 1-planted")[1].splitlines() if line.startswith("| oracle"))
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert [cells[1], cells[3], cells[4]] == [f"{100 * mean:.1f}" for mean in means]
-    assert cells[6] == "2"
+    with (made / "docs" / "results" / "studies.csv").open(newline="") as table:
+        oracle = next(row for row in csv.DictReader(table) if row["method"] == "oracle")
+    assert [oracle["seen"], oracle["tuned"], oracle["unseen"]] == [f"{100 * mean:.1f}" for mean in means]
+    assert (oracle["reference"], oracle["clusters"]) == ("one model", "2")
+    table = tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0])
+    row = next(line for line in table.splitlines() if line.startswith("| oracle"))
+    cells = [cell.strip().replace("−", "-").replace("+", "") for cell in row.strip("|").split("|")]
+    for cell, what in ((cells[2], "seen"), (cells[5], "unseen")):
+        assert cell == "{} ({} to {})".format(*(oracle[f"{what}_{end}"] for end in ("minus", "low", "high")))
 
 
 def test_the_summary_is_what_users_get(made):
@@ -118,10 +121,9 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     for name in ("1-planted.toml", "2-control.toml"):
         (tmp_path / name).write_text((made / name).read_text())
     (tmp_path / "3-missing.toml").write_text((made / "2-control.toml").read_text())
-    page, other, full = tmp_path / "page.md", tmp_path / "other.md", tmp_path / "full.md"
+    page, other, full = tmp_path / "page.md", tmp_path / "other.md", tmp_path / "full.csv"
     begin, end = draws_part.marks(tmp_path.name)
-    for marked in (page, full):
-        marked.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
     other.write_text("nothing\n")
     folders = ["--studies", str(tmp_path), "--full", str(full)]
     arguments = [*folders, "--pages", str(page), str(other)]
@@ -132,10 +134,11 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     assert "Not carried out here: 3-missing." in text
     assert "old" not in text
     numbers = tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0])
-    assert (numbers in text, numbers in full.read_text()) == (False, True)
+    assert numbers not in text
+    assert full.read_text() == (made / "docs" / "results" / "studies.csv").read_text()
     planted, nothing = text.split("Where nothing is planted")
     assert ("4 leaves, rotate |" in planted, "4 leaves, 2-control |" in planted) == (True, False)
-    nothing = nothing.split("Served models minus")[0]
+    nothing = nothing.split("Unseen clients")[0]
     assert ("4 leaves, rotate |" in nothing, "4 leaves, 2-control |" in nothing) == (False, True)
     assert other.read_text() == "nothing\n"
     assert "3-missing" in capsys.readouterr().err

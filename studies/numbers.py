@@ -1,0 +1,60 @@
+"""Accuracies of all methods of sweeps as CSV, beside the page that discusses them."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+
+from fedge.report.comparison.groups import Group
+from fedge.report.comparison.statistics import Estimate
+from studies import measures
+from studies.measures import Read, Study, difference, over_seeds
+from studies.result_tables import clusters, name_of
+
+COLUMNS = (
+    "sweep", "scenario", "method", "seen", "seen_minus", "seen_low", "seen_high", "tuned", "unseen",
+    "unseen_minus", "unseen_low", "unseen_high", "reference", "clusters",
+)  # fmt: skip
+
+
+def numbers(studies: Sequence[Study]) -> str:
+    """A row per sweep, scenario and method: percent, means over seeds, intervals of paired differences."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for study in studies:
+        writer.writerows(_rows(study))
+    return text.getvalue()
+
+
+def _rows(study: Study) -> Iterator[list[str]]:
+    for comparison in study.comparisons:
+        reference = comparison.groups[0]
+        for group in comparison.groups:
+            yield [
+                study.sweep.name, comparison.title, _name(group),
+                *_against(group, reference, measures.seen),
+                _percent(over_seeds(group, measures.tuned)),
+                *_against(group, reference, measures.unseen),
+                _name(reference), clusters(group),
+            ]  # fmt: skip
+
+
+def _against(group: Group, reference: Group, read: Read) -> list[str]:
+    """Accuracy, its difference to the reference and the ends of the difference's interval."""
+    found = None if group is reference else difference(group, reference, read)
+    ends = (None, None, None) if found is None else (found.mean, found.low, found.high)
+    return [_percent(over_seeds(group, read)), *map(_points, ends)]
+
+
+def _percent(found: Estimate | None) -> str:
+    return _points(None if found is None else found.mean)
+
+
+def _points(share: float | None) -> str:
+    """A share as percent with one digit after the point; nothing where there is none."""
+    text = "" if share is None else f"{100 * share:.1f}"
+    return "0.0" if text == "-0.0" else text
+
+
+def _name(group: Group) -> str:
+    return name_of(group).strip("*")
