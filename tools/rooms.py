@@ -21,14 +21,11 @@ def floors(project: Path = ROOT / "pyproject.toml") -> list[list[str]]:
 
 
 def table() -> str:
-    """The table of rooms, from the top floor down, each with its inner rooms."""
+    """The table of rooms, from the top floor down."""
     lines = ["| floor | room | what it is |", "|---:|---|---|"]
     for height, floor in zip(range(len(floors()), 0, -1), floors(), strict=True):
         for room in floor:
-            place = ROOT / "fedge" / room
-            lines.append(f"| {height} | `{room}` | {_first_line(place)} |")
-            inner = sorted(source.parent for source in place.glob("*/__init__.py"))
-            lines += [f"| | `{room}.{path.name}` | {_first_line(path)} |" for path in inner]
+            lines.append(f"| {height} | `{room}` | {_first_line(ROOT / 'fedge' / room)} |")
     return "\n".join(lines)
 
 
