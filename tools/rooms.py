@@ -24,8 +24,7 @@ def table() -> str:
     """The table of rooms, from the top floor down."""
     lines = ["| floor | room | what it is |", "|---:|---|---|"]
     for height, floor in zip(range(len(floors()), 0, -1), floors(), strict=True):
-        for room in floor:
-            lines.append(f"| {height} | `{room}` | {_first_line(ROOT / 'fedge' / room)} |")
+        lines += [f"| {height} | `{room}` | {_first_line(ROOT / 'fedge' / room)} |" for room in floor]
     return "\n".join(lines)
 
 
