@@ -356,15 +356,8 @@ def write_rows() -> None:
 
 def _row(record: dict[str, Any]) -> str:
     """One benchmark's line of the table: figures with an aim, or all where none has one."""
-    box, peak = record["machine"], record["peak"]
-    hardware = f"{box['processor']}, {box['cores']} cores, {box['memory_gib']} GiB"
+    box, commit = record["machine"], record["versions"].get("commit", "")
     others = " and ".join(f"{cores:.1f}" for cores in record["busy_cores_before_and_after"])
-    when = f"{record['date'][:10]}, took {record['took_s']:.0f} s, others before and after: {others} cores"
-    software = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    matmul, copy = peak["matmul_gflop_per_s"], peak["copy_gb_per_s"]
-    registers = peak.get("registers_gflop_per_s")  # not of records before it was measured
-    multiplying = f"in registers {registers:.0f}, " if registers else ""
-    limits = f"peak of one thread: {multiplying}matrix product {matmul:.0f} GFLOP/s, copy {copy:.1f} GB/s"
     figures = [Figure(**entry) for entry in record["figures"]]
     shown = [entry for entry in figures if entry.aim is not None] or figures
     rest = (
@@ -373,6 +366,6 @@ def _row(record: dict[str, Any]) -> str:
     cells = (
         f"`{record['command']}`",
         "<br>".join([*(entry.words() for entry in shown), *rest]),
-        f"{hardware}; {limits}; {when}; {software}",
+        f"{record['date'][:10]}, {box['processor']}, {box['cores']} cores, others' {others}; {commit}",
     )
     return f"| {' | '.join(cells)} |"
