@@ -109,11 +109,6 @@ def joules_to(run: RunData, target: float) -> float | None:
     return None if found is None else found / sum(run.manifest["clients_per_leaf"])
 
 
-def minutes(run: RunData) -> float:
-    """Minutes of a run's rounds, real time."""
-    return float(run.rounds["seconds"].sum()) / 60
-
-
 def _at(run: RunData, column: str, global_round: float | None) -> float | None:
     if global_round is None:
         return None

@@ -15,7 +15,7 @@ from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.study import study_of
 from fedge.sweep.summary import comparisons
 from studies.result_tables import markdown
-from studies.tables.readings import TRUE_OR_FALSE, diverged, minutes, reading
+from studies.tables.readings import TRUE_OR_FALSE, diverged, reading
 from studies.tables.reported import PERCENT, Claim, Measure, Reported, read_reported
 from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files
 
@@ -113,18 +113,13 @@ def by_seed(group: Group, name: str) -> dict[int, float]:
     return {seed: value for seed, value in found.items() if value is not None}
 
 
-def long(group: Group) -> str:
-    """Minutes of a run's rounds, mean over a group's runs."""
-    return f"{estimate([minutes(run) for run in group.runs]).mean:.1f}"
-
-
 # --- numbers beside each other ------------------------------------------------------------------------
 
 
 def reported_table(found: Sequence[Comparison], measure: Measure) -> str:
     """A row per number that is reported or repeated."""
     rows = [_row(comparison, group, measure) for comparison in found for group in comparison.groups]
-    return markdown(("", "", "reported", "repeated", "95 % interval", "seeds", "min", "reported lies"), rows)
+    return markdown(("", "", "reported", "repeated", "95 % interval", "seeds", "reported lies"), rows)
 
 
 def _row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
@@ -134,7 +129,7 @@ def _row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
     return [
         comparison.title, group.label, _theirs(theirs), _mean(ours, measure), _interval(ours, measure),
         str(reached) if reached == len(group.runs) else f"{reached} of {len(group.runs)}",
-        long(group), verdict(theirs, ours, measure),
+        verdict(theirs, ours, measure),
     ]  # fmt: skip
 
 
@@ -153,27 +148,30 @@ def verdict(theirs: Sequence[float] | None, ours: Estimate | None, measure: Meas
 
 
 def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
-    """A row per variant with every measure, and the first one's difference from the first variant."""
+    """A row per variant with every measure, and the first one's difference from the first variant.
+
+    Of further measures only the means are shown.
+    """
     first, reference = measures[0], comparison.groups[0]
     rows = []
     for group in comparison.groups:
-        cells = [cell(group, measure) for measure in measures]
+        rest = [cell(group, measure, with_interval=False) for measure in measures[1:]]
         apart = None
         if group is not reference:
             apart = paired_difference(by_seed(group, first.name), by_seed(reference, first.name))
         rows.append([
-            group.label, cells[0], _with_interval(apart, first, "+"), *cells[1:], str(len(group.runs)),
-            long(group),
+            group.label, cell(group, first), _with_interval(apart, first, "+"), *rest, str(len(group.runs)),
         ])  # fmt: skip
     titles = [m.title for m in measures]
-    heads = (comparison.title, titles[0], f"minus {reference.label}", *titles[1:], "seeds", "min")
+    heads = (comparison.title, titles[0], f"minus {reference.label}", *titles[1:], "seeds")
     return markdown(heads, rows)
 
 
-def cell(group: Group, measure: Measure) -> str:
+def cell(group: Group, measure: Measure, with_interval: bool = True) -> str:
     """A mean with its interval, or of a reading that is true or false how many runs have it."""
     if measure.name not in TRUE_OR_FALSE:
-        return _with_interval(over_runs(group, measure), measure)
+        shown = _with_interval if with_interval else _mean
+        return shown(over_runs(group, measure), measure)
     found = by_seed(group, measure.name)
     return counted(int(sum(found.values())), len(found)) if found else _NOTHING
 

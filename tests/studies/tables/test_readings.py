@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from studies.tables.readings import diverged, minutes, reading
+from studies.tables.readings import diverged, reading
 
 RUN = SimpleNamespace(
     common_test=pl.DataFrame(
@@ -61,10 +61,6 @@ def test_by_hand(name, by_hand):
 def test_clients_without_own_models_have_what_leaves_serve():
     run = SimpleNamespace(client_models=RUN.client_models.clear(), rounds=RUN.rounds)
     assert reading("leaves-own")(run) == 0.2
-
-
-def test_minutes_of_rounds():
-    assert minutes(RUN) == 1.5
 
 
 @pytest.mark.parametrize(
