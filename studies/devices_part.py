@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
     options = parser.parse_args(arguments)
     read = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
-    parts = [section(study, path) for path, study in read.items() if study is not None]
+    parts = [section(study, path) for path, study in read.items() if study is not None and _repeated(study)]
     missing = [path.stem for path, study in read.items() if study is None]
     if not parts:
         return 2
@@ -53,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for page in options.pages:
         put_between("\n".join([*left_out, *parts]), page, *MARKS)
     return 0
+
+
+def _repeated(study: Study) -> bool:
+    """Whether a sweep has several seeds; those of one choose step sizes, and are not shown."""
+    return any(len(group.runs) > 1 for comparison in study.comparisons for group in comparison.groups)
 
 
 def section(study: Study, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from types import SimpleNamespace
 
 import pytest
 from small_data import nine_users
@@ -48,6 +49,19 @@ def test_how_much_sooner_is_a_geometric_mean_over_common_seeds():
     assert found.low * found.high == pytest.approx(16.0)
     assert found.n == 2
     assert times_as_soon({1: 1.0}, {2: 1.0}) is None
+
+
+@pytest.mark.parametrize(("seeds", "shown"), [((1,), False), ((1, 2), True)])
+def test_a_sweep_of_one_seed_is_not_shown(seeds, shown, monkeypatch, tmp_path):
+    """It chooses step sizes."""
+    group = SimpleNamespace(runs=seeds)
+    study = SimpleNamespace(comparisons=[SimpleNamespace(groups=[group])])
+    monkeypatch.setattr(devices_part, "complete", lambda path: study)
+    monkeypatch.setattr(devices_part, "section", lambda study, path: "the sweep\n")
+    (tmp_path / "one.toml").touch()
+    (tmp_path / "page.md").write_text("\n".join(MARKS))
+    assert main(["--studies", str(tmp_path), "--pages", str(tmp_path / "page.md")]) == (0 if shown else 2)
+    assert ("the sweep" in (tmp_path / "page.md").read_text()) == shown
 
 
 @pytest.mark.extended
