@@ -134,7 +134,11 @@ def _cell(value: Any) -> Any:
 
 
 def columns_as_markdown(tables: Sequence[Table]) -> str:
-    """All columns as Markdown: a section per table, a row per column."""
+    """All columns as Markdown: a section per table, a row per column or family of columns.
+
+    Columns of a family follow each other and have meanings of a common beginning or end, as "accuracy: mean"
+    and "accuracy: smallest".
+    """
     return "\n\n".join(map(_described, tables)) + "\n"
 
 
@@ -147,8 +151,39 @@ def _described(table: Table) -> str:
         "| column | type | unit | meaning |",
         "|---|---|---|---|",
     ]
-    lines += [
-        f"| `{c.name}` | {c.kind} | {c.unit} | {c.meaning.replace('|', chr(92) + '|')} |"
-        for c in table.columns
-    ]
+    for family in _families(table.columns):
+        names = ", ".join(f"`{column.name}`" for column in family)
+        meaning = _together([column.meaning for column in family]).replace("|", chr(92) + "|")
+        lines.append(f"| {names} | {family[0].kind} | {family[0].unit} | {meaning} |")
     return "\n".join(lines)
+
+
+def _families(columns: Sequence[Column]) -> list[list[Column]]:
+    """Columns in order, those with a common type, unit and part of their meaning together."""
+    found: list[list[Column]] = []
+    for column in columns:
+        last = found[-1] if found else []
+        alike = [(other.kind, other.unit) == (column.kind, column.unit) for other in last]
+        if last and all(alike) and _common(each.meaning for each in [*last, column]) is not None:
+            last.append(column)
+        else:
+            found.append([column])
+    return found
+
+
+def _common(meanings: Iterable[str]) -> int | None:
+    """Which part of all meanings "A: B" is the same, 0 or 1; None if neither is."""
+    parts = [meaning.split(": ", 1) for meaning in meanings]
+    if any(len(part) < 2 for part in parts):
+        return None
+    return next((part for part in (0, 1) if len({each[part] for each in parts}) == 1), None)
+
+
+def _together(meanings: Sequence[str]) -> str:
+    """One meaning for all columns of a family."""
+    same = _common(meanings)
+    if len(meanings) == 1 or same is None:
+        return meanings[0]
+    parts = [meaning.split(": ", 1) for meaning in meanings]
+    others = "; ".join(part[1 - same] for part in parts)
+    return f"{parts[0][0]}: {others}" if same == 0 else f"{others}: {parts[0][1]}"

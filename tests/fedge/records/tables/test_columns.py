@@ -52,6 +52,20 @@ def test_description_by_hand():
     )
 
 
+def test_a_family_of_columns_is_one_row():
+    """A common beginning, a common end; another unit, or nothing in common, is another row."""
+    meanings = ("score: mean", "score: worst", "time", "p50: queue", "max: queue", "p50: run")
+    columns = [Column(f"c{n}", FLOAT, "s", text, lambda row: row) for n, text in enumerate(meanings)]
+    columns.append(Column("c6", FLOAT, "MiB", "max: run", lambda row: row))
+    assert columns_as_markdown([Table("t.csv", "", tuple(columns))]).splitlines()[6:] == [
+        "| `c0`, `c1` | float | s | score: mean; worst |",
+        "| `c2` | float | s | time |",
+        "| `c3`, `c4` | float | s | p50; max: queue |",
+        "| `c5` | float | s | p50: run |",
+        "| `c6` | float | MiB | max: run |",
+    ]
+
+
 def test_no_text_in_a_table_is_a_formula_or_moves_a_terminal():
     """Names of users and devices in partition.csv are shown by a spreadsheet or a terminal, no more."""
     table = Table("t.csv", "", (Column("name", TEXT, "", "", lambda row: row),))
