@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _repeated(study: Study) -> bool:
-    """Whether a sweep has several seeds; those of one choose step sizes, and are not shown."""
+    """True for a sweep of several seeds; those of one choose step sizes, and are not shown."""
     return any(len(group.runs) > 1 for comparison in study.comparisons for group in comparison.groups)
 
 

@@ -172,7 +172,7 @@ def _families(columns: Sequence[Column]) -> list[list[Column]]:
 
 
 def _common(meanings: Iterable[str]) -> int | None:
-    """Which part of all meanings "A: B" is the same, 0 or 1; None if neither is."""
+    """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if neither."""
     parts = [meaning.split(": ", 1) for meaning in meanings]
     if any(len(part) < 2 for part in parts):
         return None
