@@ -46,8 +46,8 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
 
     Args:
         studies: in the order of the page; the first is drawn.
-        discussion: Markdown, in which a line ``<!-- NAME -->`` stands for a table: total, found, whole, gain,
-            both, published, control, cost, target, spread, figures.
+        discussion: Markdown, in which a line ``<!-- NAME -->`` stands for a table: total, found, whole, both,
+            published, control, cost, target, spread, figures.
         docs: folder to write into.
     """
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,6 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
         "total": tables.total_line(studies),
         "found": tables.found_table(planted),
         "whole": tables.whole_table(controls),
-        "gain": tables.gain_table(planted),
         "both": tables.both_table(planted),
         "published": tables.published_table(planted + controls),
         "control": tables.control_table(controls),

@@ -163,12 +163,10 @@ def _right_after(group: Group, global_round: int) -> int:
     return sum(measures.is_right(run, global_round) for run in group.runs)
 
 
-def _by_method(
-    titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str], first: str = ""
-) -> str:
-    """A table of scenarios (down) and the methods that form clusters (across), after `first` if given."""
+def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
+    """A table of scenarios (down) and the methods that form clusters (across)."""
     labels = dict.fromkeys(g.label for _, comparison in titled for g in comparison.groups)
-    clustering = [first] * bool(first) + [label for label in labels if label not in _NEVER_CLUSTER]
+    clustering = [label for label in labels if label not in _NEVER_CLUSTER]
     rows = []
     for title, comparison in titled:
         groups = by_label(comparison)
@@ -178,17 +176,6 @@ def _by_method(
 
 
 _NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
-
-
-def gain_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Points that true groups, and methods that form clusters, gain over one model; seen; unseen."""
-
-    def cell(comparison: Comparison, group: Group) -> str:
-        one = by_label(comparison)[REFERENCE]
-        gains = [difference(group, one, read) for read in (measures.seen, measures.unseen)]
-        return "; ".join(points(gain) for gain in gains if gain is not None)
-
-    return _by_method(planted, cell, first="oracle")
 
 
 # --- both at once -------------------------------------------------------------------------------------
