@@ -4,9 +4,9 @@
     python -m benchmarks.kernels.gpu --machine [MODEL …]
 
 Per network (by default Fedge's two for windows, a convolutional one with 256 channels, four encoder layers
-of attention) and precision: 5 epochs of 16 steps of 32 windows of 6 × 128 by `fedge.training.local.train`,
-medians of three; one core takes a single epoch. Also whether two trainings and both ways give the same bits,
-and how far the weights are from the CPU's after an epoch. With --machine, steps per second of the whole
+of attention, and those of `benchmarks.works`: images and a GRU) and precision: 5 epochs of 16 steps of 32
+windows of 6 × 128, or of 32 images, by `fedge.training.local.train`, medians of three; one core takes a
+single epoch. Also whether two trainings and both ways give the same bits, and how far the weights are from the CPU's after an epoch. With --machine, steps per second of the whole
 machine instead, as `fedge doctor --gpu` measures them: a client on every core (native step where it can), one
 on the GPU without and with graphs, eight clients one after another and batched; and what the rule of
 `train.device = "auto"` takes. Needs a GPU; keeps nothing.
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
+from benchmarks.works import WORKS
 from fedge.doctor.gpu_speeds import CLIENTS, Subject, batched_speeds, speeds_of
 from fedge.process.resources.threads import available_cores
 from fedge.training.device_speeds import TrainingPlaces, chosen_device, step_gflop
@@ -37,7 +38,9 @@ from fedge.training.networks.module_state import State, get_state, load_state
 
 STEPS, EPOCHS, REPEATS = 16, 5, 3
 TRAINING = replace(SETTINGS, lr=0.05, clip_norm=1.0, label_smoothing=0.1, epochs=EPOCHS)
-MODELS = ("cnn", "cnn-pool", "wide", "attention")
+OWN = ("cnn", "cnn-pool", "wide", "attention")
+OTHERS = {name: work for name, work in WORKS.items() if name != "home"}
+MODELS = (*OWN, *OTHERS)
 
 
 class Wide(nn.Sequential):
@@ -70,18 +73,30 @@ class Attention(nn.Module):
 def network(name: str) -> nn.Module:
     """A network with the same weights at every call."""
     torch.manual_seed(1)
+    if name in OTHERS:
+        return OTHERS[name].network()
     if name in ("wide", "attention"):
         return Wide() if name == "wide" else Attention()
     return build_model(name, (CHANNELS, SAMPLES), CLASSES, torch.Generator().manual_seed(1))
+
+
+def shape_of(name: str) -> tuple[int, ...]:
+    """Shape of a network's input, without the axis of windows."""
+    return OTHERS[name].shape if name in OTHERS else (CHANNELS, SAMPLES)
+
+
+def data(name: str) -> tuple[Tensor, Tensor]:
+    """Noise and labels for an epoch of a network: x (N, …), y (N,)."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(STEPS * BATCH, *shape_of(name), generator=generator)
+    return x, torch.randint(0, CLASSES, (STEPS * BATCH,), generator=generator)
 
 
 class Contest:
     """One network on both devices, from one state."""
 
     def __init__(self, name: str) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self._x = torch.randn(STEPS * BATCH, CHANNELS, SAMPLES, generator=generator)
-        self._y = torch.randint(0, CLASSES, (STEPS * BATCH,), generator=generator)
+        self._x, self._y = data(name)
         self._models = {device: network(name).to(device) for device in ("cpu", "cuda")}
         self._start = get_state(self._models["cpu"])
 
@@ -131,12 +146,9 @@ def same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool
 def of_machine(name: str) -> str:
     """Steps per second of the machine in all ways, and the rule's choice, in a line."""
     settle_gpus(FLOAT32)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(STEPS * BATCH, CHANNELS, SAMPLES, generator=generator)
-    y = torch.randint(0, CLASSES, (STEPS * BATCH,), generator=generator)
-    subject = Subject(lambda: network(name), x, y, replace(TRAINING, kernel="auto"))
+    subject = Subject(lambda: network(name), *data(name), replace(TRAINING, kernel="auto"))
     speeds = speeds_of(subject)
-    gflop = step_gflop(network(name), (CHANNELS, SAMPLES), BATCH, tokens=False)
+    gflop = step_gflop(network(name), shape_of(name), BATCH, tokens=False)
     rule, _ = chosen_device(TrainingPlaces(available_cores(), 1), gflop, None)
     line = (
         f"{name:10} {gflop:6.2f} GFLOP   {available_cores()} cores {speeds.cores:8.0f}   GPU plain "

@@ -153,7 +153,8 @@ def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     A model with random draws keeps its plain step: a graph would draw other numbers. Its first step tells.
     """
     settings = sgd.settings
-    full_batches = len(y) // settings.batch_size * (settings.epochs if not settings.steps else 1)
+    whole = len(y) // settings.batch_size
+    full_batches = sum(min(steps, whole) for steps in settings.passes(len(y)))
     memory = sgd.optimizer.memory
     if x.device.type != "cuda" or not settings.cuda_graph or full_batches < GRAPH_FROM or memory is None:
         return sgd.step

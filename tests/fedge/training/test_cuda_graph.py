@@ -115,6 +115,28 @@ def test_a_graph_that_parts_only_after_some_steps_is_not_used(fake_cuda, monkeyp
     assert "the recorded step does not compute what the plain step does" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("windows", "epochs", "steps", "is_recorded"),
+    [
+        (70, 15, 0, True),  # two full batches and a small one per pass
+        (70, 14, 0, False),
+        (70, 1, 45, True),  # fifteen passes, whatever the epochs
+        (70, 99, 44, True),
+        (70, 1, 43, False),
+        (31, 99, 0, False),  # no full batch
+    ],
+)
+def test_a_step_is_recorded_from_thirty_full_batches_on(windows, epochs, steps, is_recorded, monkeypatch):
+    monkeypatch.setattr(training, "recorded_when_known", lambda *_: "recorded")
+    settings = LocalTraining(lr=0.1, epochs=epochs, steps=steps, batch_size=32)
+    sgd = SimpleNamespace(
+        settings=settings, optimizer=SimpleNamespace(memory=[]), step="plain", weights=[], draws=None
+    )
+    x = SimpleNamespace(device=torch.device("cuda"))
+    found = training.full_batch_step(torch.nn.Linear(1, 1), sgd, x, range(windows))
+    assert found == ("recorded" if is_recorded else "plain")
+
+
 @needs_gpu
 @pytest.mark.parametrize("name", MODELS.having(WINDOWS))
 def test_graph_gives_the_weights_of_plain_steps(name, monkeypatch):
