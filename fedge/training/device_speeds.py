@@ -5,10 +5,11 @@ Python, or for one another. Clients on the cores of a machine train side by side
 size of the network, and the GPU above it.
 
 The rule has no measurement: a GPU pays if a step's products have at least `FROM_GFLOP` billion operations per
-core that trains at the same time. It is the arithmetic that one core does in a small network's step on a GPU:
-up to 6 ms with cuDNN's convolutions in a fixed order, in which a core does 0.5 billion operations by PyTorch
-(docs/gpu.md: 24.4 billion of the table's third network in 246 ms, 22.5 of its fourth in 365 ms). Recorded steps
-of Fedge's own networks take 0.7 ms, so few cores are slower than the rule has it: a measurement tells.
+core that trains at the same time. It is the arithmetic that one core does in a small network's step on a
+GPU: up to 6 ms with cuDNN's convolutions in a fixed order, in which a core does 0.5 billion operations by
+PyTorch (docs/gpu.md: 24.4 billion of the table's third network in 246 ms, 22.5 of its fourth in 365 ms).
+Recorded steps of Fedge's own networks take 0.7 ms, so few cores are slower than the rule has it: a
+measurement tells.
 
 Measurements of `fedge doctor --gpu` lie in ``$XDG_STATE_HOME/fedge/device-speeds.json`` (otherwise
 ``~/.local/state``), by all that they depend on.
