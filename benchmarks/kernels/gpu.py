@@ -6,9 +6,9 @@
 Per network (by default Fedge's two for windows, a convolutional one with 256 channels, four encoder layers
 of attention, and those of `benchmarks.works`: images and a GRU) and precision: 5 epochs of 16 steps of 32
 windows of 6 × 128, or of 32 images, by `fedge.training.local.train`, medians of three; one core takes a
-single epoch. Also whether two trainings and both ways give the same bits, and how far the weights are from the
+single epoch. Also whether two trainings and both ways give the same bits, and how far the weights are from a
 CPU's after an epoch. With --machine, steps per second of the whole machine instead, as `fedge doctor --gpu`
-measures them: a client on every core (native step where it can), one on the GPU without and with graphs, eight
+measures them: a client on each core (native step where it can), one on the GPU without and with graphs, eight
 clients one after another and batched; and what the rule of `train.device = "auto"` takes. Needs a GPU; keeps
 nothing.
 """
