@@ -35,9 +35,10 @@ def section(folder: Path) -> str:
     if reported.differs:
         what = "Differences from the paper, settings as published:" if published else "Settings:"
         text += [what, "", *(f"- {line}" for line in reported.differs), ""]
-    for sweep in cut:
-        file = f"[{sweep.path.name}](../studies/tables/{folder.name}/{sweep.path.name})"
-        text += [f"Cuts of {file}:", "", cuts_table(published[0], sweep, reported)]
+    if cut:
+        names = [sweep.path.name for sweep in cut]
+        listed = ", ".join(f"[{name}](../studies/tables/{folder.name}/{name})" for name in names)
+        text += [f"Cuts of {listed}:", "", cuts_table(published[0], cut, reported)]
     for sweep in (*own, *cut, *published):
         text += [_of_sweep(sweep, reported)]
     return "\n".join([*text, reported.found]).rstrip("\n") + "\n"

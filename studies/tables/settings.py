@@ -38,14 +38,21 @@ def differing(published: Sweep, cut: Sweep) -> dict[str, tuple[list[Scalar], lis
     return {key: (_distinct(before), _distinct(after)) for key, (before, after) in sorted(found.items())}
 
 
-def cuts_table(published: Sweep, cut: Sweep, reported: Reported) -> str:
-    """A table of what was cut, from what to what, and why."""
-    rows = [
-        [f"`{key}`", _listed(before), _listed(after), reported.cuts.get(key, "")]
-        for key, (before, after) in differing(published, cut).items()
-    ]
-    seeds = [len(published.seeds), len(cut.seeds)]
-    rows += [["seeds", *map(str, seeds), reported.cuts.get("seeds", "")]] if seeds[0] != seeds[1] else []
+def cuts_table(published: Sweep, cuts: Sequence[Sweep], reported: Reported) -> str:
+    """A table of what was cut, from what to what, and why; values of single sweeps have their names."""
+    found = {sweep.path.stem.removeprefix(f"{CUT}-"): differing(published, sweep) for sweep in cuts}
+    rows = []
+    for key in sorted({key for one in found.values() for key in one}):
+        theirs = next(one[key][0] for one in found.values() if key in one)
+        ours = {name: _listed(one[key][1]) for name, one in found.items() if key in one}
+        if len(ours) == len(found) and len(set(ours.values())) == 1:
+            cell = next(iter(ours.values()))
+        else:
+            cell = "; ".join(f"{name}: {value}" for name, value in ours.items())
+        rows.append([f"`{key}`", _listed(theirs), cell, reported.cuts.get(key, "")])
+    before, after = len(published.seeds), _distinct([len(sweep.seeds) for sweep in cuts])
+    if after != [before]:
+        rows.append(["seeds", str(before), _listed(after), reported.cuts.get("seeds", "")])
     return markdown(("", "as published", "cut", "why"), rows)
 
 

@@ -50,11 +50,18 @@ def test_what_differs_by_hand(tmp_path):
     (tmp_path / "reported.toml").write_text(
         'title = "t"\nsource = "s"\nmeasures = []\n[cuts]\n"train.lr" = "haste"\nseeds = "time"\n'
     )
-    table = cuts_table(published, cut, read_reported(tmp_path))
+    table = cuts_table(published, [cut], read_reported(tmp_path))
     assert "| `train.lr` | 0.1 | 0.2 | haste |" in table
     assert "| `num-server-rounds` | 9, 8 | 3 |  |" in table
     assert "| seeds | 2 | 1 | time |" in table
     assert files(tmp_path, "cut") == [tmp_path / "cut.toml"]
+
+    (tmp_path / "cut-more.toml").write_text(TWO.format(name="more", seeds=[1], clients=4, lr=0.1, a=3, b=3))
+    both = [cut, read_sweep(tmp_path / "cut-more.toml")]
+    table = cuts_table(published, both, read_reported(tmp_path))
+    assert "| `train.lr` | 0.1 | cut: 0.2 | haste |" in table
+    assert "| `num-server-rounds` | 9, 8 | 3 |  |" in table
+    assert "| seeds | 2 | 1 | time |" in table
 
 
 @pytest.mark.parametrize("name", [name for name in folders(HERE) if files(HERE / name, CUT)])
