@@ -21,6 +21,7 @@ from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit
 from fedge.config.registers.traits import BY_TIME
+from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State
@@ -185,7 +186,8 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
 
     def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
         with GROUPINGS.carried_out(name, NotComparable):
-            found = code(evidence.read_only() if is_own else evidence, config, before, **arguments)
+            lent = evidence.read_only() if is_own else evidence
+            found = asked_twice(GROUPINGS, name, lambda: code(lent, config, before, **arguments))
         return _as_grouping(name, found, len(evidence.weights))
 
     return GroupingMethod(

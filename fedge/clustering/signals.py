@@ -15,6 +15,7 @@ from fedge.clustering.likeness.similarity import cosine_similarity, last_layer
 from fedge.clustering.registry import Need
 from fedge.config.registers.groupings import SIGNALS
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.twice import asked_twice
 from fedge.states.averaging import State
 
 Signal = Callable[..., np.ndarray]
@@ -48,7 +49,8 @@ def similarity_of(name: str, evidence: Evidence, arguments: Mapping[str, Any] | 
     if not SIGNALS.is_own(name):
         return similarity(evidence, **(arguments or {}))
     with SIGNALS.carried_out(name, NotComparable):
-        found = similarity(evidence.read_only(), **(arguments or {}))
+        lent = evidence.read_only()
+        found = asked_twice(SIGNALS, name, lambda: similarity(lent, **(arguments or {})))
     return _as_matrix(name, found, len(evidence.models))
 
 

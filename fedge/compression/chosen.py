@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
 from fedge.config.registers.register import Register, refuse_misfit
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.sections.uplink import UplinkConfig
 from fedge.config.uplinks import without_feedback
 from fedge.seeding import Purpose, numpy_stream
@@ -91,11 +93,14 @@ def refuse_compressors(config: Config) -> None:
 
 def _try(register: Register, name: str, compressor: Compressor) -> None:
     """Raise ConfigError where a code fails on made-up arrays, or answers with something else."""
-    rng = numpy_stream(0, Purpose.CLIENT_UPLINK)
+
+    def answered(count: int) -> tuple[Any, Any]:
+        rng = numpy_stream(0, Purpose.CLIENT_UPLINK, count)
+        return compressor.sent(rng.standard_normal(count), rng), compressor.bits(count)
+
     for count in _TRIED:
-        update = rng.standard_normal(count)
         with register.carried_out(name):
-            found, bits = compressor.sent(update.copy(), rng), compressor.bits(count)
+            found, bits = asked_twice(register, name, partial(answered, count), FROM_RNG)
         fits = isinstance(found, np.ndarray) and found.shape == (count,) and np.isfinite(found).all()
         if not fits:
             raise ConfigError(

@@ -19,6 +19,7 @@ import numpy as np
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import ASSOCIATIONS
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.topology import unseen_ids
 from fedge.data.table_files import table_of
 from fedge.seeding import Purpose, numpy_stream
@@ -255,21 +256,14 @@ def associated(
     places = np.array(clients_per_leaf, np.int64) - config.partition.unseen_clients
     dealt = Dealt(np.array(known, np.int64), *_counted([parts[client][0] for client in known], windows))
     name, arguments = config.hierarchy.association, config.hierarchy.arguments("association")
-    associate, again = ASSOCIATIONS.load(name), ASSOCIATIONS.is_own(name)
+    associate = ASSOCIATIONS.load(name)
+
+    def given() -> np.ndarray:
+        stream = numpy_stream(seed, Purpose.ASSOCIATION)
+        return _checked(name, associate(dealt, places.copy(), stream, **arguments), places)
+
     with ASSOCIATIONS.carried_out(name):
-        leaf, *others = (
-            _checked(
-                name,
-                associate(dealt, places.copy(), numpy_stream(seed, Purpose.ASSOCIATION), **arguments),
-                places,
-            )
-            for _ in range(1 + again)
-        )
-    if any(not np.array_equal(leaf, other) for other in others):
-        raise ConfigError(
-            f"hierarchy.association {name} must associate alike from the same stream, so that a seed says "
-            f"all, but did otherwise when asked again; draw from rng alone"
-        )
+        leaf = asked_twice(ASSOCIATIONS, name, given, FROM_RNG)
     order = np.argsort(leaf, kind="stable")  # of leaf 0 first, each leaf's in the order of the deal
     found = list(parts)
     for client, was in zip(known, order, strict=True):

@@ -17,6 +17,7 @@ from fedge.config.config import Config
 from fedge.config.planted import group_count, moves, planted_numbers
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCENARIOS
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.seeding import Purpose, numpy_stream
 
 _NEAREST_DEG = 60.0  # an axis of one group is at least this far from the line of the same axis of another
@@ -125,10 +126,14 @@ def make_scenario(
     count = group_count(config)
     sizes = planted_numbers(config.scenario_sizes, "scenario-sizes", "1,5")
     planted = _assign(len(clients_per_leaf), count, sizes, seed)
-    rng = numpy_stream(seed, Purpose.SCENARIO, 1)
     maker: Maker = SCENARIOS.load(config.scenario)
+
+    def made() -> list[Change]:
+        rng = numpy_stream(seed, Purpose.SCENARIO, 1)
+        return maker(count, list(channels), num_classes, rng, **config.arguments("scenario"))
+
     with SCENARIOS.carried_out(config.scenario):
-        changes = maker(count, channels, num_classes, rng, **config.arguments("scenario"))
+        changes = asked_twice(SCENARIOS, config.scenario, made, FROM_RNG)
     _refuse_other_changes(config.scenario, changes, count, len(channels), num_classes)
     (_, groups), *later = _eras(config, planted, count, seed)
     return Scenario(config.scenario, groups, tuple(changes), tuple(clients_per_leaf), tuple(later))

@@ -12,6 +12,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import PARTITIONS
 from fedge.config.registers.traits import DRAWN, TOPPED_UP
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.topology import known_per_leaf, unseen_ids
 from fedge.data.owners import NOBODY
 from fedge.data.skew import foreign_shares, top_up
@@ -59,25 +60,20 @@ def _deal_as_asked(
     """The client (N,) of each window as a function of the user's deals them; NOBODY for the rest."""
     kind, given = config.partition.kind, lent(windows)
     deal, arguments = PARTITIONS.load(kind), config.partition.arguments("kind")
-    with PARTITIONS.carried_out(kind):
-        found, again = (
-            np.asarray(
-                deal(given, list(clients_per_leaf), numpy_stream(seed, Purpose.PARTITION), **arguments)
-            )
-            for _ in range(2)
+
+    def dealt() -> np.ndarray:
+        return np.asarray(
+            deal(given, list(clients_per_leaf), numpy_stream(seed, Purpose.PARTITION), **arguments)
         )
+
+    with PARTITIONS.carried_out(kind):
+        found = asked_twice(PARTITIONS, kind, dealt, FROM_RNG)
     most = sum(clients_per_leaf) - 1
     fits = found.shape == (len(windows.y),) and np.issubdtype(found.dtype, np.integer)
     if not fits or found.min() < NOBODY or found.max() > most:
         raise ConfigError(
             f"partition.kind {kind} must return a client 0..{most} for each of {len(windows.y)} windows, or "
             f"-1 for nobody, but returned {shown(found)}; mend it"
-        )
-    if not np.array_equal(found, again):
-        raise ConfigError(
-            f"partition.kind {kind} must deal alike from the same stream, so that a seed says all, but dealt "
-            f"{np.count_nonzero(found != again) if again.shape == found.shape else 'all'} windows otherwise "
-            f"when asked again; draw from rng alone"
         )
     return np.where(split == UNUSED, NOBODY, found)
 

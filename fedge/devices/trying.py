@@ -10,23 +10,37 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AVAILABILITY, DEVICES, DURATIONS, SELECTIONS, SERVER_RULES
 from fedge.config.registers.register import Register
 from fedge.config.registers.traits import PARTIAL, ROUNDS
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.population.draws import PickDraws
 from fedge.devices.population.duration import Work, asked, duration_of
-from fedge.devices.population.fleet import check_fleet
+from fedge.devices.population.fleet import Fleet, check_fleet
 from fedge.devices.population.idle import Idle
 from fedge.devices.population.selection import DeviceTurn, History
 from fedge.devices.servers.rules import Arrival, Memory
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
 _DEVICES = 2
+_MANY = 16  # answers, unlikely to be alike by chance
 _ARRIVALS = 64  # until one makes a model, as the last of a buffer does
 
 
 def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVER_RULES) -> None:
     """Raise ConfigError for a rule failing on arrivals, up to its first model, with these arguments."""
+
+    def tried() -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+        return _first_model(name, arguments, register)
+
+    asked_twice(register, name, tried)
+
+
+def _first_model(
+    name: str, arguments: Mapping[str, Any], register: Register
+) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+    """What a rule makes of arrivals, up to its first model, and what it keeps."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
     model.flags.writeable = False  # as in a run, with devices at work started from it
+    found = None
     arrivals: list[Arrival | None] = [Arrival(0, 0, model, model), None]
     if not register.has(name, ROUNDS):
         arrivals = [Arrival(number % _DEVICES, number, model, model) for number in range(_ARRIVALS)]
@@ -44,7 +58,8 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
                     f"checkpoints hold, but keeps {shown(array)} as {shown(kept)}; mend it"
                 )
         if found is not None:
-            return
+            break
+    return found, memory.arrays
 
 
 def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
@@ -68,31 +83,54 @@ def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
 
 def try_preset(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for a preset without devices for these arguments."""
-    owner, rng = np.zeros(_DEVICES, np.int64), np.random.default_rng(0)
-    made = _tried(DEVICES, name, lambda: DEVICES.load(name)(owner, rng, **arguments))
-    check_fleet(made, _DEVICES, f"{DEVICES.option} {name}")
+
+    def made(count: int) -> Fleet:
+        owner, rng = np.zeros(count, np.int64), np.random.default_rng(0)
+        found: Fleet = _tried(DEVICES, name, lambda: DEVICES.load(name)(owner, rng, **arguments))
+        check_fleet(found, count, f"{DEVICES.option} {name}")
+        return found
+
+    asked_twice(DEVICES, name, lambda: [made(count) for count in (_DEVICES, _MANY)], FROM_RNG)
 
 
 def try_availability(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for an availability without valid answers."""
-    found = _tried(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments)(1, 0))
+
+    def presence() -> Any:
+        return _tried(AVAILABILITY, name, lambda: AVAILABILITY.load(name)(_DEVICES, 0, **arguments))
+
+    found = _tried(AVAILABILITY, name, lambda: presence()(1, 0))
     if not (isinstance(found, tuple) and len(found) == 2 and type(found[1]) is int and found[1] > 0):
         raise ConfigError(
             f"{AVAILABILITY.option} {name} must say (whether a device is there, until which microsecond), "
             f"but said {shown(found)} at 0; mend it"
         )
 
+    def times() -> list[Any]:
+        there, now_us, said = presence(), 0, []
+        for _ in range(_MANY):
+            said.append(_tried(AVAILABILITY, name, partial(there, 1, now_us)))
+            now_us = max(now_us + 1, said[-1][1])
+        return said
+
+    asked_twice(AVAILABILITY, name, times, "draw from the seed alone, and keep nothing between calls")
+
 
 def try_device_selection(name: str, arguments: Mapping[str, Any]) -> None:
     """Raise ConfigError for a selection of an absent device, or an uncallable one."""
-    there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
-    turn = DeviceTurn(0, PickDraws(0, 0), _DEVICES)
-    found = _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
+
+    def chosen(leaf: int) -> Any:
+        there, history = Idle(range(_DEVICES)), History.of(np.ones(_DEVICES, np.int64))
+        turn = DeviceTurn(leaf, PickDraws(0, leaf), _DEVICES)
+        return _tried(SELECTIONS, name, lambda: SELECTIONS.load(name)(there, history, turn, **arguments))
+
+    found = chosen(0)
     if found is not None and (isinstance(found, bool) or found not in range(_DEVICES)):
         raise ConfigError(
             f"{SELECTIONS.option} {name} must return a device that is there, or None, but returned "
             f"{shown(found)} of devices 0 and 1; mend it"
         )
+    asked_twice(SELECTIONS, name, lambda: [chosen(leaf) for leaf in range(_MANY)], FROM_RNG)
 
 
 def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
@@ -100,8 +138,12 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
     duration = duration_of(name, arguments)
     if duration is not None:
         history = History.of(np.ones(_DEVICES, np.int64))
-        work = Work(0, 1, 0, 1, 1, 1, 0.0, 1.0, history)
-        _tried(DURATIONS, name, lambda: asked(duration, work))
+
+        def seconds() -> list[float]:
+            jobs = (Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history) for attempt in range(1, _MANY))
+            return [asked(duration, job) for job in jobs]
+
+        asked_twice(DURATIONS, name, lambda: _tried(DURATIONS, name, seconds), FROM_RNG)
 
 
 def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:

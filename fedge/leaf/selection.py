@@ -16,6 +16,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_SELECTIONS
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.leaf.turns import Candidates
 from fedge.seeding import Purpose, numpy_stream
@@ -160,10 +161,15 @@ def _refuse_lie(name: str, found: Any, clients: Candidates, turn: Turn) -> None:
 
 
 def try_client_selection(config: HierarchyConfig) -> None:
-    """Raise ConfigError when a selection does not work on four made-up clients, new or known."""
-    windows = np.array([40, 10, 20, 30])
+    """Raise ConfigError for a selection that fails on made-up clients, or does not follow from the seed."""
+
+    def chosen(clients: int, asked: int) -> list[int]:
+        seen = np.full(clients, asked)
+        losses = np.full(clients, np.nan if asked == 0 else 0.5)
+        windows = 10 * (1 + np.arange(clients) * 3 % 4)
+        made_up = Candidates(np.arange(clients) + clients, windows, seen, seen.copy(), seen.copy(), losses)
+        return selected(config, made_up, clients // 2, 0, (1 + asked, 0), 0, 1 + asked)
+
     for asked in (0, 3):
-        seen = np.full(4, asked)
-        losses = np.full(4, np.nan if asked == 0 else 0.5)
-        made_up = Candidates(np.arange(4, 8), windows, seen, seen.copy(), seen.copy(), losses)
-        selected(config, made_up, 2, 0, (1 + asked, 0), 0, 1 + asked)
+        chosen(4, asked)
+    asked_twice(CLIENT_SELECTIONS, config.selection, lambda: [chosen(n, 0) for n in (4, 16)], FROM_RNG)

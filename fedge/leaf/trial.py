@@ -4,6 +4,7 @@ Its messages, memory and models have the form found here, in every round and at 
 later differences are refused where they come up.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,8 @@ from fedge.algorithm.making import algorithm_of, leaf_part_of
 from fedge.algorithm.taking_part import TakenPart, further_models, plain_training, take_part
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import ALGORITHMS
+from fedge.config.registers.twice import asked_twice
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm, brought_by
@@ -29,6 +32,7 @@ from fedge.training.schedule import local_training
 
 WINDOWS = 10  # of the trial: 6 of one client, 4 of the other
 _SHARES = (slice(0, 6), slice(6, 10))
+_LARGE = 2**22  # entries
 
 
 def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarray) -> ReplyForm:
@@ -36,7 +40,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
 
     Args:
         config: of the run.
-        network: of the run's kind, on the CPU; the model is trained.
+        network: of the run's kind, on the CPU; a large one is trained, and once only.
         x: (10, …) windows of the run, or like them.
         y: (10, …) their labels.
 
@@ -44,8 +48,16 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
         ConfigError: the algorithm fails, or sends or keeps values not allowed.
     """
     name = config.train.algorithm
+    is_large = sum(entry.numel() for entry in network.state_dict().values()) > _LARGE
+
+    def tried() -> tuple[ReplyForm, State, list[Memory | None]]:
+        trial = _Trial(config, network if is_large else copy.deepcopy(network), x, y)
+        return trial.form(), trial.model, trial.memories
+
     try:
-        return _Trial(config, network, x, y).form()
+        if is_large:
+            return tried()[0]
+        return asked_twice(ALGORITHMS, name, tried, "draw from its client's streams alone")[0]
     except ConfigError:
         raise
     except Exception as error:
@@ -100,8 +112,8 @@ class _Trial:
         self._settings = replace(
             local_training(config.train, 1), batch_size=2, epochs=min(config.train.local_epochs, 2)
         )
-        self._model: State
-        self._model, self._frozen = parted(get_state(network), frozen_names(network, config.train))
+        self.model: State
+        self.model, self._frozen = parted(get_state(network), frozen_names(network, config.train))
         self._names = [name for name, p in network.named_parameters() if p.requires_grad]
         self.memories: list[Memory | None] = [None, None]
         self.leaf: LeafAlgorithm | None = None
@@ -110,7 +122,7 @@ class _Trial:
     def form(self) -> ReplyForm:
         """Carry out both rounds."""
         found: ReplyForm | None = None
-        first = unpacked(packed(self._part.start(self._model), "memory of the leaf"))
+        first = unpacked(packed(self._part.start(self.model), "memory of the leaf"))
         self.beside = packed(self._part.send(first), "what the leaf sends")
         sends = form_of(self.beside)
         for leaf_round in (1, 2):
@@ -122,8 +134,8 @@ class _Trial:
             forms = [self._form(part) for part in parts]
             found = found or forms[0]
             _refuse_other_forms(found, forms)
-            self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self._model, self._names)
-            self._model = self._combined(self.leaf, parts)
+            self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self.model, self._names)
+            self.model = self._combined(self.leaf, parts)
             self.beside = packed(self._part.send(unpacked(self.leaf.memory)), "what the leaf sends")
             if form_of(self.beside) != sends:
                 raise ValueError(
@@ -156,7 +168,7 @@ class _Trial:
 
     def _whole(self) -> State:
         """The model as trained by clients."""
-        return dict(full_state(self._model, self._frozen, self._network))
+        return dict(full_state(self.model, self._frozen, self._network))
 
     def _travelling(self, part: TakenPart) -> TakenPart:
         """A client's part without frozen entries, none of which may have changed."""
@@ -172,7 +184,7 @@ class _Trial:
         """Combine both messages, as `fedge.leaf` does."""
         replies: dict[int, TrainReply] = {}
         for client, part in enumerate(parts):
-            state = {name: part.sent.get(name, own) for name, own in self._model.items()}
+            state = {name: part.sent.get(name, own) for name, own in self.model.items()}
             for what in (state, part.arrays):
                 if (entry := first_not_finite(what)) is not None:
                     raise FloatingPointError(f"{entry!r} of what it sends is not finite")
@@ -181,7 +193,7 @@ class _Trial:
                 state, count, part.steps, part.loss, 1.0, 0, weight=part.weight, extra=part.arrays
             )
         mean = weighted_mean([r.state for r in replies.values()], [r.mean_weight for r in replies.values()])
-        made = leaf.combined(self._model, mean, brought_by(replies), len(replies), self._settings.lr)
+        made = leaf.combined(self.model, mean, brought_by(replies), len(replies), self._settings.lr)
         if (entry := first_not_finite(made)) is not None:
             raise FloatingPointError(f"entry {entry!r} of the leaf's model is not finite")
         return made

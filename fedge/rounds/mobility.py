@@ -21,6 +21,7 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MOBILITIES
+from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.topology import leaf_of_clients, unseen_ids
 from fedge.data.table_files import table_of
 from fedge.leaf.leaf import Leaf
@@ -316,7 +317,7 @@ def mover_of(config: Config, seed: int, leaves: Sequence[Leaf]) -> Mover | None:
 
 
 def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int) -> None:
-    """Raise ConfigError when a mobility fails or lies in the rounds of a run, of which windows are not known.
+    """Raise ConfigError when a mobility fails, lies or does not follow from the seed; windows are not known.
 
     Args:
         config: of the run.
@@ -329,6 +330,12 @@ def refuse_moves_that_cannot_be(config: Config, sizes: Sequence[int], seed: int)
     places = dict(enumerate(leaf_of_clients(sizes)))
     home = {client: leaf for client, leaf in places.items() if client not in unseen}
     mover = Mover(config, seed, home, {client: places[client] for client in unseen})
-    leaf_of = dict(home)
-    for global_round in range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1):
-        leaf_of |= mover.moves(global_round, leaf_of, dict.fromkeys(home, 1))
+
+    def moves() -> list[dict[int, int]]:
+        leaf_of, found = dict(home), []
+        for global_round in range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1):
+            found.append(mover.moves(global_round, leaf_of, dict.fromkeys(home, 1)))
+            leaf_of |= found[-1]
+        return found
+
+    asked_twice(MOBILITIES, config.hierarchy.mobility, moves, FROM_RNG)

@@ -42,6 +42,7 @@ import numpy as np
 
 from fedge.config.registers.groupings import GATES
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.serving import GateConfig
 
 Decision = Literal["accepted", "rejected", "off"]
@@ -205,7 +206,7 @@ def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
     """Whether the rule in force takes the offer."""
     rule: Rule = GATES.load(config.rule)
     with GATES.carried_out(config.rule):
-        taken = rule(pair, config, **config.arguments("rule"))
+        taken = asked_twice(GATES, config.rule, lambda: rule(pair, config, **config.arguments("rule")))
     if not isinstance(taken, bool | np.bool_):
         raise ConfigError(
             f"gate.rule {config.rule} must return True or False, but returned {shown(taken)}; mend it"

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
+from fedge.config.registers.twice import asked_again
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.classification import Classification
 from fedge.tasks.task import Score, Sums, Task
@@ -202,10 +203,10 @@ def refuse_task_that_fails(
             shape = task.answer_shape(outputs, tuple(true.shape[1:]))
         answers = torch.randn(len(true), *shape, generator=torch.Generator().manual_seed(0))
     answers = answers.detach().requires_grad_()
-    with TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
-        losses = task.losses(answers, true)
     is_own_loss = config.loss != OF_THE_TASK
     what = f"train.loss {config.loss}" if is_own_loss else whose
+    with TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
+        losses = asked_again(what, lambda: task.losses(answers, true))
     if tuple(getattr(losses, "shape", ())) != (len(true),):
         raise ConfigError(
             f"{what} must return a loss for each of {len(true)} examples, but returned "
@@ -220,7 +221,8 @@ def refuse_task_that_fails(
         raise ConfigError(
             f"{what} must have finite losses, but has {losses.detach().min()} on a few examples; mend it"
         )
-    sums = _tried_sums(whose, config, task, answers.detach(), true, outputs)
+    ended = answers.detach()
+    sums = asked_again(whose, lambda: _tried_sums(whose, config, task, ended, true, outputs))
     for score in task.scores:
         _try_score(score, sums, "train.metrics" if score not in _own_scores(config, task) else whose)
 
@@ -273,7 +275,9 @@ def _try_score(score: Score, sums: Sums, whose: str) -> None:
     """Raise ConfigError when a score cannot be made of sums, or is no number of its range."""
     on = "a made-up confusion matrix" if set(sums) == {"confusion"} else "the sums of a few examples"
     try:
-        number = float(score.of(sums))
+        number = asked_again(f"{whose}: score {score.name}", lambda: float(score.of(sums)))
+    except ConfigError:
+        raise
     except Exception as error:
         place = inspect.getmodule(score.of)
         raise ConfigError(

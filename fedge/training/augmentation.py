@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
+from fedge.config.registers.twice import FROM_RNG, asked_again
 from fedge.config.sections.train import TrainConfig
 
 Augment = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -121,8 +122,13 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
                 f"train.augment {name} must have images (C, H, W), but the data are of shape {x.shape[1:]}; "
                 f"leave it out, or name code of your own"
             )
+
+    def changed() -> np.ndarray:
+        return augment(x.copy(), np.random.default_rng(0))
+
     try:
-        made = augment(x.copy(), np.random.default_rng(0))
+        some_own = any(AUGMENTATIONS.is_own(name) for name in names_in(config.augment))
+        made = asked_again(f"train.augment {config.augment}", changed, FROM_RNG) if some_own else changed()
     except ConfigError:
         raise
     except Exception as error:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import OPTIMIZERS
+from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.train import TrainConfig
 from fedge.training.settings import LocalTraining, optimizer_arguments
 
@@ -147,15 +148,22 @@ def refuse_optimizer(config: TrainConfig) -> None:
                 f'or name one of PyTorch\'s, as "torch.optim:Adam"'
             )
         return
-    weight = torch.ones(2, 2)
     settings = LocalTraining(
         lr=min(config.lr, 1.0), weight_decay=config.weight_decay, optimizer=config.optimizer,
         optimizer_args=given,
     )  # fmt: skip
-    try:
+
+    def moved() -> Tensor:
+        weight = torch.ones(2, 2)
         optimizer = optimizer_of([weight], settings)
         optimizer.move([torch.full((2, 2), 0.5)])
         optimizer.move([torch.full((2, 2), 0.25)])
+        return weight
+
+    try:
+        weight = asked_twice(OPTIMIZERS, config.optimizer, moved)
+    except ConfigError:
+        raise
     except Exception as error:
         raise ConfigError(
             f"{what} cannot take a step: {type(error).__name__}: {' '.join(str(error).split())}; mend it, or "

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCHEDULES
+from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.train import TrainConfig
 
 _LEAST = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
@@ -77,17 +78,26 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
         config: of the run.
         rounds: global rounds of the run.
     """
+
+    def sizes() -> list[float]:
+        return [_sound_size(config, global_round) for global_round in range(1, rounds + 1)]
+
+    asked_twice(SCHEDULES, config.schedule, sizes)
+
+
+def _sound_size(config: TrainConfig, global_round: int) -> float:
+    """The step size of a round, of at least the smallest."""
     what = f"train.schedule {config.schedule}"
-    for global_round in range(1, rounds + 1):
-        try:
-            found = step_size(config, global_round)
-        except Exception as error:
-            raise ConfigError(
-                f"{what} fails in global round {global_round}: {type(error).__name__}: "
-                f"{' '.join(str(error).split())}; mend it, or change train.schedule-args"
-            ) from error
-        if not _LEAST <= found < math.inf:
-            raise ConfigError(
-                f"{what} must leave a step size of at least {_LEAST:.2g} in every round, but in round "
-                f"{global_round} it is {shown(found)}; change train.schedule-args"
-            )
+    try:
+        found = step_size(config, global_round)
+    except Exception as error:
+        raise ConfigError(
+            f"{what} fails in global round {global_round}: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}; mend it, or change train.schedule-args"
+        ) from error
+    if not _LEAST <= found < math.inf:
+        raise ConfigError(
+            f"{what} must leave a step size of at least {_LEAST:.2g} in every round, but in round "
+            f"{global_round} it is {shown(found)}; change train.schedule-args"
+        )
+    return found

@@ -16,6 +16,7 @@ from fedge.config.config import Config
 from fedge.config.participation import Number, Participation
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, PARTICIPATIONS, RULES
+from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.hierarchy import CloudConfig, HierarchyConfig
 
 _MOST_TRIED_ROUNDS = 1000  # in which code says how many clients train, before a run
@@ -119,11 +120,16 @@ def fewest_training(config: Config, sizes: Sequence[int]) -> tuple[int, int]:
         _refuse_more_than_there_are(hierarchy.participants, rounds, sizes)
     elif hierarchy.participation not in PARTICIPATIONS.names:
         rounds = list(range(1, min(config.num_server_rounds, _MOST_TRIED_ROUNDS) + 1))
-    count, leaf = min(
-        (num_training(config, size, global_round, leaf), leaf)
-        for global_round in rounds
-        for leaf, size in enumerate(sizes)
-    )
+
+    def numbers() -> list[tuple[int, int]]:
+        return [
+            (num_training(config, size, global_round, leaf), leaf)
+            for global_round in rounds
+            for leaf, size in enumerate(sizes)
+        ]
+
+    is_code = hierarchy.participants is None
+    count, leaf = min(asked_twice(PARTICIPATIONS, hierarchy.participation, numbers) if is_code else numbers())
     return leaf, count
 
 

@@ -19,6 +19,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
+from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
@@ -164,16 +165,23 @@ def refuse_strategy_that_fails(
         }
         replies.append(TrainReply(state, samples=10, steps=1, loss=1.0, seconds=1.0, uplink_bytes=0))
     mean = weighted_mean([reply.state for reply in replies], [1.0] * clients)
-    with register.carried_out(name):
-        before = contents_of(copy.deepcopy(strategy))
+
+    def stepped() -> tuple[list[State], Strategy]:
+        after, found = strategy, []
         for leaf_round in (1, 2):  # some remember from the second on
-            strategy = copy.deepcopy(strategy)  # as in a run, where a failed round leaves no trace
-            made = combine(strategy, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
+            after = copy.deepcopy(after)  # as in a run, where a failed round leaves no trace
+            made = combine(after, model, mean, replies, names, LocalTraining(), 0, (leaf_round, 0))
             entry = first_not_finite(made)
             if entry is not None:
                 raise FloatingPointError(
                     f"entry {entry!r} of what it makes of {clients} replies is not finite"
                 )
+            found.append(made)
+        return found, after
+
+    with register.carried_out(name):
+        before = contents_of(copy.deepcopy(strategy))
+        _, strategy = asked_twice(register, name, stepped)
     lost = unkept_of(strategy, before)
     if lost:
         raise ConfigError(

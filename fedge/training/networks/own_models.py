@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import refuse_misfit
+from fedge.config.registers.twice import asked_again
 
 Shape = tuple[int, ...]
 """Of one input: (C, T) or (C, H, W)."""
@@ -276,9 +277,12 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
     before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
     with _global_stream, torch.random.fork_rng(devices=[]):
         try:
+            _refuse_other_draws(name, model, inputs)
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
                 gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
+        except ConfigError:
+            raise
         except Exception as error:
             raise _refusal(name, "cannot be trained", error, "mend its forward") from error
     if not isinstance(logits, Tensor):
@@ -301,6 +305,21 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
         raise _refusal(
             name, what, None, "register it with persistent=False, or make it its full size at once"
         )
+
+
+def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:
+    """Raise ConfigError for a forward pass with draws that no stream of a client's gives (`OwnDraws`)."""
+
+    def trained() -> None:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):  # PyTorch's own are lent
+            model.train()(inputs)
+
+    def evaluated() -> None:
+        with torch.no_grad():
+            model.eval()(inputs)
+
+    asked_again(f"train.model {name} in training", trained, "draw by torch.randn and the like")
+    asked_again(f"train.model {name} in evaluation", evaluated, "draw in training only")
 
 
 def _words(shape: Any) -> str:

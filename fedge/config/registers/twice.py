@@ -1,0 +1,107 @@
+"""Custom parts asked twice from the same start: a seed says all that they answer (contracts C2, C3).
+
+What a part of a user's takes from a generator of its own, the clock or its memory of earlier calls shows as
+another answer. What it draws from a global stream of NumPy, Python or PyTorch may by chance give the same, so
+these streams are compared, too: both calls have moved one, and not to the same state, as does a part that
+begins the stream anew.
+"""
+
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import Register
+
+Answer = TypeVar("Answer")
+FROM_RNG = "draw from its generator alone, and keep nothing between calls"
+WITHOUT_RNG = "let it follow from what it is given alone"
+
+
+def asked_twice(register: Register, name: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -> Answer:
+    """Answer of a part; one of a user's is asked again.
+
+    Args:
+        register: of the part.
+        name: of the part.
+        ask: makes what the part is given anew, its streams included, and asks.
+        hint: the next step for an error.
+
+    Raises:
+        ConfigError: the answers of the user's differ, or it draws from a global stream.
+    """
+    return asked_again(f"{register.option} {name}", ask, hint) if register.is_own(name) else ask()
+
+
+def asked_again(what: str, ask: Callable[[], Answer], hint: str = WITHOUT_RNG) -> Answer:
+    """The first of two answers of a user's part.
+
+    Args:
+        what: option and name of the part, for errors.
+        ask: as of `asked_twice`.
+        hint: likewise.
+
+    Raises:
+        ConfigError: as there.
+    """
+    before = _streams()
+    first = ask()
+    between = _streams()
+    second = ask()
+    after = _streams()
+    for stream, state in between.items():
+        if before.get(stream, state) != state and after[stream] != state:
+            raise ConfigError(
+                f"{what} must follow from the seed, but draws from the global stream of {stream}; {hint}"
+            )
+    if not alike(first, second):
+        raise ConfigError(
+            f"{what} must answer alike from the same start, so that a seed says all, but did otherwise when "
+            f"asked again; {hint}"
+        )
+    return first
+
+
+def _streams() -> dict[str, Any]:
+    """Library → state of its global stream, of those loaded."""
+    found: dict[str, Any] = {"random": random.getstate()}
+    if "numpy" in sys.modules:
+        kind, key, *rest = sys.modules["numpy"].random.get_state()
+        found["numpy.random"] = (kind, key.tobytes(), *rest)
+    if "torch" in sys.modules:
+        found["torch"] = sys.modules["torch"].random.get_rng_state().numpy().tobytes()
+    return found
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two answers are equal to the bit; objects of unknown classes are, if of one class.
+
+    >>> alike({"a": [1.0, float("nan")]}, {"a": [1.0, float("nan")]}), alike([1], [2]), alike({1, 2}, {2, 1})
+    (True, False, True)
+    """
+    if type(one) is not type(other):
+        return False
+    if hasattr(one, "detach"):
+        one, other = (tensor.detach().cpu().numpy() for tensor in (one, other))
+    if hasattr(one, "tobytes") and hasattr(one, "dtype"):
+        same = (one.dtype, one.shape) == (other.dtype, other.shape)
+        return same and (one.tolist() == other.tolist() if one.dtype.hasobject else _bytes_alike(one, other))
+    if isinstance(one, float):
+        return one.hex() == other.hex()
+    if isinstance(one, Mapping):
+        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, Sequence) and not isinstance(one, str | bytes):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if is_dataclass(one) and not isinstance(one, type):
+        return all(alike(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+    if isinstance(one, int | str | bytes | AbstractSet):
+        return bool(one == other)
+    return True
+
+
+def _bytes_alike(one: Any, other: Any) -> bool:
+    """Whether two arrays of one form have the same bytes."""
+    return bool(one.tobytes() == other.tobytes())
