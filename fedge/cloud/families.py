@@ -105,4 +105,5 @@ def offers_of_family(
         rule.go_on(offers, brought)
         rule.keep_states(keep)
     missing = [k for k, model in enumerate(known) if model is None]
-    return offers, {"models_without_leaves": missing} if missing else {}
+    failed = {} if rule is None else rule.failures()
+    return offers, ({"models_without_leaves": missing} if missing else {}) | failed

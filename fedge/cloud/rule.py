@@ -11,6 +11,7 @@ Shape letter: S leaf servers.
 """
 
 import copy
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +19,12 @@ from typing import Any
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
+from fedge.exchange.failure import words_of
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.leaf.strategies.strategy_state import numbers_of, restore_strategy, states_of
 from fedge.states.averaging import State, weighted_mean
+
+logger = logging.getLogger(__name__)
 
 _MODEL, _STRATEGY = "rule-model-", "rule-strategy-"  # before their numbers, among the states
 
@@ -64,6 +68,7 @@ class CloudRule:
         self._groups: dict[Key, _Group] = {}
         self._coming: dict[Key, _Group] = {}
         self._first: State | None = None
+        self._failed: list[list[int]] = []
         self.offered: list[State] = []
 
     def know_first(self, model: State) -> None:
@@ -71,15 +76,15 @@ class CloudRule:
         self._first = model
 
     def combined(self, key: Key, brought: Sequence[Contribution], global_round: int) -> State | None:
-        """Model of a group; None for too few models for the rule.
+        """Model of a group; None for too few models for the rule, or where the rule fails on them.
+
+        The failure may be a leaf's, with finite numbers of any size, as well as the rule's: the group keeps
+        its models, as does a leaf whose strategy fails (contract C12), and begins anew.
 
         Args:
             key: of the group; equal from step to step for a continuing group.
             brought: by its leaves, with their weights, in order.
             global_round: 1, 2, …
-
-        Raises:
-            FloatingPointError: the result is not finite, or a variance of it negative.
         """
         # they load torch, for which neither the check before a run nor the mean has to wait
         from fedge.exchange.train import TrainReply
@@ -97,11 +102,17 @@ class CloudRule:
             for each in brought
         ]
         names, where = self._maker.names, (global_round, 0)
-        made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
         try:
+            made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
             refuse_impossible(made, self._maker.variances, " of a group's model")
-        except FloatingPointError as error:
-            raise FloatingPointError(f"cloud.rule: {error}") from error
+        except Exception as error:  # of arithmetic, or raised in a strategy
+            members = [each.child for each in brought]
+            logger.warning(
+                "global round %d: cloud.rule cannot combine the models of children %s, which keep theirs: %s",
+                global_round, ", ".join(map(str, members)), words_of(error),
+            )  # fmt: skip
+            self._failed.append(members)
+            return None
         self._coming[key] = _Group(strategy, made)
         return made
 
@@ -126,12 +137,17 @@ class CloudRule:
             members = [int(leaf) for leaf in np.flatnonzero(labels == group)]
             if len(members) > 1:
                 made = self.combined(tuple(members), [brought[m] for m in members], global_round)
-                too_few += [members] if made is None else []
+                too_few += [members] if len(members) < self._maker.needed else []
                 for member in members:
                     offers[member] = made
         self.go_on(offers, brought)
         self.keep_states(keep)
-        return offers, {"too_few_for_rule": too_few} if too_few else {}
+        return offers, ({"too_few_for_rule": too_few} if too_few else {}) | self.failures()
+
+    def failures(self) -> dict[str, Any]:
+        """Facts of a cloud step: groups on whose models the rule has failed, since the last call."""
+        failed, self._failed = self._failed, []
+        return {"rule_failed": failed} if failed else {}
 
     def _current(self, brought: Sequence[Contribution]) -> State:
         """The model from which a new group steps: the offer itself if common to all its leaves."""

@@ -277,12 +277,9 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
     before = {key: (entry.shape, entry.dtype) for key, entry in model.state_dict().items()}
     with _global_stream, torch.random.fork_rng(devices=[]):
         try:
-            _refuse_other_draws(name, model, inputs)
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
                 gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
-        except ConfigError:
-            raise
         except Exception as error:
             raise _refusal(name, "cannot be trained", error, "mend its forward") from error
     if not isinstance(logits, Tensor):
@@ -305,6 +302,8 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
         raise _refusal(
             name, what, None, "register it with persistent=False, or make it its full size at once"
         )
+    with _global_stream:
+        _refuse_other_draws(name, model, inputs)
 
 
 def _refuse_other_draws(name: str, model: nn.Module, inputs: Tensor) -> None:
