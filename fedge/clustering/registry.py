@@ -8,7 +8,7 @@ servers.
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -181,24 +181,30 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
     name = config.method
     code, arguments = GROUPINGS.load(name), config.arguments("method")
     if inspect.isclass(code):
-        return _of_part(name, code, arguments)
-    needs, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
+        return _of_part(name, code, arguments, config)
+    said, is_own = getattr(code, "needs", nothing), GROUPINGS.is_own(name)
+    needs = said if callable(said) else lambda _: frozenset(said)
 
     def group(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
         with GROUPINGS.carried_out(name, NotComparable):
             lent = evidence.read_only() if is_own else evidence
             found = asked_twice(GROUPINGS, name, lambda: code(lent, config, before, **arguments))
-        return _as_grouping(name, found, len(evidence.weights))
+        grouping = _as_grouping(name, found, len(evidence.weights))
+        if is_own:
+            _refuse_other_models(name, grouping, "pool" in needs(config), config.fixed_count or 0)
+        return grouping
 
+    if is_own:
+        _refuse_uncounted(name, needs(config), config)
     return GroupingMethod(
         group if is_own or arguments else code,
-        needs if callable(needs) else lambda _: frozenset(needs),
+        needs,
         getattr(code, "compares", name if is_own else ""),
         GROUPINGS.has(name, BY_TIME) or bool(getattr(code, "by_time", False)),
     )
 
 
-def _of_part(name: str, code: Any, arguments: Mapping[str, Any]) -> GroupingMethod:
+def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: ClusterConfig) -> GroupingMethod:
     """The method of a class, newly constructed."""
     if not issubclass(code, CloudPart) or code.group is CloudPart.group:
         raise ConfigError(
@@ -214,10 +220,12 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any]) -> GroupingMeth
             f"mend it, or change cluster.method-args"
         ) from error
 
-    def group(evidence: Evidence, _: ClusterConfig, __: np.ndarray | None) -> Grouping:
+    def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:
         with GROUPINGS.carried_out(name, NotComparable):
             found = part.group(evidence.read_only())
-        return _as_grouping(name, found, len(evidence.weights))
+        grouping = _as_grouping(name, found, len(evidence.weights))
+        _refuse_other_models(name, grouping, "pool" in needs, config.fixed_count or 0)
+        return grouping
 
     def ask(evidence: Evidence) -> Questions | None:
         with GROUPINGS.carried_out(name, NotComparable):
@@ -225,6 +233,7 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any]) -> GroupingMeth
 
     asks = ask if code.ask is not CloudPart.ask else None
     needs = frozenset(part.needs)
+    _refuse_uncounted(name, needs, config)
     unknown = sorted(needs - NEEDS.keys())
     if unknown:
         raise ConfigError(
@@ -294,6 +303,41 @@ def _usable(name: str, grouping: Grouping, leaves: int) -> Grouping:
     _refuse_what_json_lacks(name, "facts", grouping.facts)
     _refuse_what_json_lacks(name, "kept", grouping.kept)
     return replace(grouping, similarity=similarity)
+
+
+def _refuse_other_models(name: str, grouping: Grouping, has_pool: bool, count: int) -> None:
+    """Raise ConfigError unless `takes` names a model of the cloud's per leaf, or nothing without such models.
+
+    Args:
+        name: of the method.
+        grouping: of a leaf each.
+        has_pool: whether the cloud has models of its own for the method.
+        count: of these.
+    """
+    takes = grouping.takes
+    if not has_pool and takes is None:
+        return
+    if not has_pool:
+        raise ConfigError(
+            f'cluster.method {name} must need "pool" to say which of the cloud\'s models leaves take, but '
+            f"returned takes {shown(takes)} without; add it to its needs, or leave takes out"
+        )
+    chosen = np.asarray(takes) if takes is not None else np.zeros(0)
+    fits = chosen.shape == (len(grouping.labels),) and chosen.dtype.kind in "iu"
+    if not fits or chosen.min() < 0 or chosen.max() >= count:
+        raise ConfigError(
+            f"cluster.method {name} must return as takes a model 0..{count - 1} of the cloud's for each of "
+            f"{len(grouping.labels)} leaves, but returned {shown(takes)}; mend it"
+        )
+
+
+def _refuse_uncounted(name: str, needs: Collection[str], config: ClusterConfig) -> None:
+    """Raise ConfigError for a method with models of the cloud's own, of which no number is said."""
+    if "pool" in needs and not config.fixed_count:
+        raise ConfigError(
+            f"cluster.count must be the number of the cloud's models with cluster.method {name}, which needs "
+            f'them, but is {shown(config.count)}; set for example cluster.count="2"'
+        )
 
 
 def _refuse_what_json_lacks(name: str, what: str, value: Any) -> None:

@@ -37,7 +37,7 @@ def try_rule(name: str, arguments: Mapping[str, Any], register: Register = SERVE
 def _first_model(
     name: str, arguments: Mapping[str, Any], register: Register
 ) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
-    """What a rule makes of arrivals, up to its first model, and what it keeps."""
+    """First model that a rule makes of arrivals, None for none, and its arrays kept."""
     rule, model, memory = register.load(name), np.zeros(1, np.float32), Memory(_DEVICES)
     model.flags.writeable = False  # as in a run, with devices at work started from it
     found = None

@@ -1,9 +1,8 @@
 """Custom parts asked twice from the same start: a seed says all that they answer (contracts C2, C3).
 
-What a part of a user's takes from a generator of its own, the clock or its memory of earlier calls shows as
-another answer. What it draws from a global stream of NumPy, Python or PyTorch may by chance give the same, so
-these streams are compared, too: both calls have moved one, and not to the same state, as does a part that
-begins the stream anew.
+A generator of the part's own, the clock or memory of earlier calls shows as another answer. Draws from a
+global stream of NumPy, Python or PyTorch may by chance give the same answer, so these streams are compared,
+too: both calls have moved one, and not to the same state, as does a part that begins the stream anew.
 """
 
 import random

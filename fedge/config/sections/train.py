@@ -11,7 +11,7 @@ class TrainConfig(Section):
     """Local training at a client."""
 
     SECTION = "train"
-    model: str = option("cnn", "network; see fedge/training/networks/models.py", register=parts.MODELS)
+    model: str = option("cnn", "network; see docs/extend.md", register=parts.MODELS)
     model_args: str = option("", "keyword arguments of your own model", table=True)
     task: str = option("classification", "learning task; see docs/tasks.md", register=parts.TASKS)
     task_args: str = option("", "keyword arguments of a task", table=True)

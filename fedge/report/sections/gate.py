@@ -61,14 +61,11 @@ def _test(run: RunData) -> str:
 
 
 def _level(run: RunData) -> float:
-    """Level of the test of the gate `paired`; its default where what is recorded cannot be.
-
-    Runs of November 2026 and before have it as an option.
-    """
+    """Level of the test of the gate `paired`; its default where what is recorded cannot be."""
     usual = GATES.arguments("paired", {})["level"]
     try:
         given = arguments_of(run.config.get("gate.rule-args", ""), "gate.rule-args")
-        level = GATES.arguments("paired", given)["level"] if given else run.config.get("gate.level", usual)
+        level = GATES.arguments("paired", given)["level"]
     except ConfigError:
         level = usual
     return float(level) if isinstance(level, int | float) else float(usual)

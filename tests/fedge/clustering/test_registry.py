@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedge.clustering import CloudPart
 from fedge.clustering.likeness.evidence import Evidence, NotComparable
 from fedge.clustering.registry import NEEDS, Family, Grouping, cloud_model_count, method_named, sent_for
 from fedge.clustering.signals import similarity_of
@@ -18,11 +19,11 @@ def evidence():
     return Evidence(MODELS, MODELS, [1.0] * 3, ("head",))
 
 
-def grouped(function):
+def grouped(function, **options):
     """Labels found by a method of the user's."""
     name = GROUPINGS.given(function)
     try:
-        config = ClusterConfig(method=name)
+        config = ClusterConfig(method=name, **options)
         return method_named(config).group(evidence(), config, None)
     finally:
         GROUPINGS.forget(name)
@@ -157,3 +158,38 @@ def test_the_clouds_own_models_are_counted():
     assert cloud_model_count(ClusterConfig(method="clove", count="3")) == 3
     assert cloud_model_count(ClusterConfig(method="kmeans", count="3")) == 0
     assert cloud_model_count(ClusterConfig(method="ifca", count="3", enabled=False)) == 0
+
+
+def _taking(takes):
+    def method(evidence, config, before):
+        return Grouping(np.zeros(3, np.int64), None, takes=takes)
+
+    return method
+
+
+class Taking(CloudPart):
+    def group(self, cloud):
+        return Grouping(np.zeros(3, np.int64), None, takes=np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("method", [_taking(np.zeros(3, np.int64)), Taking])
+def test_takes_without_models_of_the_clouds_is_refused(method):
+    """Leaves would be offered their cluster's mean, without a word on it."""
+    with pytest.raises(ConfigError, match='must need "pool" to say which of the cloud\'s models leaves take'):
+        grouped(method)
+
+
+@pytest.mark.parametrize("takes", [None, [0, 1], [0, 1, 2], [0, 1, -1], [0.0, 1.0, 0.0], "all"])
+def test_takes_name_one_of_the_clouds_models_per_leaf(takes):
+    method = _taking(takes)
+    method.needs = {"pool"}
+    with pytest.raises(ConfigError, match=r"as takes a model 0\.\.1 of the cloud's for each of 3"):
+        grouped(method, count="2")
+
+
+def test_models_of_the_clouds_are_counted_in_options():
+    method = _taking(np.array([0, 1, 1]))
+    method.needs = {"pool"}
+    assert grouped(method, count="2").takes.tolist() == [0, 1, 1]
+    with pytest.raises(ConfigError, match=r"cluster\.count must be the number of the cloud's models"):
+        grouped(method)

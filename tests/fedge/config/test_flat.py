@@ -430,3 +430,8 @@ def test_a_run_s_name_is_a_folder_s_and_no_option_of_a_command():
             assert not name.startswith(("-", "."))
     assert 300 < taken < 2000
     assert all(line.isprintable() for line in refused)
+
+
+def test_no_option_sends_its_reader_to_source_code():
+    """A wheel's user has no checkout."""
+    assert [key for key, (_, rule) in options().items() if ".py" in rule["doc"]] == []

@@ -348,7 +348,7 @@ def test_what_a_decision_rests_on_and_personal_models(tmp_path):
 @pytest.mark.parametrize(
     ("recorded", "level"),
     [
-        ({"gate.level": 0.2}, "0.2"),  # as runs had it before it was an argument
+        ({"gate.rule-args": '{"level": 0.2}'}, "0.2"),
         ({}, "0.05"),
         ({"gate.rule-args": '{"level": 7}'}, "0.05"),  # that nobody can have asked for
         ({"gate.rule-args": "[]"}, "0.05"),
