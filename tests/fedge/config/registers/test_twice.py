@@ -252,7 +252,7 @@ def _config(option):
 
 
 def test_every_register_is_asked_twice_or_says_why_not():
-    assert ASKED.keys() | NOT_ASKED == {register.option for register in REGISTERS}
+    assert {register.option for register in REGISTERS} <= ASKED.keys() | NOT_ASKED
 
 
 @pytest.mark.parametrize("option", ASKED)
