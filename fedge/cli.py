@@ -6,6 +6,7 @@ Exit codes: 0 completed, 2 a command line that cannot be read, 3 partial, 4 fail
 """
 
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -29,6 +30,7 @@ from fedge.launch.leaf_servers.leaf_command import add_leaf
 from fedge.launch.nodes.node_command import add_node
 from fedge.link.command import add_commands as add_link_commands
 from fedge.process.endings import exits
+from fedge.process.escape import printable
 from fedge.process.resources.room import refuse_little_room
 from fedge.process.streams import forget_unread, open_missing_streams, replace_unprintable
 from fedge.report.commands import add_commands as add_report_commands
@@ -36,6 +38,7 @@ from fedge.use.commands import add_commands as add_model_commands
 
 _HAVE_CODES = frozenset({"demo", "run", "resume", "status", "sweep", "superlink", "leaf", "node"})  # of a run
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_RIGHTS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 # A command's modules are loaded when it is carried out: shells ask for completion at every key.
 
@@ -65,6 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has gone, as `head` does
         return exits.UNREAD
     except OSError as error:
+        if error.errno in _NO_RIGHTS and error.filename is not None:
+            place = printable(os.fsdecode(error.filename))
+            rule = f"{place} must be accessible to this user, but: {error.strerror or error}"
+            print(f"fedge: {rule}; change its rights (chmod, chown), or name another", file=sys.stderr)
+            return exits.FAILED
         if error.errno not in _NO_ROOM:
             raise
         why = error.strerror or error

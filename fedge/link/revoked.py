@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedge.config.registers.option import ConfigError
-from fedge.link.usable import content_of, fault_of, stamp_of
+from fedge.link.usable import content_of, stamp_of, told
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Revoked:
         except FileNotFoundError:  # nothing was revoked; a vanished list stays valid
             return
         except OSError as error:
-            raise _refused(self._file, fault_of(error)) from error
+            raise _refused(self._file, error) from error
         if stamp == self._seen:
             return
         self._seen = stamp
@@ -82,7 +82,7 @@ class Revoked:
             self._refuse_not_in_force(listed)
             self._serials = frozenset(one.serial_number for one in listed)
         except (ValueError, TypeError, OSError, UnsupportedAlgorithm) as error:
-            raise _refused(self._file, fault_of(error)) from error
+            raise _refused(self._file, error) from error
 
     def _refuse_not_in_force(self, listed: x509.CertificateRevocationList) -> None:
         """Raise ConfigError for another authority's list, and for one that is not in its time."""
@@ -93,11 +93,11 @@ class Revoked:
             )
         now, first, last = datetime.now(timezone.utc), listed.last_update_utc, listed.next_update_utc
         if now < first:
-            raise _refused(self._file, f"it is not in force before {first:%Y-%m-%d %H:%M} UTC")
+            raise _refused(self._file, ValueError(f"it is not in force before {first:%Y-%m-%d %H:%M} UTC"))
         if last is not None and now > last:
-            raise _refused(self._file, f"it was to be replaced by {last:%Y-%m-%d}")
+            raise _refused(self._file, ValueError(f"it was to be replaced by {last:%Y-%m-%d}"))
 
 
-def _refused(file: Path, why: str) -> ConfigError:
+def _refused(file: Path, fault: Exception) -> ConfigError:
     """Error for a list that cannot be used."""
-    return ConfigError(f"{file} must be a revocation list, but: {why}; copy it again")
+    return ConfigError(f"{file} must be a revocation list, but: {told(fault, 'copy it again')}")

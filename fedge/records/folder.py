@@ -70,9 +70,8 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
     """
     below = Path(runs_dir) / run
     for folder in (below, Path(run)) if run == LATEST else (Path(run), below):
-        with suppress(OSError, ValueError):  # an impossible path: too long, a null character
-            if run and folder.is_dir():
-                return folder.resolve()
+        if run and _is_folder(folder, name):
+            return folder.resolve()
     if run == LATEST and not any(Path(runs_dir).glob(f"*/{MANIFEST}")):
         raise ConfigError(
             f"there is no run yet in {runs_dir}; start one with `fedge run`, or name its folder"
@@ -81,6 +80,19 @@ def find_run(run: str, runs_dir: str | Path = "runs", name: str = "RUN") -> Path
         f"{name} must be a run folder or a name under {runs_dir}, but {run!r} is neither; "
         f"`fedge runs` lists them"
     )
+
+
+def _is_folder(path: Path, name: str) -> bool:
+    """Whether a path is a folder's; ConfigError, with the argument's name, where this user may not look."""
+    try:
+        return path.is_dir()
+    except PermissionError as error:
+        raise ConfigError(
+            f"{name} must be in folders that this user may enter, but {path}: {error.strerror or error}; "
+            f"change their rights (chmod, chown), or name another"
+        ) from error
+    except (OSError, ValueError):  # an impossible path: too long, a null character
+        return False
 
 
 def refuse_taken_name(runs_dir: str, name: str) -> None:

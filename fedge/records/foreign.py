@@ -49,6 +49,21 @@ def refuse_odd_files(folder: Path) -> None:
             )
 
 
+def refuse_no_rights(folder: Path) -> None:
+    """Raise OddFileError for a file or folder of a run that this user cannot read, or not change.
+
+    Such a file is not damaged: whoever goes on without it would do rounds again, or lose what it holds.
+    """
+    for place in (folder, *(Path(entry.path) for entry in _entries(folder))):
+        wanted = os.R_OK | os.W_OK | os.X_OK if place.is_dir() else os.R_OK
+        if os.path.exists(place) and not os.access(place, wanted):
+            rights = "readable and writable" if place.is_dir() else "readable"
+            raise OddFileError(
+                f"a run must be {rights} for this user to go on, but {short(place)} is not; change its "
+                f"rights (chmod, chown), or go on as its owner"
+            )
+
+
 def _entries(folder: Path | str) -> Iterator["os.DirEntry[str]"]:
     """All entries of a folder and its subfolders, except trackers' own; links are not followed."""
     try:

@@ -5,6 +5,7 @@ Matplotlib and Polars are loaded when a command runs, not when the command line 
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,8 +81,20 @@ def file_error(error: OSError, path: Path) -> ConfigError:
     """Error for a run's file that cannot be read, or a page `path` that cannot be written."""
     if error.strerror is None:
         return ConfigError(str(error))
+    if error.filename and _is_of_the_run(Path(error.filename), path):
+        return ConfigError(
+            f"the files of a run must be readable for this user, but {error.filename}: {error.strerror}; "
+            f"change its rights or its folder's (chmod, chown)"
+        )
     return ConfigError(
         f"the page must be writable, but {error.filename or path}: {error.strerror}; choose a file with -o"
+    )
+
+
+def _is_of_the_run(lost: Path, page: Path) -> bool:
+    """Whether a lost file is one that a page is made from, rather than the page."""
+    return lost.parent.resolve() != page.parent.resolve() or (
+        os.path.lexists(lost) and not os.access(lost, os.R_OK)
     )
 
 

@@ -507,7 +507,13 @@ def _arrays(windows: Windows) -> dict[str, NDArray[Any]]:
 
 
 def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
-    if not os.path.isfile(source):  # false, too, for impossible paths
+    try:
+        os.stat(source)
+    except PermissionError as error:
+        raise _unreadable(source, error) from error
+    except (OSError, ValueError):  # an impossible path, too
+        pass
+    if not os.path.isfile(source):
         raise WindowFileError(
             f"{source}: window file must exist; make one with `fedge datasets`, `hhar prepare` or "
             "`hhar synthesize`"
@@ -519,6 +525,8 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
             arrays = read_npz(stream, REQUIRED_ARRAYS, OPTIONAL_ARRAYS)
     except NpzError as error:
         raise WindowFileError(f"{source}: {error}; {REBUILD_HINT}") from error
+    except PermissionError as error:
+        raise _unreadable(source, error) from error
     except Exception as error:  # damaged bytes: zipfile, zlib and numpy raise a dozen kinds, none documented
         raise WindowFileError(
             f"{source}: must be an .npz archive, but cannot be read ({_short(error)}); {REBUILD_HINT}"
@@ -535,6 +543,14 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
                 f"{source}: {name} must be text, but holds invalid characters; {REBUILD_HINT}"
             )
     return arrays
+
+
+def _unreadable(source: Path, error: OSError) -> WindowFileError:
+    """An error in one line."""
+    return WindowFileError(
+        f"{source}: window file must be readable for this user, but: {error.strerror or error}; change its "
+        f"rights or its folder's (chmod, chown)"
+    )
 
 
 def _short(error: Exception) -> str:

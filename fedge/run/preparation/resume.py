@@ -16,7 +16,7 @@ from fedge.config.sections.guard import BEST, CheckpointConfig
 from fedge.data.own import WindowsReport
 from fedge.privacy.noise import SYSTEM
 from fedge.records.folder import find_run, short
-from fedge.records.foreign import refuse_links, refuse_odd_files
+from fedge.records.foreign import refuse_links, refuse_no_rights, refuse_odd_files
 from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
 from fedge.records.outputs import CLUSTERS, CONFUSION, MODELS, damaged_outputs, has_checksum, is_kept
 from fedge.records.private import places_of
@@ -159,6 +159,7 @@ def open_resumption(folder: Path) -> Resumption:
     """
     refuse_links(folder)
     refuse_odd_files(folder)
+    refuse_no_rights(folder)
     checkpoint, damaged = _newest_that_fits(folder, _confusion_is_due)
     if checkpoint is None and damaged:
         checkpoint, damaged = _newest_that_fits(folder, lambda *_: False)
