@@ -188,7 +188,7 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
     draws = _draws(config.train, round_context, client)
     if round_context.most_windows:
         data = data.thinned(round_context.most_windows)
-    x, y = data.train
+    x, y = (tensor_of(array) for array in data.train)
 
     def plain(
         begin: State, settings: LocalTraining, order: torch.Generator, correction: State | None
@@ -200,10 +200,10 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
             )
         load_state(model, begin)
         clock.lap(LOAD)
-        return train(model, tensor_of(x), tensor_of(y), settings, order, correction=correction, draws=draws)
+        return train(model, x, y, settings, order, correction=correction, draws=draws)
 
     stands = AlgorithmClient(
-        received=start, x=tensor_of(x), y=tensor_of(y), network=model,
+        received=start, x=x, y=y, network=model,
         settings=_settings(config, round_context),
         place=Place(round_context.seed, round_context.stream_of(client)), plain=plain,
         global_round=round_context.global_round, leaf_round=round_context.leaf_round,

@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 
 from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.failure import words_of
-from fedge.exchange.round_context import RoundContext
+from fedge.exchange.round_context import RoundContext, asking_server
 from fedge.exchange.train import TRAIN
 from fedge.process.identity import process_name
 from fedge.process.lasting import begin_message_of, note_failure
@@ -114,10 +114,10 @@ def _time_limit(message: Message, context: Context) -> Iterator[None]:
     if message.metadata.message_type not in (TRAIN, EVALUATE):
         yield
         return
-    round_context = RoundContext.of(message)
-    if process_name() == round_context.server:
+    if process_name() == asking_server(message):
         yield
         return
+    round_context = RoundContext.of(message)
     with _noted(round_context.data_folder, context) as file:
         faulthandler.dump_traceback_later(min(round_context.timeout_s, _LONGEST_S), exit=True, file=file)
         try:

@@ -356,7 +356,7 @@ def read_laid_out(folder: Path) -> tuple[LaidOut, dict[str, Any]]:
         OSError: the folder is missing.
         ValueError, KeyError: the content is something else.
     """
-    x, y, index = _open_folder(str(folder))
+    x, y, index = _map_folder(str(folder), folder_identity(str(folder)))
     eras = [(int(first), [int(number) for number in mine]) for first, mine in index["eras"]]
     return LaidOut(x, y, [ClientBounds(**b) for b in index["bounds"]], eras), index
 
@@ -367,14 +367,12 @@ def folder_identity(folder: str) -> tuple[int, ...]:
     return there.st_dev, there.st_ino, there.st_mtime_ns, there.st_ctime_ns
 
 
-def _open_folder(folder: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Map a data folder once per process, by its content: another run may have had the same path."""
-    return _map_folder(folder, folder_identity(folder))
-
-
 @lru_cache(maxsize=2)
 def _map_folder(folder: str, identity: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Map a data folder; the cache holds this run's and at most one other. `identity` is its index file's."""
+    """Map a data folder; the cache holds this run's and at most one other.
+
+    `identity` is its index file's: another run may have had the same path.
+    """
     files = [Path(folder) / name for name in (_INDEX, "x.npy", "y.npy")]
     for file in files:
         refuse_irregular(file)
@@ -391,8 +389,7 @@ def open_client(folder: str, partition_id: int, global_round: int = 1) -> Client
         FileNotFoundError: the folder is not on this machine.
         IndexError: there is no such client.
     """
-    x, y, index = _open_folder(folder)
-    return client_in(AllWindows(x, y, index, _frozen_in(folder)), partition_id, global_round)
+    return client_in(all_windows(folder), partition_id, global_round)
 
 
 @dataclass(frozen=True)
@@ -417,19 +414,25 @@ def write_frozen(folder: Path, frozen: State) -> State:
     if not frozen:
         return frozen
     write_state(folder / _FROZEN, frozen)
+    _map_frozen.cache_clear()
     return map_state(folder / _FROZEN)
 
 
-def _frozen_in(folder: str) -> State:
-    """Frozen entries in a data folder, as `write_frozen` puts them there; empty without any."""
-    path = f"{folder}/{_FROZEN}"
-    return map_state(Path(path)) if os.path.isfile(path) else {}
+@lru_cache(maxsize=2)
+def _map_frozen(folder: str, identity: tuple[int, ...]) -> State:
+    """Map the frozen entries that `write_frozen` puts into a data folder; empty without any."""
+    path = Path(folder) / _FROZEN
+    return map_state(path) if path.is_file() else {}
 
 
-def all_windows(folder: Path) -> AllWindows:
-    """Map the windows in a data folder, to hand them to other machines."""
-    x, y, index = _open_folder(str(folder))
-    return AllWindows(x, y, index, _frozen_in(str(folder)))
+def all_windows(folder: Path | str) -> AllWindows:
+    """Map all clients' windows in a data folder.
+
+    Thousands of clients ask in each round, so files are looked at once per process and content.
+    """
+    path = str(folder)
+    identity = folder_identity(path)
+    return AllWindows(*_map_folder(path, identity), _map_frozen(path, identity))
 
 
 def client_in(windows: AllWindows, partition_id: int, global_round: int = 1) -> ClientData:

@@ -18,7 +18,7 @@ from fedge.exchange.content import (
     single_metric,
     whole_metric,
 )
-from fedge.exchange.round_context import VERSION, RoundContext
+from fedge.exchange.round_context import VERSION, RoundContext, asked_version
 from fedge.privacy.marks import ACCURACIES, DESCRIPTIONS, LOSSES, PLACES, WINDOWS, Leaving, marked_values
 from fedge.states.averaging import State
 from fedge.states.records import fill
@@ -179,7 +179,7 @@ def evaluate_reply(
     message: Message, evaluations: EvaluateReply, work: Callable[[], list[float]] | None = None
 ) -> Message:
     """Answer an evaluate message; `work` gives the client's times, once all else is done."""
-    values: dict[str, Any] = {VERSION: RoundContext.of(message).version}
+    values: dict[str, Any] = {VERSION: asked_version(message)}
     for (role, split), evaluation in evaluations.items():
         values[f"{role}/{split}/loss"] = float(evaluation.loss)
         values[f"{role}/{split}/windows"] = evaluation.windows

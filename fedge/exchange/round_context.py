@@ -111,4 +111,16 @@ def is_of_version(reply: Message, question: Message) -> bool:
     if not isinstance(metrics, MetricRecord):
         return True
     version = entries(metrics).get(VERSION)
-    return type(version) is int and version == RoundContext.of(question).version
+    return type(version) is int and version == asked_version(question)
+
+
+def asked_version(message: Message) -> int:
+    """The version of a train or evaluate message's models; the rest of its round context is not read."""
+    version: int = entries(config_of(message))["leaf_round"]
+    return version
+
+
+def asking_server(message: Message) -> str:
+    """The server's process of a train or evaluate message; the rest of its round context is not read."""
+    server: str = entries(config_of(message))["server"]
+    return server

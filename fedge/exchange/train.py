@@ -32,7 +32,7 @@ from fedge.exchange.content import (
     ticket_of,
     whole_metric,
 )
-from fedge.exchange.round_context import VERSION, RoundContext
+from fedge.exchange.round_context import VERSION, RoundContext, asked_version
 from fedge.privacy.marks import (
     ARRAYS_BESIDE,
     CHECKSUMS,
@@ -141,7 +141,7 @@ def train_reply(
         memory: its new version, packed, where the server keeps its file.
     """
     values = {
-        VERSION: RoundContext.of(message).version,
+        VERSION: asked_version(message),
         NUM_EXAMPLES: samples,
         STEPS: result.steps,
         LOSS: result.loss,

@@ -26,6 +26,7 @@ from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_clients
 from fedge.exchange.roll import Question, Quorum
 from fedge.inference.card import Card
+from fedge.process.collection import searched_seldom
 from fedge.process.endings.reaper import remove_at_end
 from fedge.process.endings.watchdog import note_progress
 from fedge.records.folder import data_folders, remove_client_data
@@ -144,7 +145,7 @@ class Steps:
         )
         last = self._begin_callbacks(callbacks, sizes)
         plan.clock.finish()
-        with plan.behind:
+        with plan.behind, searched_seldom(len(dealt.clients)):
             # drop this reference: the model is in memory, while all others may be in files
             strategy.start(initial.pop(), last, config.guard.client_timeout)
         self._write_models()

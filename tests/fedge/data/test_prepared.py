@@ -1,5 +1,6 @@
 import json
 import mmap
+import os
 import shutil
 import sys
 import tracemalloc
@@ -14,7 +15,7 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.register import looked_in
 from fedge.data.partition import Partition, partition
-from fedge.data.prepared import DataShape, load_source, open_client, write_client_data
+from fedge.data.prepared import DataShape, load_source, open_client, write_client_data, write_frozen
 from fedge.data.scaling import apply_scale, channel_sums, scale_of
 from hhar.synthetic.generate import synthetic_windows
 from hhar.windows.window_file import Windows, fingerprint, fingerprint_windows, save_windows
@@ -209,6 +210,27 @@ def test_a_folder_of_the_same_name_is_another_folder(tmp_path):
         write_client_data(tmp_path / "run" / "data", windows_of([[[value]]] * 4), dealt, normalize=False)
         for client in (0, 1):
             assert open_client(str(tmp_path / "run" / "data"), client).train[0].tolist() == [[[value]]]
+
+
+def test_a_client_costs_one_look_at_the_disk(tmp_path, monkeypatch):
+    """Thousands ask in each round, and each look lets another thread have the interpreter."""
+    folder = tmp_path / "data"
+    write_client_data(
+        folder, windows_of(np.ones((4, 1, 2))), one_each(([0], [1], [2]), ([3], [1], [2])), False
+    )
+    open_client(str(folder), 0)
+    looks, stat = [], os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **options: looks.append(path) or stat(path, **options))
+    open_client(str(folder), 1)
+    assert looks == [f"{folder}/index.json"]
+
+
+def test_frozen_entries_written_after_a_look_are_found(tmp_path):
+    folder = tmp_path / "data"
+    write_client_data(folder, windows_of(np.ones((3, 1, 2))), one_each(([0], [1], [2])), False)
+    assert open_client(str(folder), 0).frozen == {}
+    write_frozen(folder, {"body": np.array([1.5, 2.5])})
+    assert open_client(str(folder), 0).frozen["body"].tolist() == [1.5, 2.5]
 
 
 def images(dtype):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedge.exchange.round_context import LEAF, PERSONAL, TRIAL, RoundContext
+from fedge.exchange.round_context import LEAF, PERSONAL, TRIAL, RoundContext, asked_version, asking_server
 from fedge.exchange.train import train_messages
 from fedge.states.records import to_record
 
@@ -17,6 +17,7 @@ def test_it_arrives_as_it_was_sent(line):
     (message,) = train_messages([1], to_record({}), sent)
     message.content["config"]["more"] = 1.0  # as Flower's privacy wrappers do
     assert RoundContext.of(message) == sent
+    assert (asked_version(message), asking_server(message)) == (sent.version, sent.server)
 
 
 def test_only_fine_tuning_draws_from_streams_of_its_own():

@@ -1,11 +1,15 @@
 import gc
+import io
 import subprocess
 import sys
 import weakref
 
 import pytest
+from small_runs import small_config
 
-from fedge.process.collection import spared_imports
+from fedge import simulate
+from fedge.process import collection
+from fedge.process.collection import searched_seldom, spared_imports
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +77,45 @@ def test_what_a_run_imports_is_searched_no_more():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+@pytest.mark.parametrize(("clients", "objects"), [(9, 700), (1000, 25_000), (10_000, 250_000)])
+def test_the_more_clients_the_less_often_a_search_however_the_body_ends(clients, objects):
+    usual = gc.get_threshold()
+    assert usual[0] == 700
+    with searched_seldom(clients):
+        assert gc.get_threshold() == (objects, *usual[1:])
+    assert gc.get_threshold() == usual
+    with pytest.raises(ImportError), searched_seldom(clients):
+        raise ImportError
+    assert gc.get_threshold() == usual
+
+
+def test_who_searches_never_goes_on_so():
+    usual = gc.get_threshold()
+    gc.set_threshold(0, *usual[1:])
+    try:
+        with searched_seldom(10_000):
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*usual)
+
+
+class Watch(io.StringIO):
+    """A terminal that notes after how many objects garbage is searched for while lines come."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def write(self, text):
+        self.seen.add(gc.get_threshold()[0])
+        return super().write(text)
+
+
+def test_rounds_of_a_run_are_searched_seldom_and_nothing_after_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(collection, "_PER_CLIENT", 1000)
+    usual, watch = gc.get_threshold(), Watch()
+    simulate(small_config(tmp_path, run_name="seldom"), terminal=watch)
+    assert watch.seen == {usual[0], 1000 * 9}
+    assert gc.get_threshold() == usual
