@@ -151,13 +151,14 @@ def end_capture(message: Message, context: Context) -> Message:
 def train_round(message: Message, context: Context) -> Message:
     """Train the leaf's model on this client's training windows, after evaluating where that is asked."""
     clock = WorkClock()
-    with states_aside(message, _config_of(message, context).transfer, context.node_config) as aside:
+    config = _config_of(message, context)
+    with states_aside(message, config.transfer, context.node_config) as aside:
         evaluate_first = evaluate_part(message)
         if evaluate_first is None:
-            reply = _trained(message, context, clock)
+            reply = _trained(message, context, config, clock)
         else:
-            evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, clock))
-            reply = joint_reply(message, evaluation, lambda: _trained(message, context, clock))
+            evaluation = evaluate_reply(evaluate_first, _evaluated(evaluate_first, context, config, clock))
+            reply = joint_reply(message, evaluation, lambda: _trained(message, context, config, clock))
         _let_network_go()
         aside(reply)
     return reply
@@ -174,10 +175,10 @@ def _refuse_other_targets(config: Config, own: OwnData, client: int) -> None:
         ) from error
 
 
-def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
+def _trained(message: Message, context: Context, config: Config, clock: WorkClock) -> Message:
     """The answer to a train message."""
     before_s = clock.seconds
-    round_context, config, data, client = _open(message, context)
+    round_context, _, data, client = _open(message, context, config)
     model = _model(config.train, data)
     clock.lap(LOAD)
     received = arrays_of(message, ARRAYS)
@@ -242,13 +243,14 @@ def _trained(message: Message, context: Context, clock: WorkClock) -> Message:
 def evaluate_round(message: Message, context: Context) -> Message:
     """Evaluate each of the given models on the splits asked for of this client's windows."""
     clock = WorkClock()
-    with states_aside(message, _config_of(message, context).transfer, context.node_config):
-        return evaluate_reply(message, _evaluated(message, context, clock), clock.finish)
+    config = _config_of(message, context)
+    with states_aside(message, config.transfer, context.node_config):
+        return evaluate_reply(message, _evaluated(message, context, config, clock), clock.finish)
 
 
-def _evaluated(message: Message, context: Context, clock: WorkClock) -> EvaluateReply:
+def _evaluated(message: Message, context: Context, config: Config, clock: WorkClock) -> EvaluateReply:
     """Evaluations that a message asks for."""
-    opened = round_context, config, data, _ = _open(message, context)
+    opened = round_context, _, data, _ = _open(message, context, config)
     model = _model(config.train, data)
     splits = splits_to_evaluate(message)
     x, y, sizes = _windows_of(data, splits)
@@ -336,13 +338,12 @@ def _windows_of(
     return tensor_of(x), tensor_of(y), [len(y)]
 
 
-def _open(message: Message, context: Context) -> Opened:
+def _open(message: Message, context: Context, config: Config) -> Opened:
     """Parts of a message and its context: the round, configuration, this client's windows, its id."""
     round_context = RoundContext.of(message)
     if round_context.log_path and process_name() != round_context.server:
         log_worker_to(round_context.log_path)
     client, _ = partition_of_node(context.node_config)
-    config = _config_of(message, context)
     if round_context.windows:
         data = client_in(take(round_context.windows), client, round_context.global_round)
     elif round_context.data_folder:

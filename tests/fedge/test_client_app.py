@@ -4,8 +4,9 @@ import threading
 
 import pytest
 import torch
+from small_runs import small_config
 
-from fedge import client_app
+from fedge import client_app, simulate
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.train import TrainConfig
 from fedge.exchange.round_context import RoundContext
@@ -97,3 +98,20 @@ def test_a_users_model_draws_from_a_stream_of_its_own():
     others = [purpose for purpose in Purpose if purpose != Purpose.DROPOUT]
     assert all(drawn != torch_stream(where[0], p, *where[1]).get_state().tolist() for p in others)
     assert client_app._draws(TrainConfig(model="cnn"), context, 5) is None
+
+
+def test_a_message_costs_one_look_up_of_all_options(tmp_path, monkeypatch):
+    """It takes as long as an eighth of a small client's message."""
+    calls_of = dict.fromkeys(("_config", "_open"), 0)
+
+    def counted(name, function):
+        def call(*given):
+            calls_of[name] += 1
+            return function(*given)
+
+        return call
+
+    for name in calls_of:
+        monkeypatch.setattr(client_app, name, counted(name, getattr(client_app, name)))
+    simulate(small_config(tmp_path), workers=1)
+    assert 9 * 2 <= calls_of["_config"] <= calls_of["_open"]
