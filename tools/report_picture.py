@@ -14,14 +14,14 @@ from PIL import Image
 from fedge import simulate
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "report.png"
-SIZE = (1000, 1095)  # CSS pixels
-COLOURS = 96
+SIZE = (1000, 1315)  # CSS pixels
+COLOURS = 256
 RUN = {
     "run-name": "planted-groups",
     "seed": 1,
     "num-server-rounds": 12,
     "data.path": "synthetic",
-    "data.synthetic-users": 18,
+    "data.synthetic-users": 24,
     "hierarchy.num-servers": 6,
     "partition.unseen-clients": 0,
     "train.local-epochs": 2,
@@ -42,7 +42,7 @@ def main() -> int:
         print("report_picture: Chromium must be installed, but no chromium is on PATH", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        run = simulate({**RUN, "runs-dir": folder}, num_supernodes=18)
+        run = simulate({**RUN, "runs-dir": folder}, num_supernodes=24)
         page = (run.folder / "report.html").as_uri()
         words = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={SIZE[0]},{SIZE[1]}"]
         command = [browser, *words, f"--screenshot={PICTURE}", page]
@@ -53,9 +53,9 @@ def main() -> int:
 
 
 def shrink(picture: Path) -> None:
-    """Keep the colours that matter: a third of the size."""
+    """Keep the colours that matter; lines stay apart by them."""
     with Image.open(picture) as whole:
-        few = whole.convert("RGB").quantize(COLOURS)
+        few = whole.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2)
     few.save(picture, optimize=True)
 
 
