@@ -106,14 +106,16 @@ def compare_runs(options: argparse.Namespace) -> int:
     from fedge.records.reading.reader import load_run
     from fedge.report.comparison.finals import choice, final_lines, write_csv
     from fedge.report.comparison.formats import FORMATS
+    from fedge.report.comparison.groups import refuse_other_scores
     from fedge.report.comparison.page import problems_of, write_comparison
 
     try:
         runs = list({run.folder: run for run in map(load_run, folders)}.values())
+        refuse_other_scores(runs)
+        refuse_target(options.target, runs[0].score)
         for run in runs:
             for problem in problems_of(run):
                 print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
-        refuse_target(options.target, runs[0].score)
         rows = write_comparison(runs, options.output, options.target)
     except OSError as error:
         raise file_error(error, options.output) from error

@@ -29,10 +29,10 @@ def compare_study(study: StudyPlan, options: argparse.Namespace) -> int:
         raise ConfigError(
             f"the sweep must have a run with a finished round, but {study.folder} has none; start it again"
         )
+    refuse_target(options.target, next(iter(runs.values())).score)
     for run in runs.values():
         for problem in problems_of(run):
             print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
-    refuse_target(options.target, next(iter(runs.values())).score)
     try:
         with intact_tables(list(runs.values())):
             found = comparisons(study, runs, options.target)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, shown
 from fedge.records.reading.costs import joules, virtual_seconds
 from fedge.records.reading.reader import RunData
 from fedge.report.sections.setup import PLACE_KEYS
@@ -78,16 +78,25 @@ def settings_of(run: RunData) -> dict[str, Any]:
     return settings
 
 
+def refuse_other_scores(runs: Sequence[RunData]) -> None:
+    """Raise ConfigError unless all runs are compared by one score."""
+    scored = {run.score.name: run for run in reversed(runs)}
+    if len(scored) > 1:
+        said = {run.score.said for run in scored.values()}
+        called = {
+            name: run.score.said if len(said) == len(scored) else shown(name) for name, run in scored.items()
+        }
+        found = " and ".join(f"{run.name} has {called[name]}" for name, run in reversed(scored.items()))
+        raise ConfigError(f"compared runs must have the same score, but {found}; compare runs of one task")
+
+
 def group_runs(runs: Sequence[RunData]) -> tuple[list[Group], list[str]]:
     """Groups in the order of their first runs, and runs left out, one line each.
 
     Raises:
         ConfigError: the runs have different scores.
     """
-    scored = {run.score.name: run for run in reversed(runs)}
-    if len(scored) > 1:
-        found = " and ".join(f"{run.name} has {run.score.said}" for run in reversed(scored.values()))
-        raise ConfigError(f"compared runs must have the same score, but {found}; compare runs of one task")
+    refuse_other_scores(runs)
     groups: dict[str, list[RunData]] = {}
     left_out = []
     for run in runs:

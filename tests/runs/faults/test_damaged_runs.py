@@ -34,6 +34,7 @@ FIRST = int(os.environ.get("DAMAGED_RUNS", "0"))
 SAMPLE = int(os.environ.get("DAMAGED_RUNS_TRIED", SAMPLE))
 # once a traceback of a figure's
 FOUND = (153, 225, 378, 828, 1710, 1863, 2259, 2502)
+FOUND_FORGED = (2201,)  # once notes on a run before it was refused
 OK, REFUSED = 0, 4
 
 
@@ -204,6 +205,7 @@ def test_a_damaged_run_is_one_line_or_a_right_result(study, tmp_path, cases):
 @pytest.mark.parametrize(
     ("cases", "commands"),
     [pytest.param(range(FIRST, FIRST + 2 * SAMPLE // 3), 1, id="sample"),
+     pytest.param(FOUND_FORGED, 9, id="found", marks=pytest.mark.extended),
      pytest.param(range(FORGED), 9, id="all", marks=[pytest.mark.soak, pytest.mark.timeout(7200)])],
 )  # fmt: skip
 def test_a_forged_run_is_one_line_or_no_worse(study, tmp_path, cases, commands):

@@ -76,6 +76,9 @@ def test_runs_of_other_scores_are_not_compared(make):
     runs = [make("a", [8, 8, 8, 8]), make("b", [8, 8, 8, 8], task=other)]
     with pytest.raises(ConfigError, match="must have the same score, but a has miss and b has F1"):
         group_runs(runs)
+    same_words = {**TASK, "scores": [{**ERROR, "name": "os:system"}]}
+    with pytest.raises(ConfigError, match=r"but a has .accuracy. and c has .os:system.; compare"):
+        group_runs([runs[0], make("c", [8, 8, 8, 8], task=same_words)])
     groups = [Group(run.name, [run], settings_of(run)) for run in runs]  # as a sweep over tasks makes them
     assert scored_alike(groups) == groups[:1]
     assert any("b is scored by F1, not by miss" in notice.text for notice in comparison_notices(groups, []))
