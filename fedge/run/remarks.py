@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.cloud.step import CloudStep
 from fedge.clustering.deal_test.reach import STRONG
 from fedge.clustering.memberships.membership import GroupEvent, words
 from fedge.config.registers.option import shown
@@ -19,7 +20,7 @@ _FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # types:
     "_failed": (dict, _WHOLE, _LINE), "_notes": (list, (), _LINE),
     "_kept_model": (dict, _WHOLE, _WHOLE), "_empty": (dict, _WHOLE, _WHOLE), "_changes": (list, (), _LINE),
     "_skipped": (dict, _LINE, _WHOLE), "_lowest_p": (list, (), _NUMBER), "_failed_trials": (int, (), ()),
-    "_best_failed": (list, (), _NUMBER), "on_privacy": (str, (), ()),
+    "_best_failed": (list, (), _NUMBER), "_rule_failed": (list, (), _WHOLE), "on_privacy": (str, (), ()),
 }  # fmt: skip
 
 
@@ -45,6 +46,7 @@ class Remarks:
         self._lowest_p: list[float] = []  # of all tests for groups
         self._failed_trials = 0
         self._best_failed: list[float] = []  # largest gain of a failed trial, in a list
+        self._rule_failed: list[int] = []  # first global round in which cloud.rule failed, and their number
         self.on_privacy = ""
 
     def observe(self, result: RoundResult) -> None:
@@ -60,6 +62,9 @@ class Remarks:
             if leaf.kept_model:
                 self._kept_model[leaf.leaf] = self._kept_model.get(leaf.leaf, 0) + leaf.kept_model
         self._changes += changes_of(result)
+        if any("rule_failed" in step.facts for _, step in _steps_of(result)):
+            first, count = self._rule_failed or (result.global_round, 0)
+            self._rule_failed = [first, count + 1]
         cloud = result.cloud
         if cloud is None:
             return
@@ -112,6 +117,12 @@ class Remarks:
             f"leaf {leaf} had no clients in {count} global rounds; it kept its model and did not take part"
             for leaf, count in sorted(self._empty.items())
         ]
+        if self._rule_failed:
+            first, count = self._rule_failed
+            found.append(
+                f"cloud.rule failed in {count} global round{'s' * (count > 1)}, first in round {first}: leaves "
+                f"kept their models; run.log gives the reason"
+            )
         found += self._on_clusters()
         decisions = self._accepted + self._rejected
         if decisions and not self._rejected:
@@ -166,13 +177,17 @@ def _in_form(name: str, value: Any) -> Any:
     return made
 
 
+def _steps_of(result: RoundResult) -> list[tuple[str, CloudStep]]:
+    """Place, in words, and step of the cloud and of servers between it and the leaves."""
+    steps = [("", result.cloud)] if result.cloud else []
+    return steps + [(f", server {path_text(each.path)}", each.step) for each in result.inner_steps]
+
+
 def changes_of(result: RoundResult) -> list[str]:
     """Changes of the clusters in a round, one line each."""
-    steps = [("", result.cloud)] if result.cloud else []
-    steps += [(f", server {path_text(each.path)}", each.step) for each in result.inner_steps]
     return [
         f"round {result.global_round}{at}: {words(event)}{_worth_of_split(event, tests)}"
-        for at, step in steps
+        for at, step in _steps_of(result)
         for tests in [step.facts.get("tests", ())]
         for event in step.facts.get("events", ())
     ]

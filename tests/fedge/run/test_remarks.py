@@ -154,6 +154,15 @@ def test_steps_that_could_not_compare_are_counted(make_result):
     )
 
 
+def test_a_rule_that_failed_is_told_after_a_resume_too(make_result):
+    results = [with_facts(make_result(r), **({"rule_failed": [[0, 1]]} if r > 2 else {})) for r in (1, 3, 4)]
+    after = Remarks()
+    after.restore(json.loads(json.dumps(seen(*results[:2]).facts())))
+    assert after.lines()[0].startswith("cloud.rule failed in 1 global round, first in round 3: leaves kept")
+    after.observe(results[2])
+    assert after.lines()[0].startswith("cloud.rule failed in 2 global rounds, first in round 3: leaves kept")
+
+
 def test_the_lowest_p_is_told_where_nothing_was_parted(make_result):
     tests = [[{"p": 0.2}, {"p": 0.04}], [{"p": 0.3}], []]
     restored = Remarks()
