@@ -120,8 +120,8 @@ class Remarks:
         if self._rule_failed:
             first, count = self._rule_failed
             found.append(
-                f"cloud.rule failed in {count} global round{'s' * (count > 1)}, first in round {first}: leaves "
-                f"kept their models; run.log gives the reason"
+                f"cloud.rule failed in {count} global round{'s' * (count > 1)}, first in round {first}: "
+                f"leaves kept their models; run.log gives the reason"
             )
         found += self._on_clusters()
         decisions = self._accepted + self._rejected
