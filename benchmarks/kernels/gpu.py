@@ -31,7 +31,7 @@ from benchmarks.step import BATCH, CHANNELS, CLASSES, SAMPLES, SETTINGS
 from benchmarks.works import WORKS
 from fedge.doctor.gpu_speeds import CLIENTS, Subject, batched_speeds, speeds_of
 from fedge.process.resources.threads import available_cores
-from fedge.training.device_speeds import TrainingPlaces, chosen_device, step_gflop
+from fedge.training.device_speeds import TrainingPlaces, chosen_device, step_gflop, would_record
 from fedge.training.gpu import BF16, FLOAT32, TF32, settle_gpus
 from fedge.training.local import train
 from fedge.training.networks.models import build_model
@@ -150,7 +150,8 @@ def of_machine(name: str) -> str:
     subject = Subject(lambda: network(name), *data(name), replace(TRAINING, kernel="auto"))
     speeds = speeds_of(subject)
     gflop = step_gflop(network(name), shape_of(name), BATCH, tokens=False)
-    rule, _ = chosen_device(TrainingPlaces(available_cores(), 1), gflop, None)
+    is_recorded = would_record(network(name), TRAINING, STEPS * BATCH)
+    rule, _ = chosen_device(TrainingPlaces(available_cores(), 1), gflop, None, is_recorded)
     line = (
         f"{name:10} {gflop:6.2f} GFLOP   {available_cores()} cores {speeds.cores:8.0f}   GPU plain "
         f"{speeds.plain:7.0f}   graph {speeds.graph:7.0f}   auto's rule: {rule}"

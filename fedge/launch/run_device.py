@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation
@@ -16,8 +17,17 @@ from fedge.exchange.hello import CPU
 from fedge.launch.preflight import check
 from fedge.process.resources.threads import available_cores
 from fedge.run.preparation.prepare import Prepared
-from fedge.training.device_speeds import GPU, TrainingPlaces, chosen_device, recall, setting, step_gflop
+from fedge.training.device_speeds import (
+    GPU,
+    TrainingPlaces,
+    chosen_device,
+    recall,
+    setting,
+    step_gflop,
+    would_record,
+)
 from fedge.training.networks.start import drawn_network
+from fedge.training.schedule import local_steps, local_training
 
 _OPTION, _AUTO = "train.device", "auto"
 
@@ -60,4 +70,16 @@ def _chosen(prepared: Prepared, federation: Federation, workers: int | None) -> 
     clients = prepared.num_clients or federation.num_supernodes
     at_once = max(1, min(workers or available_cores(), available_cores(), clients))
     places = TrainingPlaces(at_once, max(1, min(torch.cuda.device_count(), clients)))
-    return chosen_device(places, gflop, measured)
+    is_alone = workers is None or workers <= places.gpus  # threads that share a GPU record nothing
+    return chosen_device(places, gflop, measured, is_alone and _records(model, prepared))
+
+
+def _records(model: nn.Module, prepared: Prepared) -> bool:
+    """Whether a GPU would record the steps of a client of the mean size."""
+    if prepared.deal is None:
+        return False
+    held = prepared.deal.look().partition
+    sizes = [len(parts[0]) for number, parts in enumerate(held.clients) if number not in held.unseen_clients]
+    train = prepared.config.train
+    settings = local_training(train, 1, local_steps(train, sizes))
+    return would_record(model, settings, sum(sizes) // len(sizes))

@@ -4,12 +4,12 @@ A step of a small network takes a GPU as long as one of a network a hundred time
 Python, or for one another. Clients on the cores of a machine train side by side. So the cores win below some
 size of the network, and the GPU above it.
 
-The rule has no measurement: a GPU pays if a step's products have at least `FROM_GFLOP` billion operations per
-core that trains at the same time. It is the arithmetic that one core does in a small network's step on a
-GPU: up to 6 ms with cuDNN's convolutions in a fixed order, in which a core does 0.5 billion operations by
-PyTorch (docs/gpu.md: 24.4 billion of the table's third network in 246 ms, 22.5 of its fourth in 365 ms).
-Recorded steps of Fedge's own networks take 0.7 ms, so few cores are slower than the rule has it: a
-measurement tells.
+The rule has no measurement: a GPU pays if a step's products have at least so many billion operations per core
+that trains at the same time. It is the arithmetic that one core does in a small network's step on a GPU: 80
+billion a second by PyTorch (docs/gpu.md: 24.4 billion of the table's third network in 246 ms, 22.5 of its
+fourth in 365 ms). A plain step takes 3 to 6 ms, as does one with cuDNN's convolutions in time, in a fixed
+order: `FROM_GFLOP`. One recorded as a graph takes 0.9 ms, with the recording in a call of 50 steps:
+`RECORDED_FROM_GFLOP`.
 
 Measurements of `fedge doctor --gpu` lie in ``$XDG_STATE_HOME/fedge/device-speeds.json`` (otherwise
 ``~/.local/state``), by all that they depend on.
@@ -29,15 +29,18 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedge.config.sections.train import TrainConfig
 from fedge.process.durable import write_bytes
 from fedge.process.resources.threads import available_cores
 from fedge.process.versions import versions
+from fedge.training.settings import LocalTraining
+from fedge.training.sgd import pays_recording
 
 CORES, GPU = "cpu", "cuda"
-FROM_GFLOP = 0.5  # per core
+FROM_GFLOP, RECORDED_FROM_GFLOP = 0.5, 0.08  # per core
 _PASSES = 3  # forward, and two products of its size in the backward pass
 _WINDOWS = 2  # of the pass that is counted
 _MOST = 200  # measurements kept
@@ -82,7 +85,7 @@ class TrainingPlaces:
 
 
 def chosen_device(
-    places: TrainingPlaces, gflop: float | None, measured: StepSpeeds | None
+    places: TrainingPlaces, gflop: float | None, measured: StepSpeeds | None, is_recorded: bool = False
 ) -> tuple[str, str]:
     """The device for a run's clients, `CORES` or `GPU`, and why, in words.
 
@@ -90,6 +93,7 @@ def chosen_device(
         places: where clients could train.
         gflop: billions of operations in a step's products; None if they cannot be counted.
         measured: speeds of this network on this machine; None if they have not been measured.
+        is_recorded: a GPU records steps as graphs; see `would_record`.
 
     >>> chosen_device(TrainingPlaces(16, 1), 0.3, None)[0]
     'cpu'
@@ -103,7 +107,7 @@ def chosen_device(
         return (GPU if gpu > cores else CORES), words + _gpus(places.gpus)
     if gflop is None:
         return GPU, "a step's arithmetic cannot be counted"
-    least = FROM_GFLOP * places.cores / places.gpus
+    least = (RECORDED_FROM_GFLOP if is_recorded else FROM_GFLOP) * places.cores / places.gpus
     device, side = (GPU, "at least") if gflop >= least else (CORES, "less than")
     return device, (
         f"a step has {gflop:.2g} billion operations, {side} the {least:.3g} from which {_gpus(places.gpus)} "
@@ -113,6 +117,18 @@ def chosen_device(
 
 def _gpus(count: int) -> str:
     return "a GPU" if count == 1 else f"{count} GPUs"
+
+
+def would_record(model: nn.Module, settings: LocalTraining, windows: int) -> bool:
+    """Whether a GPU records the steps of a client with so many windows, and none has a slow convolution.
+
+    Not with random draws in training, which a graph would repeat. Slow is cuDNN's convolution in time in a
+    fixed order; Fedge's own networks use matrix products instead.
+    """
+    layers = list(model.modules())
+    draws = any(getattr(layer, "p" if isinstance(layer, _DropoutNd) else "dropout", 0) for layer in layers)
+    slow = any(type(layer) is nn.Conv1d for layer in layers)
+    return pays_recording(settings, windows) and not draws and not slow
 
 
 def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, tokens: bool) -> float | None:

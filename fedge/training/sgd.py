@@ -147,16 +147,21 @@ def correction_tensors(named: Mapping[str, Tensor], correction: Mapping[str, np.
     return tensors
 
 
+def pays_recording(settings: LocalTraining, windows: int) -> bool:
+    """Whether a call with so many windows has enough full batches for a graph, if graphs are wanted."""
+    whole = windows // settings.batch_size
+    full_batches = sum(min(steps, whole) for steps in settings.passes(windows))
+    return settings.cuda_graph and full_batches >= GRAPH_FROM
+
+
 def full_batch_step(model: nn.Module, sgd: Sgd, x: Tensor, y: Tensor) -> Step:
     """The step for full batches x (B, …), y (B,): on a GPU, recorded as a graph if enough of them pay for it.
 
     A model with random draws keeps its plain step: a graph would draw other numbers. Its first step tells.
     """
     settings = sgd.settings
-    whole = len(y) // settings.batch_size
-    full_batches = sum(min(steps, whole) for steps in settings.passes(len(y)))
     memory = sgd.optimizer.memory
-    if x.device.type != "cuda" or not settings.cuda_graph or full_batches < GRAPH_FROM or memory is None:
+    if x.device.type != "cuda" or not pays_recording(settings, len(y)) or memory is None:
         return sgd.step
     state = [*sgd.weights, *memory, *model.buffers()]
     return recorded_when_known(sgd, lambda *batch: graphed_or_plain(sgd.step, state, *batch))

@@ -44,6 +44,10 @@ class Handover(Generic[_T]):
         """The value; IndexError if it was taken before."""
         return self._values.pop()
 
+    def look(self) -> _T:
+        """The value, left for its taker; IndexError if it was taken before."""
+        return self._values[-1]
+
 
 @dataclass(frozen=True)
 class Deal:

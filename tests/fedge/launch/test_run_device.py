@@ -77,6 +77,25 @@ def test_a_run_with_fewer_workers_than_cores_counts_these(tmp_path, a_gpu, monke
     assert "outdo 4 cores" in prepared.device["why"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "workers", "least"),
+    [
+        ({}, None, "0.32"),
+        ({}, 1, "0.08"),
+        ({}, 2, "1 "),  # threads that share a GPU record nothing
+        ({"train.local-steps": 5}, None, "2 "),
+        ({"train.cuda-graph": "off"}, None, "2 "),
+    ],
+)
+def test_where_steps_are_recorded_fewer_operations_pay(tmp_path, a_gpu, monkeypatch, changes, workers, least):
+    monkeypatch.setattr("fedge.launch.run_device.available_cores", lambda: 4)
+    a_gpu()
+    options = {**small_config(tmp_path), "train.batch-size": 2, "train.local-steps": 90, **changes}
+    _, prepared = settle_device(options, NINE, workers, None)
+    assert f"less than the {least.strip()} from which" in prepared.device["why"]
+    assert prepared.deal.take()  # still there
+
+
 def test_a_run_that_cannot_work_says_so_itself(tmp_path, a_gpu):
     a_gpu()
     options = {**small_config(tmp_path), "train.lr": -1.0}

@@ -12,6 +12,7 @@ from fedge.process.resources.threads import available_cores
 from fedge.training import device_speeds
 from fedge.training.device_speeds import (
     FROM_GFLOP,
+    RECORDED_FROM_GFLOP,
     StepSpeeds,
     TrainingPlaces,
     chosen_device,
@@ -20,8 +21,10 @@ from fedge.training.device_speeds import (
     setting,
     speeds_file,
     step_gflop,
+    would_record,
 )
 from fedge.training.networks.models import build_model
+from fedge.training.settings import LocalTraining
 
 SPEEDS = StepSpeeds(cores=100.0, plain=150.0, graph=250.0)
 
@@ -85,6 +88,48 @@ def test_without_a_measurement_a_gpu_needs_so_many_operations_per_core(cores, gp
     device, why = chosen_device(TrainingPlaces(cores, gpus), gflop, None)
     assert device == expected
     assert ("cannot be counted" in why) is (gflop is None)
+
+
+@pytest.mark.parametrize(
+    ("cores", "gflop", "expected"),
+    [
+        (
+            16,
+            0.55,
+            "cpu",
+        ),  # the networks of the second table in docs/gpu.md: 1,921 steps a second on 16 cores
+        (4, 0.55, "cuda"),
+        (2, 0.35, "cuda"),
+        (1, 0.001, "cpu"),
+        (4, 0.32, "cuda"),
+        (4, 0.319, "cpu"),
+    ],
+)
+def test_recorded_steps_pay_from_fewer_operations_on(cores, gflop, expected):
+    assert RECORDED_FROM_GFLOP == 0.08
+    device, why = chosen_device(TrainingPlaces(cores, 1), gflop, None, is_recorded=True)
+    assert device == expected
+    assert f"the {0.08 * cores:.3g} from which" in why
+
+
+@pytest.mark.parametrize(
+    ("make", "epochs", "steps", "graph", "expected"),
+    [
+        (lambda: network("cnn"), 3, 0, True, True),  # ten batches each
+        (lambda: network("cnn"), 2, 0, True, False),
+        (lambda: network("cnn"), 1, 33, True, True),
+        (lambda: network("cnn"), 3, 0, False, False),
+        (lambda: nn.Sequential(network(), nn.Dropout(0.1)), 3, 0, True, False),
+        (lambda: nn.Sequential(network(), nn.Dropout(0.0)), 3, 0, True, True),
+        (lambda: nn.LSTM(6, 4, 2, dropout=0.1), 3, 0, True, False),
+        (lambda: nn.LSTM(6, 4), 3, 0, True, True),
+        (lambda: nn.Conv1d(6, 6, 5), 3, 0, True, False),
+        (lambda: nn.Conv2d(3, 6, 5), 3, 0, True, True),
+    ],
+)
+def test_steps_that_a_gpu_would_record(make, epochs, steps, graph, expected):
+    settings = LocalTraining(lr=0.1, epochs=epochs, steps=steps, batch_size=32, cuda_graph=graph)
+    assert would_record(make(), settings, 325) is expected
 
 
 def test_a_measurement_counts_more_than_the_rule_for_the_cores_and_gpus_that_a_run_has():
