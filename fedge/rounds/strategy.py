@@ -365,9 +365,21 @@ class HierarchicalStrategy:
         return {c: kept for leaf in self.leaves if leaf.algorithm for c, kept in leaf.algorithm.kept.items()}
 
     def restore_client_controls(self, controls: Mapping[int, State]) -> None:
-        """Go on with the c_i of clients; the arrays become the leaves' own."""
+        """Go on with the c_i of clients; the arrays become the leaves' own.
+
+        Raises:
+            ValueError: one is of no client here, or has other entries than its leaf's c.
+        """
         for leaf in self.leaves:
             leaf.client_controls = {c: controls[c] for c in leaf.clients if c in controls}
+            own = {} if leaf.control is None else leaf.control
+            for client, control in leaf.client_controls.items():
+                if {n: a.shape for n, a in control.items()} != {n: a.shape for n, a in own.items()}:
+                    raise ValueError(
+                        f"the control variate of client {client} has other entries than its leaf's"
+                    )
+        if strangers := controls.keys() - {c for leaf in self.leaves for c in leaf.clients}:
+            raise ValueError(f"there is a control variate of client {min(strangers)}, which no leaf has")
 
     def facts(self) -> dict[str, Any]:
         """Further state for the next global round, as JSON."""

@@ -204,10 +204,20 @@ class _Part(Mapping[str, np.ndarray]):
 
 
 def _states(joined: FileState, states: Iterable[tuple[str, int]]) -> Iterator[tuple[str, State]]:
-    """The states of a joined file: name and number of entries, in the order of the file."""
-    entries = iter(joined)
+    """The states of a joined file: name and number of entries, in the order of the file.
+
+    Raises:
+        ValueError: they are not those of the file; whoever wrote the checksums may have written this, too.
+    """
+    entries, seen = iter(joined), set()
     for name, count in states:
-        yield name, _Part(joined, {entry[len(name) + 1 :]: entry for entry in islice(entries, count)})
+        mine = list(islice(entries, count))
+        if name in seen or len(mine) != count or not all(entry.startswith(f"{name}/") for entry in mine):
+            raise ValueError(f"state {name} with {count} entries is not in its file")
+        seen.add(name)
+        yield name, _Part(joined, {entry[len(name) + 1 :]: entry for entry in mine})
+    if (left := next(entries, None)) is not None:
+        raise ValueError(f"entry {left} is of no state")
 
 
 def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | None, list[CheckpointError]]:

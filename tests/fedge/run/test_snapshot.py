@@ -3,6 +3,7 @@
 import io
 import threading
 
+import numpy as np
 import pytest
 from flower_runs import comparable
 from small_runs import small_config
@@ -47,6 +48,40 @@ def test_a_checkpoint_holds_leaves_clients_and_how_far_the_tables_were(tmp_path)
     for table, offset in checkpoint.facts["offsets"].items():
         assert (folder / table).stat().st_size == offset, table
     assert checkpoint.facts["offsets"].keys() <= checkpoint.facts["sha256"].keys()
+
+
+def without_an_entry(clients):
+    del clients["8"]["head.weight"]
+
+
+def of_another_shape(clients):
+    clients["8"]["head.weight"] = clients["8"]["head.weight"][:, :-1]
+
+
+def with_a_stranger(clients):
+    clients["99"] = clients["8"]
+
+
+@pytest.mark.parametrize("change", [without_an_entry, of_another_shape, with_a_stranger])
+def test_control_variates_that_no_client_here_can_have_are_refused(tmp_path, change, capsys):
+    """Before a round, in one line: at the client they would be a failure of its own."""
+    folder = carried_out(small_config(tmp_path, num_server_rounds=2))
+    (*_, last) = checkpoints(folder / "checkpoints")
+    kept = read_checkpoint(last)
+    groups = {
+        group: {name: {n: np.array(a) for n, a in state.items()} for name, state in states.items()}
+        for group, states in kept.groups.items()
+    }
+    change(groups["clients"])
+    write_checkpoint(folder / "checkpoints", 2, groups, kept.facts)
+    capsys.readouterr()
+    assert main(["resume", str(folder), "-c", "num-server-rounds=3"]) == 4
+    said = capsys.readouterr().out
+    (line,) = (
+        line for line in said.splitlines() if "is damaged: it says what cannot be: ValueError: " in line
+    )
+    assert "control variate of client " in line
+    assert "round 3/3" not in said
 
 
 @pytest.mark.slow

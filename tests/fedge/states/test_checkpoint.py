@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedge.states.checkpoint import (
     MANIFEST,
     CheckpointError,
+    _manifest_bytes,
     checkpoints,
     newest_good,
     prune,
@@ -148,6 +149,36 @@ def refused_with(folder, name, content, original):
     finally:
         (folder / name).write_bytes(original)
     assert read_checkpoint(folder).global_round == 7
+
+
+def odd_tables(table):
+    """Tables of states, name and entries, that a file does not hold."""
+    yield from (table[:n] + table[n + 1 :] for n in range(len(table)))
+    yield from (table[: n + 1] + table[n:] for n in range(len(table)))  # one of them twice
+    yield table[::-1]
+    yield [*table, ["9", 0], ["9", 0]]
+    for n, (name, count) in enumerate(table):
+        for other in (
+            [f"{name}x", count],
+            [name[:-1], count],
+            [name, count - 1],
+            [name, count + 1],
+            [name, -1],
+        ):
+            yield [*table[:n], other, *table[n + 1 :]]
+    yield [[table[0][0], table[0][1] + 1], [table[1][0], table[1][1] - 1], *table[2:]]
+
+
+@pytest.mark.parametrize("case", range(24))
+def test_states_that_the_file_does_not_hold_are_refused_with_checksums_that_fit(folder, case):
+    """Each state goes to who had it: one too many would shift those behind it."""
+    path = folder / MANIFEST
+    content = json.loads(path.read_bytes())["content"]
+    content["files"]["leaves"]["states"] = list(odd_tables(content["files"]["leaves"]["states"]))[case]
+    path.write_bytes(_manifest_bytes(content))
+    with pytest.raises(CheckpointError, match="it says what cannot be: ValueError") as refused:
+        read_checkpoint(folder)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", [MANIFEST, "leaves.safetensors", "clients.safetensors"])
