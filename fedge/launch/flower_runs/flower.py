@@ -25,7 +25,6 @@ from fedge.process.endings import exits
 from fedge.process.endings.watchdog import GRACE_S, stall_limit_s
 from fedge.records.folder import find_run, short
 from fedge.records.manifest import read_manifest, write_manifest
-from fedge.report.at_end import report_at_end
 
 
 def run_on_flower(
@@ -58,8 +57,6 @@ def run_on_flower(
             assert interrupted is not None
             simulation.end(signal.SIGINT)
             _set_end(folder, interrupted.exit_code, interrupted.reason, overrule="interrupted")
-            if interrupted.reason != "interrupted" and (folder / "report.html").exists():
-                report_at_end(folder)  # of Flower's process, which does not know the signal
             return interrupted.exit_code
         simulation.end(signal.SIGKILL if stalled else signal.SIGINT)
         why_not = simulation.why_not()

@@ -120,7 +120,9 @@ def test_a_signal_ends_the_run_and_all_its_processes(tmp_path, engine, number, c
     assert (manifest["status"], manifest["exit_code"], manifest["reason"]) == ("failed", code, reason)
     assert not (tmp_path / "latest" / "data").exists()
     assert len((tmp_path / "latest" / "metrics" / "global_rounds.csv").read_text().splitlines()) >= 3
-    assert f"The run failed: {reason}" in (tmp_path / "latest" / "report.html").read_text()
+    # on Flower another process than the signalled one writes the page, and says no more than "interrupted"
+    said = reason if engine == "inprocess" else "interrupted"
+    assert f"The run failed: {said}" in (tmp_path / "latest" / "report.html").read_text()
     if engine == "inprocess":
         found, text = status_of(tmp_path)
         assert found == code
