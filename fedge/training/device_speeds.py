@@ -126,7 +126,9 @@ def would_record(model: nn.Module, settings: LocalTraining, windows: int) -> boo
     fixed order; Fedge's own networks use matrix products instead.
     """
     layers = list(model.modules())
-    draws = any(getattr(layer, "p" if isinstance(layer, _DropoutNd) else "dropout", 0) for layer in layers)
+    draws = any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in layers) or any(
+        isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and layer.dropout > 0 for layer in layers
+    )
     slow = any(type(layer) is nn.Conv1d for layer in layers)
     return pays_recording(settings, windows) and not draws and not slow
 

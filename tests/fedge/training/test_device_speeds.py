@@ -112,6 +112,14 @@ def test_recorded_steps_pay_from_fewer_operations_on(cores, gflop, expected):
     assert f"the {0.08 * cores:.3g} from which" in why
 
 
+class Odd(nn.Module):
+    """Names an array of its own as layers name their probability."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Parameter(torch.ones(3))
+
+
 @pytest.mark.parametrize(
     ("make", "epochs", "steps", "graph", "expected"),
     [
@@ -123,6 +131,10 @@ def test_recorded_steps_pay_from_fewer_operations_on(cores, gflop, expected):
         (lambda: nn.Sequential(network(), nn.Dropout(0.0)), 3, 0, True, True),
         (lambda: nn.LSTM(6, 4, 2, dropout=0.1), 3, 0, True, False),
         (lambda: nn.LSTM(6, 4), 3, 0, True, True),
+        (lambda: nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0), 3, 0, True, True),
+        (lambda: nn.TransformerEncoderLayer(8, 2, 8, dropout=0.1), 3, 0, True, False),
+        (lambda: nn.MultiheadAttention(8, 2, dropout=0.1), 3, 0, True, False),
+        (Odd, 3, 0, True, True),
         (lambda: nn.Conv1d(6, 6, 5), 3, 0, True, False),
         (lambda: nn.Conv2d(3, 6, 5), 3, 0, True, True),
     ],
