@@ -1,7 +1,7 @@
 """The native step in a program of its own: under sanitizers, and on a processor that is emulated.
 
-In soak; a sample of the odd networks, another each day, in extended. Address, undefined and thread
-sanitizers need g++ with its libraries. For NEON, `FEDGE_CROSS` names an aarch64 C++ compiler with its
+In soak; a sample of the odd networks (another with another FEDGE_DAY) in extended. Address, undefined and
+thread sanitizers need g++ with its libraries. For NEON, `FEDGE_CROSS` names an aarch64 C++ compiler with its
 options, and `FEDGE_EMULATOR` what runs its programs, as qemu-aarch64-static.
 """
 
@@ -10,12 +10,12 @@ import os
 import shlex
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from any_networks import kernels, learnable, random_network
+from daily import DAY
 from image_networks import image_case
 from odd_networks import WINDOWS as ODD_WINDOWS
 from odd_networks import odd_case, odd_terms, odd_windows
@@ -31,7 +31,7 @@ MAIN = Path(__file__).parents[2] / "support" / "networks" / "native_program.cpp"
 SEEDS = range(12)
 C, T, CLASSES, WINDOWS, EPOCHS, BATCH = 5, 37, 4, 43, 2, 16
 HERE = kernels() or ("plain",)
-ODD = 1000 + 2 * (int(time.time()) // 86400 % 1000)  # the first of the day's odd networks
+ODD = 1000 + 2 * DAY  # the first of the day's odd networks
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 

@@ -3,7 +3,7 @@
 A process of its own, which has loaded everything once and forks for runs that are killed. ``python
 crash_trials.py FOLDER SAMPLE CONFIGURATION…`` prints how far it is, and at the end a line of JSON for each
 configuration: what was tried and what went wrong. SAMPLE is the number of faults per configuration, those
-of CRASH_DAY where that is set: each day begins where the one before ended. Or it is "all", which ends after
+of FEDGE_DAY where that is set: each day begins where the one before ended. Or it is "all", which ends after
 CRASH_RUNS_S seconds (default: when all is done); CRASH_KINDS="twice,term" tries these kinds only,
 CRASH_FROM=300 passes over the first 300 of each configuration. ``python crash_trials.py FOLDER SAMPLE
 planted NAME…`` plants defects in Fedge and says which trial finds each. Needs the library of `file_faults`.
@@ -92,7 +92,7 @@ class Trial:
 
     def points(self, sample):
         """(stratum, trial) of all trials, or of a sample of so many faults and a few others."""
-        day = int(os.environ.get("CRASH_DAY", "0"))
+        day = int(os.environ.get("FEDGE_DAY", "0"))
         rng = crash_points.generator(self.name, day)
         count = max(self.operations)
         few = count if sample == "all" else max(1, int(sample) // 8)
