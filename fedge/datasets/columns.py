@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,6 +22,7 @@ from hhar.errors import HharError
 
 _MOST = 10**499  # whole numbers as names are below it
 LONGEST_NAME = 500  # characters of a user, label, device or session
+_DECIMAL_COMMA = re.compile(r"[+-]?\d[\d.]*,\d+([eE][+-]?\d+)?")
 UNITS_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
@@ -86,6 +88,16 @@ def refuse_missing(frame: Any, name: str) -> None:
         )
 
 
+def _way_to_numbers(frame: Any, name: str, value: Any) -> str:
+    """Code that makes numbers of a column whose first value is `value`, in the frame's own library."""
+    of_polars = not hasattr(frame[name], "isna")
+    if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
+        return "read_csv(…, decimal_comma=True)" if of_polars else "read_csv(…, decimal=',')"
+    if of_polars:
+        return f"frame.with_columns(polars.col({name!r}).cast(polars.Float64))"
+    return f"pandas.to_numeric(frame[{name!r}])"
+
+
 def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     """A column as float32 (rows), and its original type.
 
@@ -101,7 +113,7 @@ def float_column(frame: Any, name: str) -> tuple[NDArray[np.float32], str]:
     if values.dtype.kind not in "fiub":
         raise HharError(
             f"{name}: must hold numbers, holds {kind}, as {shown(values.flat[0])}; make them numbers: "
-            f"pandas.to_numeric(frame[{name!r}]), or leave the column out of channels"
+            f"{_way_to_numbers(frame, name, values.flat[0])}, or leave the column out of channels"
         )
     with np.errstate(over="ignore"):
         cast = values.astype(np.float32)

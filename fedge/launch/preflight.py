@@ -21,6 +21,7 @@ from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, read_toml
+from fedge.process.logs import without_flowers_news
 from fedge.process.resources.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
@@ -31,6 +32,7 @@ from fedge.seeding import resolve_seed
 from fedge.trackers.tracker import refuse_missing_extra
 
 
+@without_flowers_news()
 def check(
     run_config: Mapping[str, Any],
     federation: Federation,

@@ -11,7 +11,8 @@ import logging
 import os
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -142,6 +143,21 @@ def keep_early_engine_errors() -> None:
     For a process whose engine may fail early in another thread; the run then reports the error in one line.
     """
     logging.getLogger("flwr").handlers[:] = [_EarlyErrors()]
+
+
+@contextmanager
+def without_flowers_news() -> Iterator[None]:
+    """Context, or decorator, in which Flower's logger passes on warnings and errors only.
+
+    For checks before a run's log is open: a strategy on trial reports its samples to the terminal otherwise.
+    """
+    flower = logging.getLogger("flwr")
+    level = flower.level
+    flower.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        flower.setLevel(level)
 
 
 def first_engine_error() -> str:

@@ -30,6 +30,7 @@ from hhar.npz import NpzError, read_npz
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
 OPTIONAL_ARRAYS = ("device", "session", "part", "about")
 PARTS = ("train", "val", "test")
+_TABLES = {".csv", ".tsv", ".txt", ".parquet", ".feather", ".arrow", ".xls", ".xlsx", ".json"}
 REBUILD_HINT = "correct the arrays and save them again; docs/data.md describes the format"
 LABEL_HINT = (
     "y holds indices into classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
@@ -305,7 +306,7 @@ def check_windows(windows: Windows, name: str) -> None:
         )
     _check_parts(windows, name)
     _check_labels(windows, name)
-    _check_finite(windows.x, name)
+    _check_finite(windows, name)
     if windows.x.dtype == np.int64 and windows.x.min() < 0:
         raise WindowFileError(
             f"{name}: tokens (int64 x) must be 0 or more, but go down to {windows.x.min()}; number from 0"
@@ -456,7 +457,8 @@ def _check_parts(windows: Windows, name: str) -> None:
         )
 
 
-def _check_finite(x: NDArray[Any], name: str) -> None:
+def _check_finite(windows: Windows, name: str) -> None:
+    x = windows.x
     bad: list[int] = []
     if x.dtype != np.float32:
         return
@@ -464,8 +466,10 @@ def _check_finite(x: NDArray[Any], name: str) -> None:
         finite = np.isfinite(x[start : start + 4096]).all(axis=tuple(range(1, x.ndim)))
         bad.extend((start + np.flatnonzero(~finite)).tolist())
     if bad:
+        was_cast = str(windows.about.get("cast", "")).startswith("x from")
+        what = "NaN, infinity or a number beyond float32" if was_cast else "NaN or infinity"
         raise WindowFileError(
-            f"{name}: x must be finite, but {len(bad)} of {len(x)} windows hold NaN or infinity, "
+            f"{name}: x must be finite, but {len(bad)} of {len(x)} windows hold {what}, "
             f"first window {bad[0]}; remove them or {REBUILD_HINT}"
         )
 
@@ -517,6 +521,11 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
         raise WindowFileError(
             f"{source}: window file must exist; make one with `fedge datasets`, `hhar prepare` or "
             "`hhar synthesize`"
+        )
+    if source.suffix.lower() in _TABLES:
+        raise WindowFileError(
+            f"{source}: must be a window file (.npz), but is a table; read it with pandas or Polars, and cut "
+            "windows: fedge.from_pandas(frame, …).save('mine.npz'); docs/data.md"
         )
     try:
         with source.open("rb") as stream:

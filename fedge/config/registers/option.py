@@ -144,10 +144,14 @@ def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
     if kind is float and type(value) is int:
         value = float(value) if abs(value) <= sys.float_info.max else math.inf
     if type(value) is not kind:
+        step = f"set for example {key}={_toml(default)}"
+        if rule["register"] is not None and callable(value):
+            name = getattr(value, "__name__", type(value).__name__)
+            step = f'name it, as "module:{name}" of a file, or pass it as an argument of fedge.simulate'
+            step += " that takes objects; docs/extend.md"
         raise ConfigError(
             f"{key} must be {' or '.join([_KIND_NAMES[kind], *map(_toml, rule['words'])])}, "
-            f"but is {shown(value)}; "
-            f"set for example {key}={_toml(default)}"
+            f"but is {shown(value)}; {step}"
         )
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{key} must be a finite number, but is {shown(value)}; its default is {default!r}")

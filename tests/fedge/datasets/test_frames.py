@@ -1,6 +1,7 @@
 """Frames as people have them: what comes out is computed by hand, what is wrong is said with what to do."""
 
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import polars as pl
@@ -180,7 +181,9 @@ NAN, ROWS = np.where(np.arange(600) % 100 == 7, np.nan, 1.0), np.arange(600)
 @pytest.mark.parametrize(
     ("given", "changes", "message"),
     [
-        (broken(x=np.array(["1"] * 600)), {}, r"x: must hold numbers, .*to_numeric\(frame\['x'\]\)"),
+        (broken(x=np.array(["1"] * 600)), {}, r"x: must hold numbers, .*: (pandas.to_numeric|frame.with_c)"),
+        (broken(x=np.array(["-1,25"] * 600)), {}, r"x: must hold numbers, .*: read_csv\(…, decimal"),
+        (broken(x=np.array(["1.200,5e3"] * 600)), {}, r"x: must hold numbers, .*: read_csv\(…, decimal"),
         (broken(x=NAN), {}, "x: values must not be missing, 6 of 600 are, first in row 7; drop these rows"),
         (broken(x=np.where(NAN == 1, 1, np.inf)), {}, "x: values must be finite as float32, 6 are not"),
         (broken(x=np.full(600, 1e300)), {}, "x: values must be finite as float32, 600 are not"),
@@ -201,7 +204,8 @@ NAN, ROWS = np.where(np.arange(600) % 100 == 7, np.nan, 1.0), np.arange(600)
         ({key: value[:0] for key, value in broken().items()}, {}, "frame: must have rows"),
     ],
     ids=[
-        "text", "missing", "infinite", "too large", "unsorted", "duplicate times", "times as text",
+        "text", "decimal comma", "decimal comma and points",
+        "missing", "infinite", "too large", "unsorted", "duplicate times", "times as text",
         "times in ns", "times missing", "labels change", "one class", "one row a user", "no such column",
         "column twice", "no channels", "rate of 0", "rate too high", "window too short", "no rows",
     ],
@@ -212,6 +216,20 @@ def test_what_is_wrong_is_said_with_what_to_do(frame, given, changes, message):
         with pytest.raises(HharError, match=message) as caught:
             fedge.from_pandas(frame(given), **{**AS, **changes})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [str, Decimal])
+def test_a_column_that_is_no_number_becomes_one_as_said(frame, kind):
+    """The code of the error message is run as it stands, in the library of the frame."""
+    given = frame(columns(TWO))
+    words = [kind(f"{value:.3f}") for value in given["x"].to_list()]
+    other = given.assign(x=words) if hasattr(given, "assign") else given.with_columns(x=pl.Series(words))
+    with pytest.raises(HharError, match="x: must hold numbers") as caught:
+        fedge.from_pandas(other, **AS)
+    code = str(caught.value).split("make them numbers: ")[1].split(", or leave")[0]
+    found = eval(code, {"frame": other, "pandas": pd, "polars": pl})
+    other = other.assign(x=found) if hasattr(given, "assign") else found
+    assert fedge.from_pandas(other, **AS).x.shape == fedge.from_pandas(given, **AS).x.shape
 
 
 def test_what_is_no_frame():

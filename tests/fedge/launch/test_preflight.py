@@ -1,3 +1,4 @@
+import logging
 import os
 import subprocess
 import sys
@@ -37,6 +38,37 @@ def test_a_run_that_can_work_is_given_its_configuration(data):
     assert prepared.config.data.path == data["data.path"]
     deal = prepared.deal.take()
     assert (deal.clients_per_leaf, len(deal.partition.clients)) == ([3, 3, 3], 9)
+
+
+STRATEGIES = """
+from logging import INFO, WARNING
+
+from flwr.common.logger import log
+from flwr.serverapp.strategy import FedAvg, FedMedian
+
+
+class Mean(FedAvg):
+    pass
+
+
+class Median(FedMedian):
+    def configure_train(self, *given):
+        log(WARNING, "a warning of mine")
+        return super().configure_train(*given)
+"""
+
+
+@pytest.mark.parametrize(("name", "words"), [("Mean", []), ("Median", ["a warning of mine"])])
+def test_a_rule_on_trial_reports_no_samples_to_the_terminal(data, name, words, tmp_path, monkeypatch, caplog):
+    """Flower's logger writes to the terminal until run.log is open, and FedAvg logs how many it sampled."""
+    (tmp_path / "strategies_of_mine.py").write_text(STRATEGIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    flower = logging.getLogger("flwr")
+    monkeypatch.setattr(flower, "propagate", True)
+    monkeypatch.setattr(flower, "level", logging.INFO)
+    check({**data, "leaf.strategy": f"strategies_of_mine:{name}", "scaffold.enabled": False}, Federation(9))
+    assert [record.getMessage() for record in caplog.records if record.name == "flwr"] == words
+    assert flower.level == logging.INFO
 
 
 def test_asynchrony_on_the_defaults_needs_no_more_than_its_one_line_says(data):

@@ -103,7 +103,7 @@ def test_contents_fingerprint_ignores_the_width_of_text():
 
 BAD = {
     "text": ({"x": np.zeros((4, 2, 3), "U1")}, "x must be float32"),
-    "too large for float32": ({"x": np.full((4, 2, 3), 1e300)}, "x must be finite"),
+    "too large for float32": ({"x": np.full((4, 2, 3), 1e300)}, "a number beyond float32, first"),
     "one axis": ({"x": np.zeros(4, np.float32)}, "x must be float32"),
     "a row's channels without names": (
         {"x": np.zeros((4, 6), np.float32)},
@@ -205,6 +205,14 @@ def test_not_finite_names_count_and_first(tmp_path):
     np.savez(tmp_path / "bad.npz", **(arrays_of(small()) | {"x": x}))
     with pytest.raises(WindowFileError, match="2 of 4 windows hold NaN or infinity, first window 1"):
         load_windows(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.parquet"])
+def test_a_table_in_place_of_a_window_file_is_named_as_one(tmp_path, name):
+    (tmp_path / name).write_text("user,activity,acc_x\n")
+    with pytest.raises(WindowFileError, match=r"but is a table; .* fedge\.from_pandas") as caught:
+        load_windows(tmp_path / name)
+    assert "zip" not in str(caught.value)
 
 
 def test_empty_missing_and_pickled(tmp_path):

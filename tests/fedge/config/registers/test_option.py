@@ -79,3 +79,17 @@ def test_jupyter_shows_the_line_alone():
     assert ConfigError("train.lr must be above 0")._render_traceback_() == [
         "ConfigError: train.lr must be above 0"
     ]
+
+
+def own_loss(answers, y):
+    return answers[:, 0] * y
+
+
+@pytest.mark.parametrize("option", ["train.loss", "train.model", "train.metrics", "hierarchy.selection"])
+def test_code_in_place_of_its_name_is_told_how_to_be_named(option):
+    from fedge.config.flat import from_run_config
+
+    with pytest.raises(ConfigError, match='; name it, as "module:own_loss" of a file, or pass it'):
+        from_run_config({option: own_loss})
+    with pytest.raises(ConfigError, match=f"set for example {option}="):
+        from_run_config({option: 1})
