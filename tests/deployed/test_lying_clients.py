@@ -188,7 +188,7 @@ def options_of(folder):
     options = small_config(
         folder / "data", hierarchy__num_servers=LEAVES, num_server_rounds=1, guard__retries=0, clients=MANY,
         guard__start_timeout=300.0, guard__start_clients=MANY - SIZE,
-        partition__kind_args__split_users=len(USERS) < MANY,
+        partition__kind_args='{"split-users": true}' if len(USERS) < MANY else "",
     )  # fmt: skip
     return {**options, "data.path": "nowhere.npz", "runs-dir": str(folder / "runs")}
 
