@@ -24,6 +24,7 @@ from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.preflight import check
 from fedge.launch.projects.moved import connections, flower_config, keeping_federations
 from fedge.launch.projects.project import Project, read_toml
+from fedge.launch.projects.writable import writable_project
 from fedge.link.reach import is_there, refuse_other_authority
 from fedge.process.endings import exits
 
@@ -109,8 +110,11 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
         overrides = Path(place, "overrides.toml")
         overrides.write_text(toml_of(project.as_declared(told)), encoding="utf-8")
         home = _home_of(Path(place), project, federation, address)
+        submitted = [str(writable_project(project.folder, Path(place))), federation]
+        link = _link_of(project, federation) if submitted != app else []
+        words = ["flwr", "run", *submitted, *link, "--stream", "-c", str(overrides)]
         try:
-            said = _follow(["flwr", "run", *app, "--stream", "-c", str(overrides)], _at(app), home)
+            said = _follow(words, [*_at(submitted), *link], home)
         except KeyboardInterrupt:
             if not here or _folder(told).is_dir():
                 print(f"fedge: run stopped; resume with: {_go_on(app, here, told)}", flush=True)
@@ -124,6 +128,14 @@ def run_deployed(project: Project, federation: str, address: str, run_config: Ma
 def _at(app: Sequence[str]) -> list[str]:
     """Arguments by which Flower's commands name the SuperLink; newer versions use their own configuration."""
     return list(app[1:] if moves_federations() else app)
+
+
+def _link_of(project: Project, federation: str) -> list[str]:
+    """Words by which Flower finds the authority of a project that is submitted from elsewhere."""
+    _, authority = project.authority(federation)
+    if authority is None or moves_federations():
+        return []
+    return ["--federation-config", f'root-certificates="{authority.absolute()}"']
 
 
 def _home_of(place: Path, project: Project, federation: str, address: str) -> dict[str, str]:

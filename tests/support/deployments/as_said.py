@@ -27,6 +27,7 @@ from processes import MARK, marked
 from small_runs import small_config
 from strangers import doors
 from support_folders import PYTHONPATH, SUPPORT
+from unprivileged import unprivileged
 
 from fedge.launch.flower_runs.flower import toml_of
 from fedge.launch.flower_runs.superlink import KEEP_ENVIRONMENT
@@ -54,11 +55,13 @@ class Way:
         before: commands that come first, and end.
         servers: (name, words, folder) of what stays.
         run: (words, folder) of the run, which comes last.
+        read_only: folders that are mounted so.
     """
 
     before: list = field(default_factory=list)
     servers: list = field(default_factory=list)
     run: tuple = ()
+    read_only: list = field(default_factory=list)
 
 
 def shown_in(page):
@@ -144,8 +147,9 @@ def composed(file, folder):
     way = Way([(words, folder) for words in said_before(file)])
     for name, service in services.items():
         place = folder / "containers" / name
-        mounts = [volume.split(":")[:2] for volume in service["volumes"]]
-        files = {t.lstrip("/"): folder / s[3:] if s.startswith("../") else None for s, t in mounts}
+        mounts = [(*volume.split(":"), "rw")[:3] for volume in service["volumes"]]
+        files = {t.lstrip("/"): folder / s[3:] if s.startswith("../") else None for s, t, _ in mounts}
+        way.read_only += [place / t.lstrip("/") for _, t, how in mounts if how == "ro"]
         words = [
             re.sub("num-server-rounds=10$", "num-server-rounds=8000", str(w)) for w in service["command"]
         ]
@@ -332,15 +336,15 @@ class Carried:
         return found
 
     def start(self, name, words, where):
-        """Start a command; its output goes to NAME.out."""
+        """Start a command, as a user without the rights of root; its output goes to NAME.out."""
         cwd, environment = self.place(where), self.environment()
         while "=" in words[0]:
             key, _, value = words[0].partition("=")
             environment[key], words = value, words[1:]
         with (self.folder / f"{name}.out").open("ab") as out:
             process = subprocess.Popen(
-                words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                start_new_session=True,
+                unprivileged(words), cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=out, start_new_session=True,
             )  # fmt: skip
         self._started.append(process)
         return process
@@ -361,6 +365,9 @@ class Carried:
             project = app / "pyproject.toml"
             (authority,) = app.parents[1].rglob("ca.crt")
             project.write_text(project.read_text().replace('"certs/ca.crt"', f'"{authority}"'))
+        for folder in filter(Path.is_dir, way.read_only):
+            for path in [folder, *folder.rglob("*")]:
+                path.chmod(path.stat().st_mode & ~0o222)
         run = self.start("run", words, where)
         log = self.folder / "run.out"
         wait_until(lambda: run.poll() is not None or self._works(), 400, "clients have answered")

@@ -1,0 +1,53 @@
+"""A project in a place where nothing can be written, e.g. a volume that is mounted read-only.
+
+`flwr run` writes into the project it submits: a folder for credentials, and newer versions edit its
+pyproject.toml. From here it gets a copy of what it sends to the SuperLink.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from fedge.config.registers.option import ConfigError
+
+_SENT = (".py", ".toml", ".md")  # what a bundle of Flower 1.25 to 1.42 has
+_WRITTEN = (".", ".flwr", ".flwr/.credentials", "pyproject.toml")
+_PASSED_OVER = frozenset({".flwr", ".git", ".venv", "__pycache__"})
+
+
+def writable_project(folder: Path, place: Path) -> Path:
+    """The project's folder, or where Flower cannot write there a copy of what it submits.
+
+    Args:
+        folder: the project's folder.
+        place: an empty folder for the copy.
+
+    Raises:
+        ConfigError: a file of the project cannot be read.
+    """
+    there = [folder / name for name in _WRITTEN if (folder / name).exists()]
+    if all(os.access(path, os.W_OK) for path in there):
+        return folder
+    copy = place / "app"
+    try:
+        _copy(folder, copy)
+    except OSError as error:
+        raise ConfigError(
+            f"files of a project must be readable, but {error.filename}: {error.strerror}; change that"
+        ) from error
+    return copy
+
+
+def _copy(folder: Path, copy: Path) -> None:
+    """Copy what Flower submits, with the lists of what it leaves out; raises OSError."""
+    for above, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if name not in _PASSED_OVER]
+        into = copy / Path(above).relative_to(folder)
+        for name in names:
+            if name == ".gitignore" or Path(name).suffix in _SENT:
+                into.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(Path(above, name), into / name)  # rights stay behind: the copy is written to
+
+
+def _raise(error: OSError) -> None:
+    raise error
