@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from deployment import BIN, Deployment
-from lies_at_once import ENDED, SIZE, Fates, greetings, look_at_greetings, look_at_refusals
+from lies_at_once import ENDED, LIARS, SIZE, Fates, greetings, look_at_greetings, look_at_refusals
 from lies_at_once import NODES as MANY
 from lying_runs import (
     GONE,
@@ -165,6 +165,19 @@ def test_first_answers_alone_on_supernodes(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.timeout(7200)
+def test_error_replies_at_once_on_supernodes(tmp_path, monkeypatch):
+    """Nine of twelve clients answer all work by error replies, and the others are as if they had failed."""
+    config, runs = options_of(tmp_path), tmp_path / "deployed"
+    deal_into(tmp_path / "dealt", {**config, "data.path": str(tmp_path / "data" / "small.npz")})
+    plans = [errors_plan(ERROR_SEED + at, LIARS) for at in range(max(1, TOLD // 20))]
+    gone = {**GONE, "liars": list(LIARS)}
+    carry_out_deployed(tmp_path, monkeypatch, runs, [gone, *plans], **{"num-server-rounds": 4})
+    errors = sum(look_at_errors(runs, plan) for plan in plans)
+    print(f"\nSuperNodes: {errors} error replies of {SIZE} clients at once, in {len(plans)} runs")
+    assert errors >= 20 * len(plans)
+
+
 def test_a_check_that_is_missing_is_found_on_supernodes(tmp_path, monkeypatch):
     """Numbers of windows are not looked at by the run's server; at most two runs."""
     fates = told_in_process(tmp_path, monkeypatch, range(FIRST_SEED, FIRST_SEED + 40))
@@ -210,9 +223,9 @@ def place_study(folder, monkeypatch, config=None, parts=(), greetings=()):
     (folder / "study.json").write_text(json.dumps({"config": config, "parts": parts, "greetings": greetings}))
 
 
-def carry_out_deployed(folder, monkeypatch, runs, plans):
+def carry_out_deployed(folder, monkeypatch, runs, plans, **changes):
     """Carry out plans of a folder's study on SuperNodes; the runs lie in `runs`."""
-    config = {**options_of(folder), "runs-dir": str(runs)}
+    config = {**options_of(folder), "runs-dir": str(runs), **changes}
     place_study(folder, monkeypatch, config, [[{}, list(plans)]])
     deploy_study(folder, config, MANY, 6000)
 
