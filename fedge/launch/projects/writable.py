@@ -32,8 +32,9 @@ def writable_project(folder: Path, place: Path) -> Path:
     try:
         _copy(folder, copy)
     except OSError as error:
+        why = error.strerror or error
         raise ConfigError(
-            f"files of a project must be readable, but {error.filename}: {error.strerror}; change that"
+            f"files of a project must be readable, but {error.filename}: {why}; change that"
         ) from error
     return copy
 

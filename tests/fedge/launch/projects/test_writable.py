@@ -35,7 +35,7 @@ def project(tmp_path):
 
 
 def asked(project):
-    """What a user without the rights of root gets."""
+    """The folder that a user without the rights of root gets, or the refusal."""
     words = unprivileged([sys.executable, "-c", ASKED, project, project.parent / "place"])
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
