@@ -326,9 +326,8 @@ def _refuse_name(key: str, name: Any) -> None:
     """Raise ConfigError for a name unsuitable as part of a folder's name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise ConfigError(
-            f"{key} must be letters, digits and any of _ . + = , -, at most {_LONGEST_NAME} (it becomes part "
-            f"of a folder's name), "
-            f'but is {shown(name)}; e.g. {key} = "tau-0.9"'
+            f"{key} must be letters, digits and any of _ . + = , -, of ASCII and at most {_LONGEST_NAME} (it "
+            f'becomes part of a folder\'s name), but is {shown(name)}; e.g. {key} = "tau-0.9"'
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ def _made(
         return task
     given = TrainConfig(loss=loss_name, loss_args=loss_arguments).arguments("loss")
     if loss is not None:
+        LOSSES.refuse_class(loss_name, "(answers, y)")
         LOSSES.refuse_wrong_arguments(loss_name, given, "answers", "y")
     return _Extended(task, loss_name, loss, given, metrics)
 
@@ -205,7 +207,8 @@ def refuse_task_that_fails(
     answers = answers.detach().requires_grad_()
     is_own_loss = config.loss != OF_THE_TASK
     what = f"train.loss {config.loss}" if is_own_loss else whose
-    with TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
+    shapes = _with_shapes(answers, true, outputs)
+    with shapes, TASKS.carried_out(config.task), LOSSES.carried_out(config.loss):
         losses = asked_again(what, lambda: task.losses(answers, true))
     if tuple(getattr(losses, "shape", ())) != (len(true),):
         raise ConfigError(
@@ -225,6 +228,20 @@ def refuse_task_that_fails(
     sums = asked_again(whose, lambda: _tried_sums(whose, config, task, ended, true, outputs))
     for score in task.scores:
         _try_score(score, sums, "train.metrics" if score not in _own_scores(config, task) else whose)
+
+
+@contextmanager
+def _with_shapes(answers: Tensor, y: Tensor, outputs: int) -> Iterator[None]:
+    """Context that adds to a refusal the shapes given, where y has another than answers (N, U)."""
+    try:
+        yield
+    except ConfigError as error:
+        if answers.shape[1:] != (outputs,) or y.ndim == 1 or y.shape[1:] == answers.shape[1:]:
+            raise
+        raise ConfigError(
+            f"{error}; it was given answers {tuple(answers.shape)} and y {tuple(y.shape)}: a task with other "
+            "answers defines answer_shape(outputs, y_shape) (docs/tasks.md)"
+        ) from error
 
 
 def _own_scores(config: TrainConfig, task: Task) -> tuple[Score, ...]:

@@ -67,6 +67,7 @@ def _made(names: tuple[str, ...], parts: tuple[Any, ...], table: str) -> Augment
     arguments: list[dict[str, Any]] = []
     for name, part in zip(names, parts, strict=True):
         own = {key: value for key, value in given.items() if key in inspect.signature(part).parameters}
+        AUGMENTATIONS.refuse_class(name, "(x, rng)")
         AUGMENTATIONS.refuse_wrong_arguments(name, own, "x", "rng")
         arguments.append(own)
     unread = sorted(set(given).difference(*arguments))

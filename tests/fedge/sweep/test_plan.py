@@ -255,6 +255,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(read, text, words):
         ("[sweep]\nseeds = [1]\nsupernode = 3\n", "supernode is not known here; did you mean supernodes?"),
         ("[sweep]\nseeds = [1]\nsupernodes = '9'\n", "must be a whole number of at least 1, but is '9'"),
         ("[sweep]\nseeds = [1]\nname = '../x'\n", "name must be letters, digits"),
+        ("[sweep]\nseeds = [1]\nname = 'größe'\n", "any of _ . + = , -, of ASCII and at most"),
         ("[sweep]\nseeds = [1]\nkeep-checkpoints = 1\n", "keep-checkpoints must be true or false, but is 1"),
         ("[sweep]\nseeds = [1]\nruns-dir = ''\n", "runs-dir must be the path of a folder"),
         ("[sweep\n", "the sweep file must be TOML, but study.toml"),

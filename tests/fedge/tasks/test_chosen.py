@@ -58,6 +58,10 @@ def test_scores_of_ones_own_come_after_those_of_the_task():
             r"^train\.loss my_losses:nope cannot be imported: my_losses has no nope",
         ),
         ({"loss": "my_losses:mean_of_batch"}, r"^train\.loss \S+ must return a loss for each of 6 examples"),
+        (
+            {"loss": "torch.nn:CrossEntropyLoss"},
+            r"^train\.loss \S+ must be a function of \(answers, y\), but",
+        ),
         ({"loss": "my_losses:detached"}, r"^train\.loss \S+ must be differentiable"),
         ({"loss": "my_losses:fails"}, r"^train\.loss \S+ failed: RuntimeError: no such column .* mend it"),
         ({"loss": "my_losses:focal", "loss_args": '{"gama": 1}'}, r"did you mean gamma"),
@@ -76,6 +80,39 @@ def test_scores_of_ones_own_come_after_those_of_the_task():
 def test_what_cannot_be_is_one_line(settings, words):
     with pytest.raises(ConfigError, match=words) as caught:
         refuse_task_that_fails(TrainConfig(**settings), 3)
+    assert "\n" not in str(caught.value)
+
+
+DENSE = """
+import numpy as np, torch
+from fedge.tasks import Score, Task
+
+class Pixels(Task):
+    scores = (Score("dice", lambda s: float(2 * s["both"] / max(1, s["all"])), higher_is_better=True),)
+    def losses(self, answers, y, smoothing=0.0):
+        return torch.nn.functional.cross_entropy(answers, y, reduction="none").mean(dim=(1, 2))
+    def form(self, outputs):
+        return {name: np.zeros((), np.int64) for name in ("both", "all")}
+    def sums(self, answers, y):
+        front = answers.argmax(dim=1) == 1
+        return {"both": (front & (y == 1)).sum(), "all": front.sum() + (y == 1).sum()}
+    def values(self, answers, y):
+        return (answers.argmax(dim=1) == y).double().mean(dim=(1, 2))
+
+class Shaped(Pixels):
+    def answer_shape(self, outputs, y_shape):
+        return (outputs, *y_shape)
+"""
+
+
+def test_a_task_with_a_class_per_pixel_is_told_to_say_the_shape_of_its_answers(tmp_path, monkeypatch):
+    (tmp_path / "dense.py").write_text(DENSE)
+    monkeypatch.syspath_prepend(tmp_path)
+    y = np.tile(np.eye(4, dtype=np.int64), (3, 1, 1))
+    refuse_task_that_fails(TrainConfig(task="dense:Shaped"), 2, y)
+    shapes = r"answers \(3, 2\) and y \(3, 4, 4\): .* defines answer_shape\(outputs, y_shape\)"
+    with pytest.raises(ConfigError, match=rf"^train\.task dense:Pixels failed: .* {shapes}") as caught:
+        refuse_task_that_fails(TrainConfig(task="dense:Pixels"), 2, y)
     assert "\n" not in str(caught.value)
 
 
