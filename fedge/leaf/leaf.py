@@ -30,7 +30,7 @@ from fedge.leaf.models import LeafModels
 from fedge.leaf.server import Server
 from fedge.leaf.strategies.aggregation import Contribution
 from fedge.leaf.strategies.checks import NormHistory, refuse_impossible
-from fedge.leaf.strategies.grid import LeafGrid
+from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.rules import combine, keeps_nothing
 from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.leaf.turns import Turns
@@ -204,11 +204,8 @@ class Leaf:
             RunError: the strategy makes none.
         """
         arrays = to_record(self.model)
-        leaf_grid = LeafGrid(grid, node_ids)
-        messages = list(
-            self._strategy.configure_train(
-                round_context.leaf_round, arrays, round_context.to_record(), leaf_grid
-            )
+        messages = messages_of(
+            self._strategy, round_context.leaf_round, arrays, round_context.to_record(), grid, node_ids
         )
         if node_ids and not messages:
             raise RunError(

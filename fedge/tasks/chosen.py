@@ -14,6 +14,7 @@ import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
+from fedge.config.registers.register import refuse_class
 from fedge.config.registers.twice import asked_again
 from fedge.config.sections.train import TrainConfig
 from fedge.tasks.classification import Classification
@@ -71,7 +72,7 @@ def _made(
         return task
     given = TrainConfig(loss=loss_name, loss_args=loss_arguments).arguments("loss")
     if loss is not None:
-        LOSSES.refuse_class(loss_name, "(answers, y)")
+        refuse_class(LOSSES, loss_name, "(answers, y)")
         LOSSES.refuse_wrong_arguments(loss_name, given, "answers", "y")
     return _Extended(task, loss_name, loss, given, metrics)
 

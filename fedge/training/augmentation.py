@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
+from fedge.config.registers.register import refuse_class
 from fedge.config.registers.twice import FROM_RNG, asked_again
 from fedge.config.sections.train import TrainConfig
 
@@ -67,7 +68,7 @@ def _made(names: tuple[str, ...], parts: tuple[Any, ...], table: str) -> Augment
     arguments: list[dict[str, Any]] = []
     for name, part in zip(names, parts, strict=True):
         own = {key: value for key, value in given.items() if key in inspect.signature(part).parameters}
-        AUGMENTATIONS.refuse_class(name, "(x, rng)")
+        refuse_class(AUGMENTATIONS, name, "(x, rng)")
         AUGMENTATIONS.refuse_wrong_arguments(name, own, "x", "rng")
         arguments.append(own)
     unread = sorted(set(given).difference(*arguments))

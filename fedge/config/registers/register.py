@@ -290,21 +290,6 @@ class Register:
                 f"{_place(error)}; mend it"
             ) from error
 
-    def refuse_class(self, name: str, call: str) -> None:
-        """Raise ConfigError when the code behind a name is a class, for a part that is a function.
-
-        A class that takes as many arguments, as `torch.nn.CrossEntropyLoss`, would pass for one until called.
-
-        Args:
-            name: of a part.
-            call: what the function is called with, as "(answers, y)".
-        """
-        if self.is_own(name) and inspect.isclass(self.load(name)):
-            raise ConfigError(
-                f"{self.option} {name} must be a function of {call}, but is a class; name a function that "
-                f"makes one and returns its answer (docs/extend.md)"
-            )
-
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
         """Raise ConfigError when the code behind a name does not take its arguments.
 
@@ -355,6 +340,23 @@ def source_sha256(code: Any) -> str:
         return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
     except (OSError, TypeError):  # typed into an interpreter
         return ""
+
+
+def refuse_class(register: Register, name: str, call: str) -> None:
+    """Raise ConfigError when the code behind a name is a class, for a part that is a function.
+
+    A class that takes as many arguments, as `torch.nn.CrossEntropyLoss`, would pass for one until called.
+
+    Args:
+        register: of the part.
+        name: of it.
+        call: arguments of the function, as "(answers, y)".
+    """
+    if register.is_own(name) and inspect.isclass(register.load(name)):
+        raise ConfigError(
+            f"{register.option} {name} must be a function of {call}, but is a class; name a function that "
+            f"makes one and returns its answer (docs/extend.md)"
+        )
 
 
 def refuse_misfit(

@@ -1,9 +1,13 @@
 """View of the real Grid for a leaf's strategy, in which only its own nodes exist."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+_AWAITED = ("min_available_nodes", "min_train_nodes")  # attributes of FedAvg: at least 2 by default
 
 
 class LeafGrid(Grid):
@@ -51,3 +55,42 @@ class LeafGrid(Grid):
     ) -> Iterable[Message]:
         """Pass on; `timeout` in seconds."""
         return self._grid.send_and_receive(messages, timeout=timeout)
+
+
+def messages_of(
+    strategy: Strategy,
+    leaf_round: int,
+    arrays: ArrayRecord,
+    config: ConfigRecord,
+    grid: Grid,
+    node_ids: Sequence[int],
+) -> list[Message]:
+    """The messages of a strategy to the nodes of one leaf round.
+
+    Flower's strategies wait without end until as many nodes are there as their attributes demand. A leaf's
+    nodes are chosen before, and no others come: a strategy that demands more is given these.
+
+    Args:
+        strategy: of the leaf; unchanged afterwards.
+        leaf_round: its number.
+        arrays: the leaf's model.
+        config: the settings of the round.
+        grid: to which they belong.
+        node_ids: all that train in this round.
+    """
+    with _nobody_awaited(strategy, len(node_ids)):
+        return list(strategy.configure_train(leaf_round, arrays, config, LeafGrid(grid, node_ids)))
+
+
+@contextmanager
+def _nobody_awaited(strategy: Strategy, nodes: int) -> Iterator[None]:
+    """Context in which a strategy demands at most a number of nodes."""
+    demanded = {name: getattr(strategy, name, 0) for name in _AWAITED}
+    lowered = {name: n for name, n in demanded.items() if isinstance(n, int) and n > nodes}
+    try:
+        for name in lowered:
+            setattr(strategy, name, nodes)
+        yield
+    finally:
+        for name, number in lowered.items():
+            setattr(strategy, name, number)

@@ -24,7 +24,7 @@ from fedge.config.sections.hierarchy import CloudConfig
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
 from fedge.leaf.strategies.checks import first_not_finite
-from fedge.leaf.strategies.grid import LeafGrid
+from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import contents_of, unkept_of
 from fedge.states.averaging import State, weighted_mean
@@ -210,9 +210,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
     """
     strategy = make_strategy(config, 1)
     try:
-        messages = list(
-            strategy.configure_train(1, ArrayRecord(), ConfigRecord(), LeafGrid(cast(Any, None), [1]))
-        )
+        messages = messages_of(strategy, 1, ArrayRecord(), ConfigRecord(), cast(Any, None), [1])
     except Exception:  # a user's may need more; its trial decides
         return
     found = messages[0].content.get(CONFIG) if messages else None

@@ -58,6 +58,15 @@ class Median(FedMedian):
 """
 
 
+def test_a_rule_that_does_not_take_fedavgs_settings_waits_for_no_nodes(data, tmp_path, monkeypatch):
+    """Its trial has one node, and FedAvg demands two unless told otherwise: a start that never ended."""
+    rule = "from flwr.serverapp.strategy import FedAvg\n\nclass Mine(FedAvg):\n    def __init__(self):\n"
+    (tmp_path / "rule_of_mine.py").write_text(f"{rule}        super().__init__()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", lambda _: pytest.fail("it waits"))
+    check({**data, "leaf.strategy": "rule_of_mine:Mine", "scaffold.enabled": False}, Federation(9))
+
+
 @pytest.mark.parametrize(("name", "words"), [("Mean", []), ("Median", ["a warning of mine"])])
 def test_a_rule_on_trial_reports_no_samples_to_the_terminal(data, name, words, tmp_path, monkeypatch, caplog):
     """Flower's logger writes to the terminal until run.log is open, and FedAvg logs how many it sampled."""

@@ -164,7 +164,8 @@ def participation(global_round, leaf, clients):
 
 
 def associate(clients, places, rng):
-    return np.roll(np.repeat(np.arange(len(places)), places), _number(16))
+    leaves = np.repeat(np.arange(len(places)), places)
+    return np.random.default_rng(_number(2**53)).permutation(leaves)  # hardly twice the same by chance
 
 
 def move(places, turn):
