@@ -146,7 +146,9 @@ def simulate(
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's as one of Python's; all else as it is."""
+    """A number of NumPy's as one of Python's, a path as text; all else as it is."""
+    if isinstance(value, Path):
+        return str(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -185,7 +187,8 @@ def _callbacks(callbacks: Any) -> list[Any]:
 
 
 def _data_given(data: Any) -> Any:
-    """A name or a function unchanged; windows as a function that returns them."""
+    """A name or a function unchanged, a path as its text; windows as a function that returns them."""
+    data = _plain(data)
     if isinstance(data, Windows):
         made = partial(given_windows, data)
         made.said = "windows given from Python"  # type: ignore[attr-defined]

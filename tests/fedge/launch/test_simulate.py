@@ -31,6 +31,14 @@ def test_what_cannot_be_a_part_is_refused():
         simulate({}, clients=0)
 
 
+def test_paths_are_given_as_pathlib_has_them(tmp_path):
+    """As data, and as options: the file that is missing is named, rather than a type refused."""
+    missing = tmp_path / "none.npz"
+    for given in ({"data": missing}, {"config": {"data.path": missing, "runs-dir": tmp_path / "runs"}}):
+        with pytest.raises(ConfigError, match=rf"{missing.name}: window file must exist"):
+            simulate(**{"config": {}, **given})
+
+
 class Seen:
     """A tracker that keeps what it is given."""
 
