@@ -1,7 +1,9 @@
 """Modules, names, files and tests in pages and comments exist."""
 
 import re
+import shlex
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import cited
@@ -9,6 +11,7 @@ import pytest
 
 from fedge.config.registers import parts
 from fedge.config.registers.register import Register
+from fedge.launch.projects.project import parse_override
 
 ROOT = cited.ROOT
 GROUPS = {register.group for register in vars(parts).values() if isinstance(register, Register)}
@@ -63,6 +66,35 @@ def test_every_test_that_a_page_names_is_there(page):
         and not any((ROOT / "tests").rglob(f"{name}.py"))
     ]
     assert missing == []
+
+
+def commands():
+    """(page, words) of every command of `fedge` and `flwr` in a block for the shell."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for block in re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL):
+            command = ""
+            for line in block.splitlines():
+                command += line + "\n"
+                try:
+                    words = shlex.split(command, comments=True)
+                except ValueError:  # a quotation goes on in the next line
+                    continue
+                command = ""
+                if {"fedge", "flwr"} & set(words):
+                    yield page.name, words
+
+
+def test_options_in_commands_are_read_as_they_stand():
+    """Of every -c; "…" stands for more of them."""
+    read = 0
+    for page, words in commands():
+        for flag, value in pairwise(words):
+            if flag == "-c" and "…" not in value:
+                read += 1
+                if "=" in value:
+                    assert parse_override(value), (page, value)
+    assert read > 40
 
 
 def test_the_resolver_knows_what_is_not_there():

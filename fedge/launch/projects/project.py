@@ -97,9 +97,9 @@ def parse_override(text: str) -> dict[str, Scalar]:
     lines = "\n".join(f"{key} = {_quoted(value)}" for key, value in pairs)
     leftover = _PAIR.sub("", text).strip()
     if leftover:
-        raise ConfigError(
-            f"-c must be key=value pairs or a .toml file, but has {leftover!r}; e.g. -c 'train.lr=0.1'"
-        )
+        is_list = leftover.endswith("]") and "[" in text
+        step = "write lists without blanks, as [0.9,0.99]" if is_list else "e.g. -c 'train.lr=0.1'"
+        raise ConfigError(f"-c must be key=value pairs or a .toml file, but has {leftover!r}; {step}")
     keys = [key for key, _ in pairs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:

@@ -80,6 +80,7 @@ def test_text_needs_no_quotes_where_its_option_is_text(text, found):
 @pytest.mark.parametrize(
     ("text", "telling"),
     [
+        ("train.optimizer-args.betas=[0.9, 0.99]", "but has '0.99]'; write lists without blanks"),
         ("gate.enabled=yes", "gate.enabled must be true or false, but is 'yes'"),
         ("train.lr=fast", "train.lr must be a number, but is 'fast'"),
         ("no.such=word", "no.such is not a configuration key"),

@@ -25,7 +25,7 @@ except ConfigError as error:
 @pytest.fixture
 def project(tmp_path):
     folder = tmp_path / "app"
-    for name in ("pyproject.toml", ".gitignore", "app/model.py", "docs/read.md", "data/x.npz", ".git/a.py",
+    for name in ("pyproject.toml", ".gitignore", "app/model.py", "texts/read.md", "data/x.npz", ".git/a.py",
                  ".flwr/.credentials/there.json", ".flwr/config.toml", "app/__pycache__/b.py"):  # fmt: skip
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def test_a_copy_has_what_is_submitted_and_can_be_written_to(project, closed):
     copy = project.parent / "place" / "app"
     assert asked(project) == str(copy)
     found = {str(path.relative_to(copy)): path for path in copy.rglob("*") if path.is_file()}
-    assert set(found) == {"pyproject.toml", ".gitignore", "app/model.py", "docs/read.md"}
+    assert set(found) == {"pyproject.toml", ".gitignore", "app/model.py", "texts/read.md"}
     assert all(path.read_text() == name for name, path in found.items())
     assert all(path.stat().st_mode & 0o200 for path in copy.rglob("*"))
 
