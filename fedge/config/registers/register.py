@@ -213,9 +213,11 @@ class Register:
             found: Any = import_module(module)
         except Exception as error:
             place = _place(error)
+            step = f"mend it, or start where {module.split('.')[0]} can be found"
+            if module.endswith(".py"):
+                step = f'name the module, not its file: "{module.removesuffix(".py")}:{path}"'
             raise ConfigError(
-                f"{self.option} {name} cannot be imported: {type(error).__name__}: {error}{place}; "
-                f"mend it, or start where {module.split('.')[0]} can be found"
+                f"{self.option} {name} cannot be imported: {type(error).__name__}: {error}{place}; {step}"
             ) from error
         for attribute in path.split("."):
             if not hasattr(found, attribute):

@@ -77,6 +77,7 @@ def test_code_of_the_working_directory_is_found_and_its_folder_told(here):
             "nowhere_of_mine:Square",
             "imported: ModuleNotFoundError: No module named 'nowhere_of_mine'",
         ),
+        ("squares_of_mine.py:Square", r'name the module, not its file: "squares_of_mine:Square"$'),
         ("squares_of_mine:Sqare", "squares_of_mine has no Sqare; did you mean Square"),
         ("broken_of_mine:Square", r"cannot be imported: ZeroDivisionError: .*broken_of_mine.py, line 2\)"),
         ("__main__:Square", "an object of another process"),
