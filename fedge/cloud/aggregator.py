@@ -135,6 +135,10 @@ class CloudAggregator:
         """Restore the result of `states` and `facts`."""
         self._memory.restore(states, facts)
 
+    def refuse_others(self, like: State, children: int) -> None:
+        """Raise ValueError for a restored state that is none over so many children with models like one."""
+        self._memory.refuse_others(like, children)
+
 
 @dataclass(frozen=True)
 class FirstChoice:

@@ -132,3 +132,7 @@ class GroupsByDeals:
     ) -> None:
         """Restore the result of `facts`."""
         self.dealt.restore(likeness, facts["dealt"])
+
+    def refuse_others(self, children: int) -> None:
+        """Raise ValueError for a restored state of another number of children."""
+        self.dealt.refuse_others(children)

@@ -138,10 +138,7 @@ class GroupsByMethod:
 
     def states(self) -> dict[str, State]:
         """Arrays needed by the next step, by name."""
-        return {
-            f"{_RECENT}{at}": {"losses": c.losses, "windows": c.windows, "leaf_of": c.leaf_of}
-            for at, c in enumerate(self.recent)
-        }
+        return {f"{_RECENT}{at}": vars(c) for at, c in enumerate(self.recent)}
 
     def facts(self) -> dict[str, Any]:
         """Further state as JSON."""
@@ -153,10 +150,14 @@ class GroupsByMethod:
         """Restore the result of `states` and `facts`."""
         self.membership.restore(facts["membership"])
         self.recent.extend(
-            CrossLosses(state["losses"], state["windows"], state["leaf_of"])
-            for name, state in states.items()
-            if name.startswith(_RECENT)
+            CrossLosses.from_state(state) for name, state in states.items() if name.startswith(_RECENT)
         )
+
+    def refuse_others(self, children: int) -> None:
+        """Raise ValueError for a restored state of another number of children."""
+        self.membership.refuse_others(children)
+        for losses in self.recent:
+            losses.refuse_others(children)
 
 
 def _evidence(open_step: "OpenStep", answers: Answers | None) -> Evidence:

@@ -40,6 +40,7 @@ from fedge.clustering.memberships.trials import (
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
+from fedge.states.restored import flag, group_labels, number, whole, wholes
 
 _DOUBTS = 2  # rounds by which forks of a useful split may train on since it is in doubt
 _MATURE = 3  # comparisons after a change of groups before losses alone propose another: models are young
@@ -356,10 +357,26 @@ class DealtGroups:
         self.likeness = likeness
         self.proposals.restore(facts["proposals"])
         self.tests = [DealTest.from_json(test) for test in facts["tests"]]
-        self.is_open = facts["is_open"]
-        self._since_change, self._changed = facts["since_change"], list(facts["changed"])
-        self._forks.restore(facts.get("forks", []))
-        self._losses = {int(client): float(loss) for client, loss in facts["losses"]}
+        self.is_open = flag(facts["is_open"], "whether groups have not come to a result")
+        self._since_change = whole(facts["since_change"], "the number of comparisons since a change")
+        self._changed = wholes(facts["changed"], "leaves with other data")
+        self._forks.restore(facts["forks"])
+        self._losses = {
+            whole(client, "a client with a loss"): number(loss, "a training loss")
+            for client, loss in facts["losses"]
+        }
+
+    def refuse_others(self, leaves: int) -> None:
+        """Raise ValueError for a restored state of another number of leaves."""
+        if self.tests and self.likeness is None:
+            raise ValueError("the updates of the deal test's result must be there, but are missing")
+        proposals = self.proposals
+        if proposals.labels is not None:
+            group_labels(proposals.labels.tolist(), "labels of proposals", leaves)
+        changes = [*proposals.agreed, *proposals.on_trial, *proposals.failed, *self._forks.ages]
+        wholes([leaf for change in changes for leaf in change.leaves], "leaves of changes", below=leaves)
+        wholes([leaf for test in self.tests for leaf in test.leaves], "leaves of tests", below=leaves)
+        wholes(self._changed, "leaves with other data", below=leaves)
 
 
 def _by_losses(

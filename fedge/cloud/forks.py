@@ -18,6 +18,7 @@ from fedge.clustering.memberships.proposals import ClusterChange
 from fedge.clustering.memberships.strangers import Folds, is_simple_move
 from fedge.leaf.folds import lines_of
 from fedge.states.averaging import State, weighted_mean
+from fedge.states.restored import whole
 
 
 class Forks:
@@ -119,5 +120,7 @@ class Forks:
         return [[change.to_json(), age] for change, age in self.ages.items()]
 
     def restore(self, facts: Sequence[Sequence[Any]]) -> None:
-        """Restore the result of `facts`."""
-        self.ages = {ClusterChange.from_json(change): int(age) for change, age in facts}
+        """Restore the result of `facts`; ValueError where they are none."""
+        self.ages = {
+            ClusterChange.from_json(change): whole(age, "the rounds of a fork") for change, age in facts
+        }

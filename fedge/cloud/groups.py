@@ -120,3 +120,6 @@ class Groups(Protocol):
         self, likeness: Likeness | None, states: Mapping[str, State], facts: Mapping[str, Any]
     ) -> None:
         """Restore the result of `states` and `facts`, with the server's remembered updates."""
+
+    def refuse_others(self, children: int) -> None:
+        """Raise ValueError for a restored state of another number of children."""

@@ -13,6 +13,7 @@ from fedge.clustering.methods.ifca import Pool
 from fedge.clustering.registry import Need, method_named
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
+from fedge.states.restored import finite, whole, wholes
 
 _LIKENESS = "likeness"  # among the states
 _OWN = "method"
@@ -97,15 +98,32 @@ class CloudMemory:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`."""
-        self.since_probe = facts["since_probe"]
+        """Restore the result of `states` and `facts`; ValueError where they are none of this cloud's."""
+        self.since_probe = whole(facts["since_probe"], "the number of comparisons since a probe")
         self.pace.restore(facts["pace"])
         self.kept = facts.get("kept", {})
         if _LIKENESS in states:
             self.likeness = Likeness.from_state(states[_LIKENESS])
         self.groups.restore(self.likeness, states, facts)
-        self.own = states.get(_OWN, {})
+        self.own = finite(states.get(_OWN, {}), "the method's own arrays")
         if self.rule is not None:
             self.rule.restore(states, facts["rule"])
         if self.pool is not None:
             self.pool.restore(states, facts["taken"])
+
+    def refuse_others(self, like: State, children: int) -> None:
+        """Raise ValueError for a restored state that is none of this cloud's.
+
+        Args:
+            like: a child's model.
+            children: how many the cloud has.
+        """
+        self.groups.refuse_others(children)
+        if self.likeness is not None:
+            self.likeness.refuse_others(children)
+        if self.kept and self.method.refuses is not None:
+            self.method.refuses(self.kept, self.config, children)
+        if self.rule is not None:
+            self.rule.refuse_others(like, children)
+        if self.pool is not None and self.pool.taken is not None:
+            wholes(self.pool.taken.tolist(), "models that leaves took", children)

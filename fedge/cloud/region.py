@@ -302,7 +302,7 @@ class Region:
         """Restore the result of `states` and `facts`; servers below it are restored by themselves."""
         self.models.restore(states, facts["repeated"])
         if self.drift is not None:
-            self.drift = Drift.restored(states, facts["drift"], self.model)
+            self.drift = Drift.restored(states, facts["drift"], self.model, self.control)
         if self.sending is not None:
             self.sending.restore(states, facts["sending"])
 

@@ -21,8 +21,9 @@ from flwr.serverapp.strategy import Strategy
 
 from fedge.exchange.failure import words_of
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
-from fedge.leaf.strategies.strategy_state import numbers_of, restore_strategy, states_of
+from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.states.averaging import State, weighted_mean
+from fedge.states.restored import MOST, state, wholes
 
 logger = logging.getLogger(__name__)
 
@@ -204,11 +205,22 @@ class CloudRule:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`."""
+        """Restore the result of `states` and `facts`; ValueError where they are none of this rule's."""
         models = {name.removeprefix(_MODEL): s for name, s in states.items() if name.startswith(_MODEL)}
         self.offered = [models[str(at)] for at in facts["offered"]]
         for number, known in enumerate(facts["groups"]):
             strategy, head = self._maker.make(), f"{_STRATEGY}{number}."
             own = {name.removeprefix(head): s for name, s in states.items() if name.startswith(head)}
+            model = models[str(known["model"])]
+            refuse_other(strategy, own, known["numbers"], model)
             restore_strategy(strategy, own, known["numbers"])
-            self._groups[tuple(known["key"])] = _Group(strategy, models[str(known["model"])])
+            self._groups[tuple(wholes(known["key"], "key of a group", least=-MOST))] = _Group(strategy, model)
+
+    def refuse_others(self, like: State, leaves: int) -> None:
+        """Raise ValueError for a restored state that is none over so many leaves with models like one."""
+        if len(self.offered) not in (0, leaves):
+            raise ValueError(
+                f"the rule's offers must be those of {leaves} leaves, but are {len(self.offered)}"
+            )
+        for model in self._models():
+            state(model, like, "a model of the cloud's rule")

@@ -7,6 +7,8 @@ groups are being found; once they have settled, a look now and then shows whethe
 from collections.abc import Mapping
 from typing import Any
 
+from fedge.states.restored import whole
+
 
 def splits_now(global_round: int, split_round: int, every: int, is_first: bool) -> bool:
     """Whether a cloud step is the first in or after the round of the only grouping.
@@ -60,5 +62,6 @@ class Pace:
         return {"quiet": self.quiet, "since": self.since}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`."""
-        self.quiet, self.since = facts["quiet"], facts["since"]
+        """Restore the result of `facts`; ValueError where they are none."""
+        self.quiet = whole(facts["quiet"], "the number of quiet comparisons")
+        self.since = whole(facts["since"], "the number of cloud steps since a comparison")

@@ -100,6 +100,9 @@ Method = Callable[[Evidence, ClusterConfig, np.ndarray | None], Grouping]
 
 Needs = Callable[[ClusterConfig], frozenset[Need]]
 
+Refuses = Callable[[Mapping[str, Any], ClusterConfig, int], None]
+"""(kept state as JSON, configuration, number of leaves) → nothing, or raises ValueError."""
+
 
 @dataclass(frozen=True)
 class GroupingMethod:
@@ -111,6 +114,7 @@ class GroupingMethod:
         compares: basis of its comparison of leaves, if not `cluster.signal`; else empty.
         by_time: the method itself chooses its grouping rounds, so every cloud step calls it.
         ask: gives models for evaluation by clients before the grouping; None for those of its needs.
+        refuses: raises ValueError for `Evidence.kept` of a checkpoint that cannot be its own.
     """
 
     group: Method
@@ -118,6 +122,7 @@ class GroupingMethod:
     compares: str = ""
     by_time: bool = False
     ask: Callable[[Evidence], Questions | None] | None = None
+    refuses: Refuses | None = None
 
 
 def sent_for(config: ClusterConfig) -> dict[str, Quantity]:
@@ -156,17 +161,19 @@ def nothing(_: ClusterConfig) -> frozenset[Need]:
 
 
 def method(
-    needs: Needs = nothing, compares: str = ""
+    needs: Needs = nothing, compares: str = "", refuses: Refuses | None = None
 ) -> Callable[[Callable[..., Grouping]], Callable[..., Grouping]]:
     """Declare the needs of a grouping function, and its basis of comparison.
 
     Args:
         needs: of `NEEDS`.
         compares: basis of its comparison of leaves, if not `cluster.signal`.
+        refuses: its check of a checkpoint's `Evidence.kept`.
     """
 
     def told(group: Callable[..., Grouping]) -> Callable[..., Grouping]:
         group.needs, group.compares = needs, compares  # type: ignore[attr-defined]
+        group.refuses = refuses  # type: ignore[attr-defined]
         return group
 
     return told
@@ -201,6 +208,7 @@ def method_named(config: ClusterConfig) -> GroupingMethod:
         needs,
         getattr(code, "compares", name if is_own else ""),
         GROUPINGS.has(name, BY_TIME) or bool(getattr(code, "by_time", False)),
+        refuses=None if is_own else getattr(code, "refuses", None),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedge.compression.uplink import Uplink
 from fedge.states.averaging import State
+from fedge.states.restored import finite, state, whole
 
 
 class Sending:
@@ -48,7 +49,11 @@ class Sending:
         return {"sent": self._sent}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`."""
-        self._given = states["sending.given"]
-        self._memory = dict(states.get("sending.memory", {}))
-        self._sent = int(facts["sent"])
+        """Restore the result of `states` and `facts`.
+
+        Raises:
+            ValueError: they are none of this server's.
+        """
+        self._given = state(states["sending.given"], self._given, "the model given to a server")
+        self._memory = dict(finite(states.get("sending.memory", {}), "the memory of a server's way up"))
+        self._sent = whole(facts["sent"], "the number of models that a server has sent")

@@ -28,6 +28,7 @@ from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import Receiver, Requests
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
+from fedge.states.restored import whole
 from fedge.tasks.chosen import task_of
 
 
@@ -243,7 +244,9 @@ class EdgeLeaves:
                 "the clients' control variates of this run are in its checkpoint, not at leaf servers; go on "
                 "without --leaves"
             )
-        self._versions |= {int(leaf): int(version) for leaf, version in facts.get("versions", [])}
+        for leaf, version in facts.get("versions", []):
+            leaf = whole(leaf, "a leaf server of a checkpoint", below=len(self._leaves))
+            self._versions[leaf] = whole(version, f"the version of leaf server {leaf}")
         self._in_checkpoints = [dict(self._versions)]
 
     def close(self) -> None:

@@ -18,10 +18,12 @@ from fedge.states.memory import (
     MemoriesBehind,
     MemoriesElsewhere,
     forget_memories,
+    kept_of,
     read_memory,
     write_memory,
 )
 from fedge.states.named import other_form, packed, unpacked
+from fedge.states.restored import finite
 
 ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
 
@@ -197,9 +199,16 @@ class LeafAlgorithm:
         }
 
     def restore(self, memory: State, facts: Mapping[str, Any]) -> None:
-        """Restore a leaf part's memory and the result of `facts`."""
-        self.memory = memory
-        self.kept = {int(client): Kept(*values) for client, values in facts.items()}
+        """Restore a leaf part's memory and the result of `facts`.
+
+        Raises:
+            ValueError: they are none of this leaf's.
+        """
+        changed = other_form(self.memory, memory)
+        if changed:
+            raise ValueError(f"the leaf's memory must keep its names, shapes and dtypes, but {changed}")
+        self.memory = finite(memory, "the memory of a leaf")
+        self.kept = {int(client): kept_of(values) for client, values in facts.items()}
 
 
 def brought_by(replies: Mapping[int, TrainReply]) -> list[Brought]:

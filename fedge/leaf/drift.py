@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.states.averaging import State
+from fedge.states.restored import number, rows, state, whole
 
-EVERYBODY = 0  # the group in which all leaves begin
+EVERYBODY, ALONE = 0, -1  # the group in which all leaves begin, and that of a leaf by itself
 
 
 @dataclass
@@ -41,10 +42,23 @@ class Drift:
         return [self.length, self.group]
 
     @classmethod
-    def restored(cls, states: Mapping[str, State], facts: Any, model: State) -> "Drift":
-        """Drift from `states` and `facts`, for a server at `model`."""
-        length, group = facts
-        return cls(states.get("start", model), float(length), int(group), states.get("correction"))
+    def restored(
+        cls, states: Mapping[str, State], facts: Any, model: State, control: State | None
+    ) -> "Drift":
+        """Drift from `states` and `facts`, for a server at `model` with a `control`.
+
+        Raises:
+            ValueError: they are none of such a server's.
+        """
+        length, group = rows(facts, "a server's drift", 2)
+        correction = states.get("correction")
+        if correction is not None:
+            state(correction, control or {}, "the correction of a server's drift")
+        return cls(
+            state(states.get("start", model), model, "the start of a server's drift"),
+            number(length, "the length of a server's drift", 0),
+            whole(group, "the group of a server's drift", ALONE), correction,
+        )  # fmt: skip
 
 
 def corrected_control(control: State, correction: State) -> State:

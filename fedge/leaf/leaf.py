@@ -6,7 +6,7 @@ only `get_node_ids` differs, so any Flower strategy works per leaf unchanged.
 
 import copy
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ from fedge.leaf.turns import Turns
 from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import computed_state
 from fedge.states.records import to_record
+from fedge.states.restored import number, state
 from fedge.training.scaffold import (
     control_delta,
     drift_length,
@@ -353,20 +354,38 @@ class Leaf:
         }
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`; the arrays become the leaf's own."""
+        """Restore the result of `states` and `facts`; the arrays become the leaf's own.
+
+        Raises:
+            ValueError, FloatingPointError: they are none of this leaf's.
+        """
         self.models.restore(states, facts["repeated"])
-        self.control = states.get("control")
+        for model in self.models.states().values():
+            refuse_impossible(model, self.variances)
+        if self.control is not None:
+            self.control = state(states["control"], self.control, "the control variate of a leaf")
         if self.drift is not None:
-            self.drift = Drift.restored(states, facts["drift"], self.model)
+            self.drift = Drift.restored(states, facts["drift"], self.model, self.control)
         if self.algorithm is not None:
             self.algorithm.restore(states.get(ALGORITHM, {}), facts["algorithm"])
+            self._refuse_strangers(self.algorithm.kept, "a memory")
         if self.sending is not None:
             self.sending.restore(states, facts["sending"])
-        self.norms.norms.extend(facts["norms"])
+        self.norms.norms.extend(number(norm, "the norm of an update", 0) for norm in facts["norms"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
+            self._refuse_strangers([client for client, *_ in self.turns.facts()], "turns")
         own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
+        refuse_other(self._strategy, own, facts["strategy"], self.model)
         restore_strategy(self._strategy, own, facts["strategy"])
+
+    def _refuse_strangers(self, clients: Iterable[int], what: str) -> None:
+        """Raise ValueError for a client that trains at another leaf, or at none."""
+        strangers = set(clients) - set(self.clients)
+        if strangers:
+            raise ValueError(
+                f"leaf {self.index} must have {what} of its own clients, but has of {min(strangers)}"
+            )
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
         """State of a leaf round beside the model: starting states, moved in place, and facts as JSON."""

@@ -20,6 +20,7 @@ from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
 from fedge.leaf.folds import MOST_LINES
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
+from fedge.states.restored import state
 
 Slot = Literal[
     "model", "served", "own_line", "trial", "cluster", "unseen", "fold-0", "fold-1", "fold-2", "fold-3"
@@ -163,10 +164,11 @@ class LeafModels:
         """Restore the result of `states` and `repeated`.
 
         Raises:
-            ValueError: a required model is missing.
+            ValueError: a required model is missing, or one has another form than that of the beginning.
         """
         found = {slot: states.get(repeated.get(slot, slot)) for slot in SLOTS}
         missing = [slot for slot in _ALWAYS if found[slot] is None]
         if missing:
             raise ValueError(f"the models {', '.join(missing)} of a server must be there, but are not")
-        self._held = {slot: model for slot, model in found.items() if model is not None}
+        like, once = self.model, Once(lambda model: state(model, like, "a server's model"))
+        self._held = {slot: once(model) for slot, model in found.items() if model is not None}

@@ -35,6 +35,7 @@ from fedge.rounds.port import LeafPort
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
+from fedge.states.restored import group_labels
 
 _CLOUD = "cloud/"  # before the name of a server's state from its meetings
 
@@ -339,6 +340,11 @@ class Meetings:
         return {"labels": self.labels.tolist(), "cloud": self._cloud.facts()}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`."""
-        self.labels = np.array(facts["labels"], dtype=np.int64)
+        """Restore the result of `states` and `facts`.
+
+        Raises:
+            ValueError: they are none of these children's.
+        """
+        self.labels = group_labels(facts["labels"], "labels of clusters", len(self._children))
         self._cloud.restore(states, facts["cloud"])
+        self._cloud.refuse_others(self._children[0].model, len(self._children))

@@ -45,6 +45,7 @@ from fedge.rounds.transport import Facilities, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
 from fedge.states.memory import Kept
+from fedge.states.restored import refuse_other_states, refuse_unlike, state, whole
 from fedge.tasks.chosen import task_of
 
 logger = logging.getLogger(__name__)
@@ -372,17 +373,17 @@ class HierarchicalStrategy:
         """
         for leaf in self.leaves:
             leaf.client_controls = {c: controls[c] for c in leaf.clients if c in controls}
-            own = {} if leaf.control is None else leaf.control
             for client, control in leaf.client_controls.items():
-                if {n: a.shape for n, a in control.items()} != {n: a.shape for n, a in own.items()}:
-                    raise ValueError(
-                        f"the control variate of client {client} has other entries than its leaf's"
-                    )
+                state(control, leaf.control or {}, f"the control variate of client {client}")
         if strangers := controls.keys() - {c for leaf in self.leaves for c in leaf.clients}:
             raise ValueError(f"there is a control variate of client {min(strangers)}, which no leaf has")
 
     def facts(self) -> dict[str, Any]:
         """Further state for the next global round, as JSON."""
+        return {**self._facts(), "port": self._port.facts()}
+
+    def _facts(self) -> dict[str, Any]:
+        """The same without that of leaf servers, who note every look at it."""
         inner = {dotted(path): meetings.facts() for path, meetings in self._meetings.items() if path}
         return {
             **self._root.facts(),
@@ -391,12 +392,15 @@ class HierarchicalStrategy:
             **({"regions": [region.facts() for region in self._regions]} if self._regions else {}),
             **({} if self._mover is None else {"places": [list(leaf.clients) for leaf in self.leaves]}),
             "releases": self._releases,
-            "port": self._port.facts(),
             **({} if self._time is None else {"virtual_time": self._time.facts()}),
         }
 
     def restore(self, global_round: int, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Go on after `global_round` from the result of `states` and `facts`."""
+        """Go on after `global_round` from the result of `states` and `facts`.
+
+        Raises:
+            ValueError: they are none of this run's.
+        """
         if self._mover is not None:
             restore_places(self.leaves, facts["places"])
         for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
@@ -406,10 +410,12 @@ class HierarchicalStrategy:
         for path, meetings in self._meetings.items():
             own_facts = facts["inner"][dotted(path)] if path else facts
             meetings.restore(_under(meetings.prefix, states), own_facts)
-        self._releases = int(facts.get("releases", 0))
-        self._port.restore(facts.get("port", {}))
+        self._releases = whole(facts["releases"], "the number of releases")
+        self._port.restore(facts["port"])
         if self._time is not None:
             self._time.restore(facts["virtual_time"])
+        refuse_unlike({name: fact for name, fact in facts.items() if name != "port"}, self._facts())
+        refuse_other_states(states, self.states())
         self._restored = global_round
 
 

@@ -66,7 +66,7 @@ from fedge.run.preparation.prepare import Deal
 from fedge.run.served import Members, with_served
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, odd_content, prune, write_checkpoint
+from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune, write_checkpoint
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
 from fedge.training.networks.models import parameter_names, variance_names
@@ -332,7 +332,7 @@ class AsynchronousSteps(Steps):
             self._keep(procedure, ())
             return 0
         assert self._callbacks is not None
-        with odd_content(found.checkpoint.folder):
+        with odd_content(found.checkpoint.folder, IN_USE):
             self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
             restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
             self._announcer.remarks.restore(found.checkpoint.facts["remarks"])

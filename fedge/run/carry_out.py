@@ -49,7 +49,7 @@ from fedge.run.preparation.starts import refuse_start_that_owners_do_not_have
 from fedge.run.served import card_of, with_served
 from fedge.run.snapshot import Snapshots, go_on
 from fedge.states.averaging import State
-from fedge.states.checkpoint import FOLDER, odd_content, prune
+from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune
 from fedge.states.memory import FOLDER as MEMORIES
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
@@ -364,7 +364,7 @@ class Steps:
         lines = go_on(found.checkpoint, strategy, remarks)
         if memories is not None:
             memories.begin(strategy.kept_memories())
-        with odd_content(found.checkpoint.folder):
+        with odd_content(found.checkpoint.folder, IN_USE):
             callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
         self._announcer.table = lambda: lines
         if self._recorder.refitted:

@@ -35,6 +35,7 @@ _FORMAT = 1
 _NAME = re.compile(r"round-(\d{6,})")
 _GROUP = re.compile(r"[a-z]+")
 _LONGEST = 200  # characters of a fault
+IN_USE = "; remove this folder, then resume from an earlier checkpoint, or start a new run"
 _UNFINISHED = ".round-*"  # being written or removed
 _BLOCK_BYTES = 2**20
 
@@ -134,20 +135,29 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 @contextmanager
-def odd_content(folder: Path) -> Iterator[None]:
+def odd_content(folder: Path, next_step: str = "") -> Iterator[None]:
     """Raise CheckpointError, in one line, where a checkpoint in use holds impossible values.
 
     Its checksums do not help: a writer can write those, too.
+
+    Args:
+        folder: of the checkpoint.
+        next_step: for the user, where nobody goes on with another checkpoint.
     """
     try:
         yield
     except (StateFileError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, ConfigError):
             raise
-        said = printable(f"{type(error).__name__}: {error}"[:_LONGEST])
-        raise CheckpointError(f"checkpoint {folder} is damaged: it says what cannot be: {said}") from None
+        missing = " must be there, but is missing" if isinstance(error, KeyError) else ""
+        said = printable(f"{type(error).__name__}: {error}{missing}"[:_LONGEST])
+        raise CheckpointError(
+            f"checkpoint {folder} is damaged: it says what cannot be: {said}{next_step}"
+        ) from None
     except RecursionError:
-        raise CheckpointError(f"checkpoint {folder} is damaged: it is nested without end") from None
+        raise CheckpointError(
+            f"checkpoint {folder} is damaged: it is nested without end{next_step}"
+        ) from None
 
 
 def _read_manifest(folder: Path) -> Any:

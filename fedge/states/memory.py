@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
+from fedge.states.restored import text, whole
 
 FOLDER = "memory"  # in the run folder
 MemoryVersion = tuple[int, int]
@@ -35,6 +37,19 @@ class Kept:
     leaf_round: int
     checksum: str
     array_bytes: int
+
+
+def kept_of(facts: Sequence[Any]) -> Kept:
+    """The version of a client's memory with these attributes, in order.
+
+    Raises:
+        ValueError: they are none of a version.
+    """
+    leaf_round, checksum, array_bytes = facts
+    return Kept(
+        whole(leaf_round, "the leaf round of a memory"), text(checksum, "the checksum of a memory"),
+        whole(array_bytes, "the bytes of a memory"),
+    )  # fmt: skip
 
 
 def path_of(folder: Path, client: int, leaf_round: int) -> Path:

@@ -61,6 +61,7 @@ from fedge.clustering.deal_test.cuts import (
 from fedge.clustering.deal_test.dealing import deals_of
 from fedge.clustering.deal_test.reach import FEWEST_CLIENTS, FEWEST_LEAVES
 from fedge.clustering.likeness.similarity import number_by_first_appearance
+from fedge.states.restored import flag, number, whole, wholes
 
 DRAWS = 1999
 _AT_ONCE = 250  # largest number of deals computed together
@@ -109,9 +110,15 @@ class DealTest:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "DealTest":
         """Inverse of `to_json`."""
-        first, second = (tuple(part) for part in facts["parts"])
-        numbers = (facts[name] for name in ("statistic", "p", "level", "deals", "exact"))
-        return cls(tuple(facts["leaves"]), (first, second), *numbers)
+        first, second = (tuple(wholes(part, "a part of a test")) for part in facts["parts"])
+        leaves = tuple(wholes(facts["leaves"], "leaves of a test"))
+        if sorted((*first, *second)) != sorted(leaves):
+            raise ValueError(f"parts of a test must be of its leaves {list(leaves)}, but are not")
+        return cls(
+            leaves, (first, second), number(facts["statistic"], "the statistic of a test"),
+            number(facts["p"], "the p of a test", 0), number(facts["level"], "the level of a test", 0),
+            whole(facts["deals"], "the deals of a test"), flag(facts["exact"], "whether they are all"),
+        )  # fmt: skip
 
 
 def deal_test(

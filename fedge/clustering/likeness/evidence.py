@@ -16,6 +16,7 @@ from fedge.clustering.likeness.updates import Likeness
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.states.averaging import State
 from fedge.states.named import Memory
+from fedge.states.restored import form
 
 
 class NotComparable(Exception):
@@ -82,6 +83,18 @@ class CrossLosses:
     losses: np.ndarray
     windows: np.ndarray
     leaf_of: np.ndarray
+
+    @classmethod
+    def from_state(cls, state: State) -> "CrossLosses":
+        """Cross-losses with these arrays, by name; ValueError where they do not belong together."""
+        return cls(state["losses"], state["windows"], state["leaf_of"])
+
+    def refuse_others(self, leaves: int) -> None:
+        """Raise ValueError unless the arrays belong together, and are of so many leaves."""
+        clients = len(self.leaf_of)
+        form(self.losses, "remembered losses", np.float64, (leaves, clients))
+        form(self.windows, "their windows", np.int64, (clients,), 0)
+        form(self.leaf_of, "their leaves", np.int64, (clients,), 0, leaves)
 
 
 @dataclass(frozen=True)

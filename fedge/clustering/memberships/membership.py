@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fedge.clustering.likeness.similarity import number_by_first_appearance
+from fedge.states.restored import flag, group_labels, whole
 
 
 class GroupEvent(TypedDict):
@@ -88,12 +89,21 @@ class Membership:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`."""
+        """Restore the result of `facts`; ValueError where they are none."""
         self.labels, self.candidate = (
-            None if facts[name] is None else np.array(facts[name], dtype=np.int64)
+            None
+            if facts[name] is None
+            else group_labels(facts[name], f"{name} of a membership", len(facts[name]))
             for name in ("labels", "candidate")
         )
-        self.agreed, self.probed = facts["agreed"], facts["probed"]
+        self.agreed = whole(facts["agreed"], "the number of steps that agree")
+        self.probed = flag(facts["probed"], "whether steps were probes")
+
+    def refuse_others(self, leaves: int) -> None:
+        """Raise ValueError for labels of another number of leaves."""
+        for found in (self.labels, self.candidate):
+            if found is not None:
+                group_labels(found.tolist(), "labels of a membership", leaves)
 
 
 def events_between(before: Sequence[int] | np.ndarray, after: Sequence[int] | np.ndarray) -> list[GroupEvent]:

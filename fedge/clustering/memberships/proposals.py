@@ -16,6 +16,7 @@ import numpy as np
 from fedge.clustering.deal_test.deals import DealTest
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.memberships.membership import events_between
+from fedge.states.restored import group_labels, text, whole, wholes
 
 Leaves = tuple[int, ...]
 MOST_DOUBLINGS = 6  # of the patience with a repeatedly failing change
@@ -69,8 +70,14 @@ class ClusterChange:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> "ClusterChange":
         """Inverse of `to_json`."""
-        before, after = (tuple(map(tuple, facts[name])) for name in ("before", "after"))
-        return cls(str(facts["kind"]), before, after)
+        before, after = (
+            tuple(tuple(wholes(cluster, "leaves of a change of clusters")) for cluster in facts[name])
+            for name in ("before", "after")
+        )
+        found = cls(text(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after)
+        if sorted(leaf for part in after for leaf in part) != list(found.leaves):
+            raise ValueError("a change of clusters must have the same leaves before and after, but has not")
+        return found
 
 
 def changes_between(before: np.ndarray, after: np.ndarray) -> list[ClusterChange]:
@@ -210,10 +217,14 @@ class Proposals:
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Restore the result of `facts`."""
-        self.labels = None if facts["labels"] is None else np.array(facts["labels"], dtype=np.int64)
+        """Restore the result of `facts`; ValueError where they are none."""
+        found = facts["labels"]
+        self.labels = None if found is None else group_labels(found, "labels of proposals", len(found))
         self.agreed, self.failed = (
-            {ClusterChange.from_json(change): count for change, count in facts[name]}
+            {
+                ClusterChange.from_json(change): whole(count, f"{name} changes")
+                for change, count in facts[name]
+            }
             for name in ("agreed", "failed")
         )
         self.on_trial = tuple(ClusterChange.from_json(change) for change in facts["on_trial"])

@@ -5,7 +5,9 @@ place of clients. Compared is each leaf's *update*: the change of its trainable 
 round. Shape letter: S leaf servers.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -18,6 +20,7 @@ from fedge.clustering.methods.hierarchical import skipped
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
+from fedge.states.restored import flag, number, refuse_unlike, rows
 
 _GROUPED = "grouped"  # in the kept facts: whether a postponed grouping has been made
 AUTO = "auto"  # a limit set by a rule
@@ -59,7 +62,18 @@ def _truth(evidence: Evidence) -> np.ndarray:
     return evidence.truth
 
 
-@method(_cluster_start, "update")
+def _refuse_other_norms(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
+    """Raise ValueError for a state that is none of `cfl`'s."""
+    largest = [number(norm, "a norm", 0) for norm in rows(kept["largest"], "largest norms", leaves)]
+    refuse_unlike(kept, {"largest": largest}, "kept")
+
+
+def _refuse_other_note(kept: Mapping[str, Any], _: ClusterConfig, __: int) -> None:
+    """Raise ValueError for a state that no method with one grouping, perhaps postponed, leaves."""
+    refuse_unlike(kept, {_GROUPED: flag(kept[_GROUPED], "whether groups are made")}, "kept")
+
+
+@method(_cluster_start, "update", _refuse_other_norms)
 def cfl(
     evidence: Evidence,
     config: ClusterConfig,
@@ -125,7 +139,7 @@ def _in_two(similarity: np.ndarray) -> np.ndarray:
     return second
 
 
-@method(one_start, "update")
+@method(one_start, "update", _refuse_other_note)
 def flhc(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int, cut: str
 ) -> Grouping:
@@ -173,7 +187,7 @@ def widest_joining_gap(similarity: np.ndarray) -> float:
     return 1 - float(heights[widest] + heights[widest + 1]) / 2
 
 
-@method(one_start, "update")
+@method(one_start, "update", _refuse_other_note)
 def kmeans(
     evidence: Evidence, config: ClusterConfig, before: np.ndarray | None, *, split_round: int
 ) -> Grouping:

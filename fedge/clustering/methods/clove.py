@@ -24,6 +24,7 @@ model in mid-run, and members first seen later. Losses are of validation windows
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from fedge.clustering.methods.ifca import leaf_losses
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
+from fedge.states.restored import refuse_unlike, whole
 
 _BETTER = 1.10  # by which a silhouette must exceed the best of fewer clusters
 _REPEATS = 5  # of each vector, where there are too few for the silhouette of so many clusters
@@ -45,7 +47,12 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
     return frozenset({"pool"})
 
 
-@method(_pool, "losses of the cloud's models")
+def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, __: int) -> None:
+    """Raise ValueError for a state that is none of `clove`'s."""
+    refuse_unlike(kept, {"rounds": whole(kept["rounds"], "cluster steps without a change")}, "kept")
+
+
+@method(_pool, "losses of the cloud's models", _refuse_other)
 def clove(
     evidence: Evidence,
     config: ClusterConfig,

@@ -26,7 +26,7 @@ which no client answers keeps its model. Left out: one model for each leaf at th
 FedDrift-Eager. Shape letters: S leaf servers, k models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
+from fedge.states.restored import number, refuse_unlike, rows, whole, wholes
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
@@ -47,7 +48,27 @@ def _pool(_: ClusterConfig) -> frozenset[Need]:
     return frozenset({"pool"})
 
 
-@method(_pool, "accuracies of the cloud's models")
+def _refuse_other(kept: Mapping[str, Any], config: ClusterConfig, leaves: int) -> None:
+    """Raise ValueError for a state that is none of `feddrift`'s."""
+    models = config.fixed_count or 0
+    found: dict[str, Any] = {
+        name: whole(kept[name], f"{name} of feddrift") for name in ("cloud_steps", "time")
+    }
+    found["accuracy"] = [
+        None if one is None else number(one, "an accuracy")
+        for one in rows(kept["accuracy"], "accuracies", leaves)
+    ]
+    found["isolated"] = [
+        [whole(leaf, "an isolated leaf", below=leaves), whole(model, "its model", below=models),
+         whole(until, "the time step of its return")]
+        for leaf, model, until in rows(kept["isolated"], "isolated leaves", width=3)
+    ]  # fmt: skip
+    found["uses"] = [wholes(one, "uses of a model", leaves) for one in rows(kept["uses"], "uses", models)]
+    found["last"] = wholes(kept["last"], "time steps of models' last use", models, -1)
+    refuse_unlike(kept, found, "kept")
+
+
+@method(_pool, "accuracies of the cloud's models", _refuse_other)
 def feddrift(
     evidence: Evidence,
     config: ClusterConfig,
@@ -183,8 +204,8 @@ class _State:
         tree = linkage(squareform(distances, checks=False), "complete")
         cluster = fcluster(tree, limit, "distance")
         merged = []
-        for number in np.unique(cluster):
-            base, *others = [m for m, c in zip(there, cluster, strict=True) if c == number]
+        for joined in np.unique(cluster):
+            base, *others = [m for m, c in zip(there, cluster, strict=True) if c == joined]
             for other in others:
                 weights = [float(self.uses[base].sum()), float(self.uses[other].sum())]
                 self.models[base] = weighted_mean([self.models[base], self.models[other]], weights)

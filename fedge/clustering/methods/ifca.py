@@ -21,6 +21,7 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State, weighted_mean
+from fedge.states.restored import state, wholes
 
 
 class Pool:
@@ -64,9 +65,13 @@ class Pool:
         return None if self.taken is None else self.taken.tolist()
 
     def restore(self, states: Mapping[str, State], facts: Any) -> None:
-        """Restore the result of `states` and `facts`."""
-        self.models = [states[role(candidate)] for candidate in range(len(self.models))]
-        self.taken = None if facts is None else np.array(facts, dtype=np.int64)
+        """Restore the result of `states` and `facts`; ValueError where they are none of these models."""
+        self.models = [
+            state(states[role(candidate)], like, "a model of the cloud's")
+            for candidate, like in enumerate(self.models)
+        ]
+        taken = None if facts is None else wholes(facts, "models that leaves took", below=len(self.models))
+        self.taken = None if taken is None else np.array(taken, dtype=np.int64)
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:

@@ -14,6 +14,9 @@ their leaves (there, the larger one's); and there is no pull of cluster models t
 − ω|² with μ = 0.1). Shape letter: S leaf servers.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from fedge.clustering.likeness.evidence import Evidence
@@ -21,9 +24,18 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.methods.baselines import cosines_of, inner_products, one_start
 from fedge.clustering.registry import Grouping, method
 from fedge.config.sections.cluster import ClusterConfig
+from fedge.states.restored import number, refuse_unlike, rows
 
 
-@method(one_start, "update of the first model")
+def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
+    """Raise ValueError for a state that is none of `stocfl`'s."""
+    gram = [
+        [number(one, "an inner product") for one in row] for row in rows(kept["gram"], "gram", leaves, leaves)
+    ]
+    refuse_unlike(kept, {"gram": gram}, "kept")
+
+
+@method(one_start, "update of the first model", _refuse_other)
 def stocfl(evidence: Evidence, config: ClusterConfig, before: np.ndarray | None) -> Grouping:
     """Join clusters with a cosine of at least `cluster.tau` between their mean updates of the first model."""
     is_first = "gram" not in evidence.kept

@@ -16,6 +16,7 @@ from fedge.config.tree import Path
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server
 from fedge.rounds.measurements.results import Traffic
+from fedge.states.restored import number, whole
 
 
 class Speeds(Protocol):
@@ -132,10 +133,16 @@ class VirtualTime:
         return {"at": list(self._at.items()), "jobs": list(self._jobs.items()), "joules": self.joules}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        """Continue from the result of `facts`."""
-        self._at = {int(leaf): float(seconds) for leaf, seconds in facts["at"]}
-        self._jobs = {int(client): int(count) for client, count in facts["jobs"]}
-        self.joules = facts["joules"]
+        """Continue from the result of `facts`; ValueError where they are none of this run's."""
+        at = {whole(leaf, "a leaf with a clock"): number(s, "a leaf's clock", 0) for leaf, s in facts["at"]}
+        if at.keys() != self._at.keys():
+            raise ValueError(
+                f"the clocks must be those of leaves {sorted(self._at)}, but are of {sorted(at)}"
+            )
+        jobs = {whole(client, "a client"): whole(n, "a client's jobs") for client, n in facts["jobs"]}
+        joules = facts["joules"]
+        self._at, self._jobs = at, jobs
+        self.joules = None if joules is None else number(joules, "joules", 0)
 
 
 def _above(server: Server) -> int:

@@ -25,7 +25,7 @@ from fedge.records.tables.device_tables import GROWING
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.run.preparation.starts import described_start
 from fedge.run.preparation.traces import described_traces
-from fedge.states.checkpoint import FOLDER, Checkpoint, CheckpointError, newest_good, odd_content
+from fedge.states.checkpoint import FOLDER, IN_USE, Checkpoint, CheckpointError, newest_good, odd_content
 
 # Options that may differ between a run and its continuation, because no result depends on them:
 _PLACES = frozenset({"run-name", "runs-dir", "resume", "report"})
@@ -83,7 +83,7 @@ class Resumption:
         texts = self.checkpoint.facts.get("told")
         if texts is None:
             return None
-        with odd_content(self.checkpoint.folder):
+        with odd_content(self.checkpoint.folder, IN_USE):
             return {int(client): WindowsReport.of_text(text) for client, text in texts.items()}
 
     @property
