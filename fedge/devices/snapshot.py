@@ -16,9 +16,10 @@ import numpy as np
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.clients.algorithms import ClockAlgorithms, WaitingReply
 from fedge.devices.procedure import Procedure
+from fedge.devices.restoring import counters_like, model_vector, refuse_others
 from fedge.devices.servers.rules import Arrival
 from fedge.devices.servers.server import DeviceServer
-from fedge.devices.servers.vectors import Layout, Version
+from fedge.devices.servers.vectors import Version
 from fedge.devices.tiers.parent import Parent, ParentLink
 from fedge.devices.timeline.clock import Clock
 from fedge.devices.timeline.line import Line
@@ -26,6 +27,7 @@ from fedge.devices.timeline.real import RealClock
 from fedge.devices.transit import OpenRound, Route
 from fedge.devices.work.jobs import restored
 from fedge.states.averaging import State
+from fedge.states.restored import number, refuse_other_states, refuse_unlike, rows, whole
 
 Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
@@ -66,19 +68,21 @@ class _Found:
     """Arrays of a checkpoint by their numbers, copied once each, keeping shared arrays shared."""
 
     def __init__(
-        self, groups: Mapping[str, Mapping[str, State]], layout: Layout,
+        self, groups: Mapping[str, Mapping[str, State]], like: Version,
         put_aside: Callable[[np.ndarray], np.ndarray],
     ) -> None:  # fmt: skip
         self._groups = groups
         self._put_aside = put_aside
-        self._layout = layout
+        self._like = like
+        self._layout = like.layout
         self._vectors: dict[int, np.ndarray] = {}
         self._versions: dict[int, Version] = {}
 
-    def vector(self, number: int) -> np.ndarray:
-        """A vector (P,), read-only."""
+    def vector(self, number: int, size: int | None = None) -> np.ndarray:
+        """A vector (P,), or of `size` numbers, read-only."""
         if number not in self._vectors:
             array = np.array(self._groups[_VECTORS][str(number)][_V])
+            model_vector(array, self._layout, len(self._like.vector) if size is None else size)
             array.flags.writeable = False
             self._vectors[number] = self._put_aside(array)
         return self._vectors[number]
@@ -86,7 +90,7 @@ class _Found:
     def counters(self, number: int) -> dict[str, np.ndarray]:
         """A model's counters."""
         found = self._groups[_COUNTERS][str(number)] if number >= 0 else {}
-        return {name: np.array(array) for name, array in found.items()}
+        return {name: np.array(array) for name, array in counters_like(found, self._like.counters).items()}
 
     def version(self, numbers: list[int]) -> Version:
         """A version; the same object for the same vector."""
@@ -154,6 +158,7 @@ def restore(
 
     Raises:
         ConfigError: written by a version with other content.
+        ValueError: of another run, or of none.
     """
     if facts.get("form") != _FORM:
         raise ConfigError(
@@ -161,8 +166,9 @@ def restore(
             f"{shown(facts.get('form', 1))}: what it holds has changed since; begin the run anew, or "
             "go on with the version that made it (versions in manifest.json)"
         )
+    refuse_others(procedure, facts)
     groups = {name: groups.get(name, {}) for name in _GROUPS}
-    found = _Found(groups, procedure.servers[0].version.layout, procedure.servers[0].put_aside)
+    found = _Found(groups, procedure.servers[0].version, procedure.servers[0].put_aside)
     clock = Clock(**facts["clock"])
     procedure.clock = procedure.clock.go_on(clock) if isinstance(procedure.clock, RealClock) else clock
     _restore_groups(procedure, facts)
@@ -182,10 +188,9 @@ def restore(
     ]
     procedure.choosing.restore(facts["choosing"], groups[_CHOOSING])
     procedure.wakes = list(facts["wakes"])
-    if facts.get("network"):  # absent from checkpoints of earlier versions
-        procedure.network.restore(facts["network"])
-        procedure.routes = {number: Route(*route) for number, route in facts["routes"]}
-        procedure.rounds = [None if each is None else OpenRound(*each) for each in facts["rounds"]]
+    procedure.network.restore(facts["network"])
+    procedure.routes = {number: Route(*route) for number, route in facts["routes"]}
+    procedure.rounds = [None if each is None else OpenRound(*each) for each in facts["rounds"]]
     procedure.evaluated, procedure.planning.begun = facts["evaluated"], facts["begun"]
     procedure.ending = facts["ending"]
     procedure.moved_before = dict(facts["moved_before"])
@@ -193,6 +198,20 @@ def restore(
     procedure.ledger.restore(facts["ledger"], groups[_COUNTS][_COUNTS])
     if procedure.algorithms is not None:
         _restore_algorithms(procedure.algorithms, groups, facts, found)
+    _refuse_unlike(procedure, groups, facts)
+
+
+def _refuse_unlike(
+    procedure: Procedure, groups: Mapping[str, Mapping[str, State]], facts: Mapping[str, Any]
+) -> None:
+    """Raise ValueError unless a restored procedure gives back what it was given."""
+    again, back = snapshot(procedure)
+    clock = (
+        {"clock": facts["clock"]} if isinstance(procedure.clock, RealClock) else {}
+    )  # replies are asked anew
+    refuse_unlike(facts, back | clock)
+    for name in _GROUPS:
+        refuse_other_states(groups[name], again[name])
 
 
 def _restore_algorithms(
@@ -205,8 +224,9 @@ def _restore_algorithms(
         [
             WaitingReply(
                 Arrival(
-                    child, staleness, found.vector(start), found.vector(end), weight,
-                    found.counters(counters), share,
+                    whole(child, "the device of a reply"), whole(staleness, "the staleness of a reply"),
+                    found.vector(start), found.vector(end), number(weight, "the weight of a reply", 0),
+                    found.counters(counters), number(share, "the share of a reply", 0),
                 ),
                 _own(groups[_EXTRA].get(str(extra), {})),
             )
@@ -316,15 +336,21 @@ def _restore_server(
     """Let a server go on."""
     buffer = [
         Arrival(
-            child, staleness, found.vector(start), found.vector(end), weight, share=share[0] if share else 1.0
+            whole(child, "the child of an arrival"), whole(staleness, "the staleness of an arrival"),
+            found.vector(start), found.vector(end), number(weight, "the weight of an arrival", 0),
+            share=number(share[0], "the share of an arrival", 0) if share else 1.0,
         )
         for child, staleness, start, end, weight, *share in facts["buffer"]
-    ]
+    ]  # fmt: skip
     waiting, low_high = facts["counters"], facts["range"]
-    server.range = None if low_high is None else (found.vector(low_high[0]), found.vector(low_high[1]))
+    ends = len(server.version.layout.variances)
+    low_high = (
+        None if low_high is None else tuple(found.vector(at, ends) for at in rows(low_high, "a range", 2))
+    )
+    server.range = None if low_high is None else (low_high[0], low_high[1])
     server.restore(
         found.version(facts["version"]),
-        facts["number"],
+        whole(facts["number"], "versions of a server"),
         replace(server.memory, buffer=buffer, arrays=arrays),
-        None if waiting is None else (waiting[0], found.counters(waiting[1])),
+        None if waiting is None else (whole(waiting[0], "a device"), found.counters(waiting[1])),
     )

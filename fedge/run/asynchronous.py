@@ -335,6 +335,8 @@ class AsynchronousSteps(Steps):
         with odd_content(found.checkpoint.folder, IN_USE):
             self._callbacks.restore(found.checkpoint.facts.get("callbacks", {}))
             restore(procedure, found.checkpoint.groups, found.checkpoint.facts["procedure"])
+            if procedure.evaluated != found.checkpoint.global_round:
+                raise ValueError(f"evaluations must be as many as rounds, but are {procedure.evaluated}")
             self._announcer.remarks.restore(found.checkpoint.facts["remarks"])
             lines = list(map(str, found.checkpoint.facts["table"]))
         if self._memories is not None and procedure.algorithms is not None:

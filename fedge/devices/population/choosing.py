@@ -12,6 +12,7 @@ from fedge.devices.population.draws import PickDraws
 from fedge.devices.population.roster import Roster
 from fedge.devices.population.selection import DeviceTurn, History, Selection, uniform
 from fedge.states.averaging import State
+from fedge.states.restored import form
 
 
 class Choosing:
@@ -125,8 +126,10 @@ class Choosing:
             turn = self.turns[leaf]
             turn.draws.count, turn.given = facts["picks"][leaf], facts["given"][leaf]
             turn.arrays = {name: np.array(array) for name, array in arrays.get(str(leaf), {}).items()}
-        for name, array in arrays["history"].items():
-            setattr(self.history, name, np.array(array))
+        for name, own in self.history.arrays().items():
+            array = np.array(arrays["history"][name])
+            least = 0 if own.dtype.kind == "i" else None
+            setattr(self.history, name, form(array, f"{name} of devices", own.dtype.type, own.shape, least))
 
     def arrays(self) -> dict[str, State]:
         """Arrays for `restore`."""

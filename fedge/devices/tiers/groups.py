@@ -31,6 +31,7 @@ from fedge.config.leaf_groups import static_groups
 from fedge.config.registers.option import ConfigError
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
+from fedge.states.restored import flag
 
 ALLOWED = {"cross-losses"}  # for which clients can be asked at any moment
 
@@ -145,7 +146,8 @@ class ClockGroups:
         """Restore the result of `facts`."""
         self.labels = np.array(facts["labels"], dtype=np.int64)
         self.membership.restore(facts["membership"])
-        self.is_tested = bool(facts.get("is_tested", False))
+        self.membership.refuse_others(len(self.labels))
+        self.is_tested = flag(facts["is_tested"], "whether the deal test is made")
 
 
 def refuse_needs_of_rounds(config: ClusterConfig) -> None:

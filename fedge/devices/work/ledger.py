@@ -11,6 +11,7 @@ from fedge.devices.population.fleet import Fleet, watts_of
 from fedge.devices.timeline.clock import SECOND_US
 from fedge.devices.work.jobs import Job
 from fedge.exchange.failure import Failure
+from fedge.states.restored import form
 
 _COUNTS = (
     "jobs", "updates", "dropped", "away", "late", "stale", "failed", "busy_us", "wasted_us", "partial",
@@ -178,13 +179,14 @@ class Ledger:
 
     def restore(self, facts: Mapping[str, Any], counts: Mapping[str, np.ndarray]) -> None:
         """Restore the result of `facts` and `counts`, (N,) int64 each."""
-        nothing = np.zeros_like(counts["jobs"])  # of checkpoints without shortened jobs
-        self.counts = {name: np.array(counts.get(name, nothing)) for name in _COUNTS}
+        self.counts = {
+            name: form(np.array(counts[name]), f"{name} of devices", np.int64, own.shape, 0)
+            for name, own in self.counts.items()
+        }
         self.staleness = Counter({int(tau): int(n) for tau, n in facts["staleness"]})
-        cloud = facts.get("cloud_staleness", [])  # absent from checkpoints of earlier versions
-        self.cloud_staleness = Counter({int(tau): int(n) for tau, n in cloud})
-        self.taken, self.leaf_versions = self.total("updates"), int(facts.get("leaf_versions", 0))
-        self._joules = float(facts.get("joules", 0.0))
+        self.cloud_staleness = Counter({int(tau): int(n) for tau, n in facts["cloud_staleness"]})
+        self.taken, self.leaf_versions = self.total("updates"), int(facts["leaf_versions"])
+        self._joules = float(facts["joules"])
         self.moved = {name: int(facts["moved"][name]) for name in _BYTES}
         self.between = np.array(facts["between"], np.int64).reshape(-1, 2)
         self.losses = {int(device): float(loss) for device, loss in facts["losses"]}

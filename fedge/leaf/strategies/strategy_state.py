@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedYogi, Strategy
 
 from fedge.states.averaging import State
 from fedge.states.records import from_record, to_record
@@ -146,6 +146,20 @@ def refuse_other(
         _refuse_number(name, number, _kept(strategy, name))
     for name, state in states.items():
         _refuse_state(name, state, _kept(strategy, _bare(name)), model)
+    _refuse_moments(strategy, states, model)
+
+
+def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: State, inside: str = "") -> None:
+    """Raise ValueError for moments of Flower's server optimisers that are not those of one model."""
+    for name, value in _attributes(strategy):
+        if isinstance(value, Strategy):
+            _refuse_moments(value, states, model, f"{inside}{name}.")
+    if isinstance(strategy, FedAdagrad | FedAdam | FedYogi):
+        first, second = (states.get(f"{inside}{name}", {}) for name in ("m_t", "v_t"))
+        forms = [{name: array.shape for name, array in state.items()} for state in (first, second)]
+        own = {name: array.shape for name, array in model.items()}
+        if forms[0] != forms[1] or not forms[0].items() <= own.items():
+            raise ValueError("'m_t' and 'v_t' must both be of the model's entries")
 
 
 def _bare(name: str) -> str:

@@ -347,7 +347,8 @@ def test_client_controls_keep_their_invariant(hierarchy: Hierarchy) -> None:
 
 def put_back(states: Mapping[str, State], facts: Mapping, leaf: Leaf) -> Leaf:
     strategy = make_strategy(from_run_config({}), PER_LEAF)
-    other = Leaf(leaf.index, leaf.train_samples, {"w": np.zeros(SIZE)}, ["w"], strategy, 2)
+    begun = {name: np.zeros_like(array) for name, array in leaf.model.items()}
+    other = Leaf(leaf.index, leaf.train_samples, begun, ["w"], strategy, 2)
     other.restore(states, facts)
     other.keep_states(lambda state: state)
     return other

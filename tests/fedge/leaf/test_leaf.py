@@ -156,7 +156,7 @@ def test_the_norms_that_limit_updates_survive():
 def test_a_drift_survives_with_its_group(group, length):
     """Servers whose drifts began together are corrected by their common mean."""
     drift = Drift(state(4), length, group, state(2))
-    again = Drift.restored(drift.states(), json.loads(json.dumps(drift.facts())), state(4))
+    again = Drift.restored(drift.states(), json.loads(json.dumps(drift.facts())), state(4), state(0))
     assert (again.length, again.group) == (length, group)
     assert again.start["w"].tolist() == [4.0]
     assert again.correction["w"].tolist() == [2.0]

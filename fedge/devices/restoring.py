@@ -1,0 +1,236 @@
+"""Checks of a checkpoint of the virtual clock, before and after a procedure is restored from it.
+
+Before, each number must be in its range: devices at their leaf, servers of this tree, times not before the
+checkpoint, and each job under way with its end ahead. After, the procedure must give back what it was given
+(`fedge.states.restored`). Every function raises ValueError, in one line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from fedge.devices.procedure import Procedure
+from fedge.devices.servers.vectors import Layout
+from fedge.devices.timeline.clock import Kind
+from fedge.devices.timeline.real import RealClock
+from fedge.devices.transit import BACK
+from fedge.devices.work.jobs import Fate
+from fedge.states.averaging import State
+from fedge.states.memory import kept_of
+from fedge.states.restored import (
+    finite,
+    flag,
+    form,
+    group_labels,
+    number,
+    rows,
+    text,
+    whole,
+    wholes,
+)
+
+_WHOLE_JOB, _STEPS = 11, 2  # of `Job.facts`
+_ABOVE = (Kind.SEND_BETWEEN, Kind.UP, Kind.DOWN, Kind.SERVED_ABOVE)
+_AT_LEAVES = (Kind.SERVED, Kind.ROUND_END, Kind.START)
+_AT_DEVICES = (Kind.SEND, Kind.ARRIVE)
+
+
+def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
+    """Refuse facts that no procedure of this world can have given.
+
+    Args:
+        procedure: before it is restored.
+        facts: of its checkpoint, as JSON.
+    """
+    leaves, devices = len(procedure.servers), procedure.world.who.devices_by_leaf()
+    parents = [] if procedure.above is None else procedure.above.parents
+    nodes = sum(len(parent.nodes) for parent in parents)
+    begun = whole(facts["begun"], "jobs begun")
+    whole(facts["evaluated"], "evaluations")
+    text(facts["ending"], "the reason of an end")
+    jobs = [_job(job, devices, begun) for job, _ in rows(facts["jobs"], "jobs", width=2)]
+    _refuse_other_events(procedure, facts, jobs, (leaves, nodes, len(parents)))
+    for line in rows(facts["lines"], "lines", leaves, 3):
+        _line(line)
+        for job, _ in rows(line[0], "jobs in a line", width=2):
+            _job(job, devices, begun)
+    _refuse_other_rosters(facts["choosing"], devices, [job[1] for job in jobs])
+    wholes(facts["wakes"], "looks of leaves for devices", leaves, -1)
+    _refuse_other_transfers(procedure, facts, {job[0] for job in jobs})
+    if procedure.groups is not None:
+        group_labels(facts["groups"]["labels"], "groups", len(procedure.groups.labels))
+    for parent, of in zip(parents, rows(facts["above"], "servers above", len(parents)), strict=True):
+        _refuse_other_links(of, len(parent.links))
+    for name, moved in facts["moved_before"].items():
+        whole(moved, f"bytes {name}")
+    _pairs(facts["between_before"], "bytes between servers", nodes)
+    _refuse_other_books(facts["ledger"], {device for of in devices for device in of}, nodes)
+
+
+def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> tuple[int, int, int, int]:
+    """Number, device, leaf and end of a job."""
+    names = ("number", "device", "leaf", "attempt", "period", "version", "begin", "end", "way", "training")
+    if len(facts) not in (_WHOLE_JOB, _WHOLE_JOB + _STEPS, _WHOLE_JOB + _STEPS + 3):
+        raise ValueError(f"a job must have {_WHOLE_JOB} facts or more, but has {len(facts)}")
+    for name, value in zip(names, facts, strict=False):
+        whole(value, f"the {name} of a job")
+    count, device, leaf, _, _, _, began, end = facts[:8]
+    whole(count, "the number of a job", 1, begun + 1)
+    whole(leaf, "the leaf of a job", 0, len(devices))
+    if device not in devices[leaf] or end < began:
+        raise ValueError(
+            f"job {count} must be of a device of leaf {leaf}, and end after its begin, but is not"
+        )
+    text(facts[10], "the fate of a job", get_args(Fate))
+    steps, *kept = facts[_WHOLE_JOB : _WHOLE_JOB + _STEPS], *facts[_WHOLE_JOB + _STEPS :]
+    if steps and not 0 <= whole(steps[0], "steps of a job") <= whole(steps[1], "all steps of a job"):
+        raise ValueError(f"job {count} must have taken at most {steps[1]} steps, but took {steps[0]}")
+    if kept:
+        kept_of(kept)
+    return count, device, leaf, end
+
+
+def _refuse_other_events(
+    procedure: Procedure, facts: Mapping[str, Any], jobs: Sequence[tuple[int, int, int, int]],
+    counts: tuple[int, int, int],
+) -> None:  # fmt: skip
+    """Refuse events of nobody, before now, or without the job that they end."""
+    clock, (leaves, nodes, parents) = facts["clock"], counts
+    now_us = whole(clock["now_us"], "the time of a checkpoint")
+    whole(clock["events"], "events")
+    devices = {device for of in procedure.world.who.devices_by_leaf() for device in of}
+    ends, evaluations = [], 0
+    for time_us, kind, subject, count in rows(clock["ahead"], "events ahead", width=4):
+        whole(time_us, "the time of an event", now_us)
+        whole(count, "the number of an event")
+        if kind in _AT_DEVICES:
+            fits = type(subject) is int and subject in devices
+        else:
+            most = {Kind.SENT: len(procedure.network.links), Kind.LEAVE: parents, Kind.EVALUATE: 1}
+            within = leaves if kind in _AT_LEAVES else nodes if kind in _ABOVE else most.get(kind, 0)
+            fits = type(subject) is int and 0 <= subject < within
+        if not fits:
+            raise ValueError(
+                f"events must be of this run's servers and devices, but one is of {subject!r:.40}"
+            )
+        if kind == Kind.ARRIVE:
+            ends.append((count, subject, time_us))
+        if kind == Kind.EVALUATE:
+            evaluations += 1
+            whole(count, "the number of the next evaluation", facts["evaluated"] + 1, facts["evaluated"] + 2)
+    if not evaluations:
+        raise ValueError("an evaluation must be ahead, but is missing")
+    has_ends = not procedure.network.at_leaves and not isinstance(procedure.clock, RealClock)
+    if has_ends and sorted(ends) != sorted((count, device, end) for count, device, _, end in jobs):
+        raise ValueError("each job under way must end once, at its time, but does not")
+
+
+def _refuse_other_rosters(
+    facts: Mapping[str, Any], devices: Sequence[Sequence[int]], busy: Iterable[int]
+) -> None:
+    """Refuse idle devices that are none of their leaf's, or at work."""
+    at_work = set(busy)
+    for name in ("picks", "given"):
+        wholes(facts[name], f"{name} of leaves", len(devices))
+    for roster, own in zip(rows(facts["rosters"], "rosters", len(devices)), devices, strict=True):
+        idle = [*wholes(roster["there"], "devices there"), *wholes(roster["away"], "devices away")]
+        if sorted(idle) != sorted(set(own) - at_work):
+            raise ValueError(
+                "the idle devices of a leaf must be those of its devices without work, but are not"
+            )
+        for time_us, device in rows(roster["changes"], "comings and goings", width=2):
+            whole(time_us, "the time at which a device comes or goes")
+            if type(device) is not int or device not in own:
+                raise ValueError(f"device {device!r:.40} must be of the leaf at which it comes, but is not")
+
+
+def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs: set[int]) -> None:
+    """Refuse transfers over shared links, ways of jobs, and open rounds, that cannot be."""
+    links = procedure.network.links
+    for changes, now_us, keys, *arrays in rows(facts["network"], "shared links", len(links), 7):
+        whole(changes, "changes of a link")
+        whole(now_us, "the time of a link")
+        count = len(wholes(keys, "transfers"))
+        for values, least in zip(arrays, (1, 0, 1, 0), strict=True):
+            wholes(values, "caps, bytes, rates and ends of transfers", count, least)
+    routes = rows(facts["routes"], "ways of jobs", len(jobs) if procedure.network.at_leaves else 0, 2)
+    for job, (down, train, up, back, cut, lost_as, leg) in routes:
+        wholes([down, train, up, back, *([] if cut is None else [cut])], "times of a way")
+        text(lost_as, "the outcome of a job", get_args(Fate))
+        whole(leg, "the part of a way", 0, BACK + 1)
+        if job not in jobs:
+            raise ValueError(f"a way must be of a job under way, but is of {job!r:.40}")
+    for found in rows(facts["rounds"], "open rounds", len(procedure.servers)):
+        if found is not None:
+            *counts, is_ending = rows(found, "an open round", 5)
+            wholes(counts, "job, goal and results of an open round")
+            flag(is_ending, "the end of a round")
+
+
+def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
+    """Refuse links of a server to other children than its own."""
+    groups = max(group_labels(facts["labels"], "groups of children", children).tolist(), default=0) + 1
+    for _, base_number, made, _, answer, exchange in rows(facts["links"], "links", children, 6):
+        wholes([base_number, made, exchange], "versions and exchanges of a link")
+        if answer is not None:
+            whole(rows(answer, "an answer", 2)[1], "the version of an answer")
+    for waiting in rows(facts["waiting"], "models in buffers", groups):
+        wholes(waiting, "children in a buffer", below=children)
+    wholes(facts["due"], "children to be answered", below=children)
+    for line in rows(facts["lines"], "lines", groups, 3):
+        _line(line)
+        wholes(line[0], "children in a line", below=children)
+    whole(facts["dissolved_us"], "time of former groups")
+
+
+def _line(facts: Sequence[Any]) -> None:
+    """Refuse times of a line that are none."""
+    whole(facts[1], "the time for which a server was busy")
+    whole(facts[2], "the time until which a server is busy")
+
+
+def _pairs(facts: Any, what: str, count: int) -> None:
+    """Refuse anything but `count` pairs of whole numbers."""
+    for pair in rows(facts, what, count, 2):
+        wholes(pair, what)
+
+
+def _refuse_other_books(facts: Mapping[str, Any], devices: set[int], nodes: int) -> None:
+    """Refuse books with negative numbers, or of strangers."""
+    for name in ("staleness", "cloud_staleness"):
+        _pairs(facts[name], name, len(rows(facts[name], name)))
+    whole(facts["leaf_versions"], "versions of leaves")
+    number(facts["joules"], "joules", 0)
+    for name, moved in facts["moved"].items():
+        whole(moved, f"bytes {name}")
+    _pairs(facts["between"], "bytes between servers", nodes)
+    for device, loss in rows(facts["losses"], "losses", width=2):
+        number(loss, "the loss of a job")
+        _known(device, devices)
+    for device, kind, detail in rows(facts["failures"], "failures", width=3):
+        text(kind, "a failure")
+        text(detail, "the detail of a failure")
+        _known(device, devices)
+
+
+def _known(device: Any, devices: set[int]) -> None:
+    """Refuse a device that is none of this run's."""
+    if type(device) is not int or device not in devices:
+        raise ValueError(f"the books must be of this run's devices, but are of {device!r:.40}")
+
+
+def model_vector(array: np.ndarray, layout: Layout, size: int) -> np.ndarray:
+    """A model's vector (P,), finite."""
+    form(array, "a model", layout.dtype.type, (size,))
+    finite({"numbers": array}, "a model")
+    return array
+
+
+def counters_like(found: State, like: State) -> State:
+    """A model's counters, of the entries, shapes and dtypes of another's."""
+    for name in like.keys() | found.keys():
+        if name not in found or name not in like:
+            raise ValueError(f"counters must be those of the model, but differ in {name}")
+        form(found[name], f"the counter {name}", like[name].dtype.type, like[name].shape)
+    return found
