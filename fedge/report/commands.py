@@ -68,12 +68,19 @@ def add_commands(commands: Any, compare_command: Callable[[argparse.Namespace], 
 def _report(options: argparse.Namespace) -> int:
     """Carry out ``fedge report``."""
     folder = find_run(options.run, options.runs_dir)
-    from fedge.report.run_page import write_report
+    from fedge.records.reading.reader import load_run
+    from fedge.report.comparison.page import problems_of
+    from fedge.report.run_page import write_report_of
 
     try:
-        print(write_report(folder, options.output))
+        run = load_run(folder)
+        page = write_report_of(run, options.output)
+        problems = problems_of(run)
     except OSError as error:
         raise file_error(error, options.output or folder / "report.html") from error
+    for problem in problems:
+        print(printable(f"fedge: {run.name}: {problem}"), file=sys.stderr)
+    print(page)
     return 0
 
 

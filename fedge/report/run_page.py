@@ -40,7 +40,11 @@ def write_report(folder: str | Path, path: Path | None = None) -> Path:
         RunFolderError: there is no run in `folder`, or its tables are damaged.
         OSError: the file cannot be written.
     """
-    run = load_run(folder)
+    return write_report_of(load_run(folder), path)
+
+
+def write_report_of(run: RunData, path: Path | None = None) -> Path:
+    """The same of a run that is loaded."""
     path = path or run.folder / FILE_NAME
     with intact_tables([run]), figure_style():
         write_page(run_page(run), path)

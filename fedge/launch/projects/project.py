@@ -3,6 +3,7 @@
 Used outside Flower, for the check before a run starts and for the in-process engine.
 """
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,8 @@ from fedge.config.registers.register import look_in
 from fedge.engine.federation import Federation, from_backend
 from fedge.launch.projects.moved import connections, flower_config
 from fedge.launch.projects.packaged import is_packaged, packaged_file, packaged_folder
+from hhar.errors import HharError
+from hhar.regular import open_regular
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +29,13 @@ else:
 
 # ValueError covers TOMLDecodeError, undecodable bytes and numbers of thousands of digits
 _NOT_TOML = (ValueError, RecursionError)
+
+_LARGEST = 2**24  # bytes of a file of options
+_STEPS = {
+    errno.EACCES: "change its rights or its folder's (chmod, chown)",
+    errno.EPERM: "change its rights or its folder's (chmod, chown)",
+    errno.ELOOP: "its links lead to each other: name the file itself",
+}
 
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
@@ -40,11 +50,24 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         ConfigError: the file is missing or is not TOML; the message calls it `what`.
     """
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        with open_regular(path) as file:
+            content = file.read(_LARGEST + 1)
+    except HharError as error:
+        raise ConfigError(f"{what} must be a readable file, but {error}") from error
     except OSError as error:
         raise ConfigError(
-            f"{what} must be a readable file, but {path}: {error.strerror or error}; check the path"
+            f"{what} must be a readable file, but {path}: {error.strerror or error}; "
+            f"{_STEPS.get(error.errno or 0, 'check the path')}"
+        ) from error
+    if len(content) > _LARGEST:
+        raise ConfigError(
+            f"{what} must have at most {_LARGEST} bytes, but {path} has more; name a file of options"
+        )
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{what} must be TOML, but {path} is not UTF-8 from byte {error.start} on; save it as UTF-8"
         ) from error
     except _NOT_TOML as error:
         raise ConfigError(f"{what} must be TOML, but {path}: {error}; correct that line") from error

@@ -303,3 +303,16 @@ def test_a_table_of_workers_that_was_cut_costs_no_report(study, tmp_path, kept):
     path.write_bytes(path.read_bytes()[:kept])
     fault, code, _, _ = tried("report", run, tmp_path / "place")
     assert (fault, code) == (None, OK)
+
+
+@pytest.mark.parametrize("lost", ["global_rounds.csv", "clients.csv", "confusion.json"])
+def test_a_report_says_on_the_terminal_which_table_is_not_as_it_was(study, tmp_path, lost):
+    """One line each, beside the page, which is made of the others."""
+    run = laid_out(study, tmp_path / "place", "report")
+    path = run / "metrics" / lost
+    path.write_bytes(path.read_bytes()[:-9])
+    fault, code, out, err = tried("report", run, tmp_path / "place")
+    assert (fault, code) == (None, OK)
+    assert f"metrics/{lost} is not as the run wrote it" in err
+    assert all(line.startswith("fedge: run: ") for line in err.splitlines())
+    assert out.splitlines() == [str(run / "report.html")]

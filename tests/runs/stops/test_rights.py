@@ -98,7 +98,7 @@ def test_a_run_folder(tmp_path, finished, words, lost, rule):
 def test_options(tmp_path, words):
     (tmp_path / "o.toml").write_text("num-server-rounds=1\n")
     (tmp_path / "o.toml").chmod(0)
-    _refused(tmp_path, *words, "o.toml", name="o.toml", rule="must be a readable file", step="check the path")
+    _refused(tmp_path, *words, "o.toml", name="o.toml", rule="must be a readable file", step="chmod")
 
 
 def test_a_module_of_one_s_own(tmp_path):

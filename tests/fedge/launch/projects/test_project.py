@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,54 @@ def test_a_word_is_no_value_of_another_option(text, telling):
 def test_an_override_may_name_only_known_keys(tmp_path):
     with pytest.raises(ConfigError, match=r"train\.lt is not a configuration key; did you mean train\.lr\?"):
         Project(ROOT).run_config(["train.lt=0.1"])
+
+
+def a_folder(path):
+    path.mkdir()
+
+
+def a_pipe(path):
+    os.mkfifo(path)
+
+
+def links_in_a_circle(path):
+    path.symlink_to(path.name)
+
+
+def other_bytes(path):
+    path.write_bytes(b"num-server-rounds = 1 # \xff")
+
+
+def a_nul(path):
+    path.write_bytes(b"num-server-rounds = 1\0")
+
+
+def many_bytes(path):
+    with path.open("wb") as file:
+        file.truncate(2**30)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (a_folder, "is a folder; name the file itself"),
+        (a_pipe, "is a pipe; name the file itself"),
+        (links_in_a_circle, "its links lead to each other: name the file itself"),
+        (other_bytes, "is not UTF-8 from byte 24 on; save it as UTF-8"),
+        (a_nul, "correct that line"),
+        (many_bytes, "must have at most 16777216 bytes, but"),
+    ],
+)
+def test_a_file_of_options_that_is_none_is_refused_for_its_own_reason(tmp_path, make, words):
+    """Never "check the path": something lies there."""
+    make(tmp_path / "o.toml")
+    with pytest.raises(ConfigError) as caught:
+        parse_override(str(tmp_path / "o.toml"))
+    assert words in str(caught.value)
+    assert "o.toml" in str(caught.value)
+    assert "check the path" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
