@@ -23,11 +23,11 @@ from fedge.states.restored import (
     flag,
     form,
     group_labels,
+    listed,
     number,
-    rows,
-    text,
     whole,
     wholes,
+    wording,
 )
 
 _WHOLE_JOB, _STEPS = 11, 2  # of `Job.facts`
@@ -48,19 +48,19 @@ def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
     nodes = sum(len(parent.nodes) for parent in parents)
     begun = whole(facts["begun"], "jobs begun")
     whole(facts["evaluated"], "evaluations")
-    text(facts["ending"], "the reason of an end")
-    jobs = [_job(job, devices, begun) for job, _ in rows(facts["jobs"], "jobs", width=2)]
+    wording(facts["ending"], "the reason of an end")
+    jobs = [_job(job, devices, begun) for job, _ in listed(facts["jobs"], "jobs", width=2)]
     _refuse_other_events(procedure, facts, jobs, (leaves, nodes, len(parents)))
-    for line in rows(facts["lines"], "lines", leaves, 3):
+    for line in listed(facts["lines"], "lines", leaves, 3):
         _line(line)
-        for job, _ in rows(line[0], "jobs in a line", width=2):
+        for job, _ in listed(line[0], "jobs in a line", width=2):
             _job(job, devices, begun)
     _refuse_other_rosters(facts["choosing"], devices, [job[1] for job in jobs])
     wholes(facts["wakes"], "looks of leaves for devices", leaves, -1)
     _refuse_other_transfers(procedure, facts, {job[0] for job in jobs})
     if procedure.groups is not None:
         group_labels(facts["groups"]["labels"], "groups", len(procedure.groups.labels))
-    for parent, of in zip(parents, rows(facts["above"], "servers above", len(parents)), strict=True):
+    for parent, of in zip(parents, listed(facts["above"], "servers above", len(parents)), strict=True):
         _refuse_other_links(of, len(parent.links))
     for name, moved in facts["moved_before"].items():
         whole(moved, f"bytes {name}")
@@ -82,7 +82,7 @@ def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> 
         raise ValueError(
             f"job {count} must be of a device of leaf {leaf}, and end after its begin, but is not"
         )
-    text(facts[10], "the fate of a job", get_args(Fate))
+    wording(facts[10], "the fate of a job", get_args(Fate))
     steps, *kept = facts[_WHOLE_JOB : _WHOLE_JOB + _STEPS], *facts[_WHOLE_JOB + _STEPS :]
     if steps and not 0 <= whole(steps[0], "steps of a job") <= whole(steps[1], "all steps of a job"):
         raise ValueError(f"job {count} must have taken at most {steps[1]} steps, but took {steps[0]}")
@@ -101,7 +101,7 @@ def _refuse_other_events(
     whole(clock["events"], "events")
     devices = {device for of in procedure.world.who.devices_by_leaf() for device in of}
     ends, evaluations = [], 0
-    for time_us, kind, subject, count in rows(clock["ahead"], "events ahead", width=4):
+    for time_us, kind, subject, count in listed(clock["ahead"], "events ahead", width=4):
         whole(time_us, "the time of an event", now_us)
         whole(count, "the number of an event")
         if kind in _AT_DEVICES:
@@ -133,13 +133,13 @@ def _refuse_other_rosters(
     at_work = set(busy)
     for name in ("picks", "given"):
         wholes(facts[name], f"{name} of leaves", len(devices))
-    for roster, own in zip(rows(facts["rosters"], "rosters", len(devices)), devices, strict=True):
+    for roster, own in zip(listed(facts["rosters"], "rosters", len(devices)), devices, strict=True):
         idle = [*wholes(roster["there"], "devices there"), *wholes(roster["away"], "devices away")]
         if sorted(idle) != sorted(set(own) - at_work):
             raise ValueError(
                 "the idle devices of a leaf must be those of its devices without work, but are not"
             )
-        for time_us, device in rows(roster["changes"], "comings and goings", width=2):
+        for time_us, device in listed(roster["changes"], "comings and goings", width=2):
             whole(time_us, "the time at which a device comes or goes")
             if type(device) is not int or device not in own:
                 raise ValueError(f"device {device!r:.40} must be of the leaf at which it comes, but is not")
@@ -148,22 +148,22 @@ def _refuse_other_rosters(
 def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs: set[int]) -> None:
     """Refuse transfers over shared links, ways of jobs, and open rounds, that cannot be."""
     links = procedure.network.links
-    for changes, now_us, keys, *arrays in rows(facts["network"], "shared links", len(links), 7):
+    for changes, now_us, keys, *arrays in listed(facts["network"], "shared links", len(links), 7):
         whole(changes, "changes of a link")
         whole(now_us, "the time of a link")
         count = len(wholes(keys, "transfers"))
         for values, least in zip(arrays, (1, 0, 1, 0), strict=True):
             wholes(values, "caps, bytes, rates and ends of transfers", count, least)
-    routes = rows(facts["routes"], "ways of jobs", len(jobs) if procedure.network.at_leaves else 0, 2)
+    routes = listed(facts["routes"], "ways of jobs", len(jobs) if procedure.network.at_leaves else 0, 2)
     for job, (down, train, up, back, cut, lost_as, leg) in routes:
         wholes([down, train, up, back, *([] if cut is None else [cut])], "times of a way")
-        text(lost_as, "the outcome of a job", get_args(Fate))
+        wording(lost_as, "the outcome of a job", get_args(Fate))
         whole(leg, "the part of a way", 0, BACK + 1)
         if job not in jobs:
             raise ValueError(f"a way must be of a job under way, but is of {job!r:.40}")
-    for found in rows(facts["rounds"], "open rounds", len(procedure.servers)):
+    for found in listed(facts["rounds"], "open rounds", len(procedure.servers)):
         if found is not None:
-            *counts, is_ending = rows(found, "an open round", 5)
+            *counts, is_ending = listed(found, "an open round", 5)
             wholes(counts, "job, goal and results of an open round")
             flag(is_ending, "the end of a round")
 
@@ -171,14 +171,14 @@ def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs
 def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
     """Refuse links of a server to other children than its own."""
     groups = max(group_labels(facts["labels"], "groups of children", children).tolist(), default=0) + 1
-    for _, base_number, made, _, answer, exchange in rows(facts["links"], "links", children, 6):
+    for _, base_number, made, _, answer, exchange in listed(facts["links"], "links", children, 6):
         wholes([base_number, made, exchange], "versions and exchanges of a link")
         if answer is not None:
-            whole(rows(answer, "an answer", 2)[1], "the version of an answer")
-    for waiting in rows(facts["waiting"], "models in buffers", groups):
+            whole(listed(answer, "an answer", 2)[1], "the version of an answer")
+    for waiting in listed(facts["waiting"], "models in buffers", groups):
         wholes(waiting, "children in a buffer", below=children)
     wholes(facts["due"], "children to be answered", below=children)
-    for line in rows(facts["lines"], "lines", groups, 3):
+    for line in listed(facts["lines"], "lines", groups, 3):
         _line(line)
         wholes(line[0], "children in a line", below=children)
     whole(facts["dissolved_us"], "time of former groups")
@@ -192,25 +192,25 @@ def _line(facts: Sequence[Any]) -> None:
 
 def _pairs(facts: Any, what: str, count: int) -> None:
     """Refuse anything but `count` pairs of whole numbers."""
-    for pair in rows(facts, what, count, 2):
+    for pair in listed(facts, what, count, 2):
         wholes(pair, what)
 
 
 def _refuse_other_books(facts: Mapping[str, Any], devices: set[int], nodes: int) -> None:
     """Refuse books with negative numbers, or of strangers."""
     for name in ("staleness", "cloud_staleness"):
-        _pairs(facts[name], name, len(rows(facts[name], name)))
+        _pairs(facts[name], name, len(listed(facts[name], name)))
     whole(facts["leaf_versions"], "versions of leaves")
     number(facts["joules"], "joules", 0)
     for name, moved in facts["moved"].items():
         whole(moved, f"bytes {name}")
     _pairs(facts["between"], "bytes between servers", nodes)
-    for device, loss in rows(facts["losses"], "losses", width=2):
+    for device, loss in listed(facts["losses"], "losses", width=2):
         number(loss, "the loss of a job")
         _known(device, devices)
-    for device, kind, detail in rows(facts["failures"], "failures", width=3):
-        text(kind, "a failure")
-        text(detail, "the detail of a failure")
+    for device, kind, detail in listed(facts["failures"], "failures", width=3):
+        wording(kind, "a failure")
+        wording(detail, "the detail of a failure")
         _known(device, devices)
 
 

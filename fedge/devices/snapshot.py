@@ -27,7 +27,7 @@ from fedge.devices.timeline.real import RealClock
 from fedge.devices.transit import OpenRound, Route
 from fedge.devices.work.jobs import restored
 from fedge.states.averaging import State
-from fedge.states.restored import number, refuse_other_states, refuse_unlike, rows, whole
+from fedge.states.restored import listed, number, refuse_other_states, refuse_unlike, whole
 
 Groups = dict[str, dict[str, State]]
 _VECTORS, _COUNTERS, _MEMORY, _COUNTS, _CHOOSING = "vectors", "counters", "memory", "counts", "choosing"
@@ -345,7 +345,7 @@ def _restore_server(
     waiting, low_high = facts["counters"], facts["range"]
     ends = len(server.version.layout.variances)
     low_high = (
-        None if low_high is None else tuple(found.vector(at, ends) for at in rows(low_high, "a range", 2))
+        None if low_high is None else tuple(found.vector(at, ends) for at in listed(low_high, "a range", 2))
     )
     server.range = None if low_high is None else (low_high[0], low_high[1])
     server.restore(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedge.states.averaging import State
-from fedge.states.restored import number, rows, state, whole
+from fedge.states.restored import listed, number, state, whole
 
 EVERYBODY, ALONE = 0, -1  # the group in which all leaves begin, and that of a leaf by itself
 
@@ -50,7 +50,7 @@ class Drift:
         Raises:
             ValueError: they are none of such a server's.
         """
-        length, group = rows(facts, "a server's drift", 2)
+        length, group = listed(facts, "a server's drift", 2)
         correction = states.get("correction")
         if correction is not None:
             state(correction, control or {}, "the correction of a server's drift")

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
-from fedge.states.restored import text, whole
+from fedge.states.restored import whole, wording
 
 FOLDER = "memory"  # in the run folder
 MemoryVersion = tuple[int, int]
@@ -47,7 +47,7 @@ def kept_of(facts: Sequence[Any]) -> Kept:
     """
     leaf_round, checksum, array_bytes = facts
     return Kept(
-        whole(leaf_round, "the leaf round of a memory"), text(checksum, "the checksum of a memory"),
+        whole(leaf_round, "the leaf round of a memory"), wording(checksum, "the checksum of a memory"),
         whole(array_bytes, "the bytes of a memory"),
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ def flag(value: Any, what: str) -> bool:
     return value
 
 
-def text(value: Any, what: str, of: Iterable[str] | None = None) -> str:
+def wording(value: Any, what: str, of: Iterable[str] | None = None) -> str:
     """A text, if given one of some."""
     if type(value) is not str or (of is not None and value not in of):
         wide = "a text" if of is None else f"one of {', '.join(of)}"
@@ -49,19 +49,19 @@ def text(value: Any, what: str, of: Iterable[str] | None = None) -> str:
     return value
 
 
-def rows(value: Any, what: str, count: int | None = None, width: int | None = None) -> list[Any]:
+def listed(value: Any, what: str, count: int | None = None, width: int | None = None) -> list[Any]:
     """A list, of `count` entries if given, each of `width` entries if given."""
     if type(value) is not list or (count is not None and len(value) != count):
         wide = "" if count is None else f" of {count}"
         raise ValueError(f"{what} must be a list{wide}, but is {shown(value)}")
     for each in value if width is not None else ():
-        rows(each, what, width)
+        listed(each, what, width)
     return value
 
 
 def wholes(value: Any, what: str, count: int | None = None, least: int = 0, below: int = MOST) -> list[int]:
-    """A list of whole numbers, as `rows` and `whole` have them."""
-    return [whole(each, what, least, below) for each in rows(value, what, count)]
+    """A list of whole numbers, as `listed` and `whole` have them."""
+    return [whole(each, what, least, below) for each in listed(value, what, count)]
 
 
 def group_labels(value: Any, what: str, count: int) -> np.ndarray:

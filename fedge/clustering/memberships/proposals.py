@@ -16,7 +16,7 @@ import numpy as np
 from fedge.clustering.deal_test.deals import DealTest
 from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.memberships.membership import events_between
-from fedge.states.restored import group_labels, text, whole, wholes
+from fedge.states.restored import group_labels, whole, wholes, wording
 
 Leaves = tuple[int, ...]
 MOST_DOUBLINGS = 6  # of the patience with a repeatedly failing change
@@ -74,7 +74,7 @@ class ClusterChange:
             tuple(tuple(wholes(cluster, "leaves of a change of clusters")) for cluster in facts[name])
             for name in ("before", "after")
         )
-        found = cls(text(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after)
+        found = cls(wording(facts["kind"], "a change of clusters", ("split", "merge", "move")), before, after)
         if sorted(leaf for part in after for leaf in part) != list(found.leaves):
             raise ValueError("a change of clusters must have the same leaves before and after, but has not")
         return found

@@ -20,7 +20,7 @@ from fedge.clustering.methods.hierarchical import skipped
 from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, legacy_stream, numpy_stream
-from fedge.states.restored import flag, number, refuse_unlike, rows
+from fedge.states.restored import flag, listed, number, refuse_unlike
 
 _GROUPED = "grouped"  # in the kept facts: whether a postponed grouping has been made
 AUTO = "auto"  # a limit set by a rule
@@ -64,7 +64,7 @@ def _truth(evidence: Evidence) -> np.ndarray:
 
 def _refuse_other_norms(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
     """Raise ValueError for a state that is none of `cfl`'s."""
-    largest = [number(norm, "a norm", 0) for norm in rows(kept["largest"], "largest norms", leaves)]
+    largest = [number(norm, "a norm", 0) for norm in listed(kept["largest"], "largest norms", leaves)]
     refuse_unlike(kept, {"largest": largest}, "kept")
 
 

@@ -40,7 +40,7 @@ from fedge.clustering.registry import Grouping, Need, method
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.restored import number, refuse_unlike, rows, whole, wholes
+from fedge.states.restored import listed, number, refuse_unlike, whole, wholes
 
 
 def _pool(_: ClusterConfig) -> frozenset[Need]:
@@ -56,14 +56,14 @@ def _refuse_other(kept: Mapping[str, Any], config: ClusterConfig, leaves: int) -
     }
     found["accuracy"] = [
         None if one is None else number(one, "an accuracy")
-        for one in rows(kept["accuracy"], "accuracies", leaves)
+        for one in listed(kept["accuracy"], "accuracies", leaves)
     ]
     found["isolated"] = [
         [whole(leaf, "an isolated leaf", below=leaves), whole(model, "its model", below=models),
          whole(until, "the time step of its return")]
-        for leaf, model, until in rows(kept["isolated"], "isolated leaves", width=3)
+        for leaf, model, until in listed(kept["isolated"], "isolated leaves", width=3)
     ]  # fmt: skip
-    found["uses"] = [wholes(one, "uses of a model", leaves) for one in rows(kept["uses"], "uses", models)]
+    found["uses"] = [wholes(one, "uses of a model", leaves) for one in listed(kept["uses"], "uses", models)]
     found["last"] = wholes(kept["last"], "time steps of models' last use", models, -1)
     refuse_unlike(kept, found, "kept")
 

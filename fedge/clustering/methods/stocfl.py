@@ -24,13 +24,14 @@ from fedge.clustering.likeness.similarity import number_by_first_appearance
 from fedge.clustering.methods.baselines import cosines_of, inner_products, one_start
 from fedge.clustering.registry import Grouping, method
 from fedge.config.sections.cluster import ClusterConfig
-from fedge.states.restored import number, refuse_unlike, rows
+from fedge.states.restored import listed, number, refuse_unlike
 
 
 def _refuse_other(kept: Mapping[str, Any], _: ClusterConfig, leaves: int) -> None:
     """Raise ValueError for a state that is none of `stocfl`'s."""
     gram = [
-        [number(one, "an inner product") for one in row] for row in rows(kept["gram"], "gram", leaves, leaves)
+        [number(one, "an inner product") for one in row]
+        for row in listed(kept["gram"], "gram", leaves, leaves)
     ]
     refuse_unlike(kept, {"gram": gram}, "kept")
 
