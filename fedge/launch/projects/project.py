@@ -54,6 +54,10 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
             content = file.read(_LARGEST + 1)
     except HharError as error:
         raise ConfigError(f"{what} must be a readable file, but {error}") from error
+    except ValueError as error:  # of the system: a path that can be none
+        raise ConfigError(
+            f"{what} must be a readable file, but {shown(str(path))}: {error}; check the path"
+        ) from error
     except OSError as error:
         raise ConfigError(
             f"{what} must be a readable file, but {path}: {error.strerror or error}; "
