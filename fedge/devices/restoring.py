@@ -19,6 +19,7 @@ from fedge.devices.work.jobs import Fate
 from fedge.states.averaging import State
 from fedge.states.memory import kept_of
 from fedge.states.restored import (
+    MOST,
     finite,
     flag,
     form,
@@ -31,6 +32,8 @@ from fedge.states.restored import (
 )
 
 _WHOLE_JOB, _STEPS = 11, 2  # of `Job.facts`
+_TIMES = slice(6, 10)  # in them
+_LATEST_US = 2**63  # what happens at an unknown time, or never, is far beyond a count: 2^61, 2^62
 _ABOVE = (Kind.SEND_BETWEEN, Kind.UP, Kind.DOWN, Kind.SERVED_ABOVE)
 _AT_LEAVES = (Kind.SERVED, Kind.ROUND_END, Kind.START)
 _AT_DEVICES = (Kind.SEND, Kind.ARRIVE)
@@ -56,7 +59,7 @@ def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
         for job, _ in listed(line[0], "jobs in a line", width=2):
             _job(job, devices, begun)
     _refuse_other_rosters(facts["choosing"], devices, [job[1] for job in jobs])
-    wholes(facts["wakes"], "looks of leaves for devices", leaves, -1)
+    wholes(facts["wakes"], "looks of leaves for devices", leaves, -1, _LATEST_US)
     _refuse_other_transfers(procedure, facts, {job[0] for job in jobs})
     if procedure.groups is not None:
         group_labels(facts["groups"]["labels"], "groups", len(procedure.groups.labels))
@@ -74,7 +77,8 @@ def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> 
     if len(facts) not in (_WHOLE_JOB, _WHOLE_JOB + _STEPS, _WHOLE_JOB + _STEPS + 3):
         raise ValueError(f"a job must have {_WHOLE_JOB} facts or more, but has {len(facts)}")
     for name, value in zip(names, facts, strict=False):
-        whole(value, f"the {name} of a job")
+        below = _LATEST_US if name in names[_TIMES] else MOST
+        whole(value, f"the {name} of a job", below=below)
     count, device, leaf, _, _, _, began, end = facts[:8]
     whole(count, "the number of a job", 1, begun + 1)
     whole(leaf, "the leaf of a job", 0, len(devices))
@@ -91,18 +95,23 @@ def _job(facts: Sequence[Any], devices: Sequence[Sequence[int]], begun: int) -> 
     return count, device, leaf, end
 
 
+def _moment(value: Any, what: str, least: int = 0) -> int:
+    """A virtual time, microseconds."""
+    return whole(value, what, least, _LATEST_US)
+
+
 def _refuse_other_events(
     procedure: Procedure, facts: Mapping[str, Any], jobs: Sequence[tuple[int, int, int, int]],
     counts: tuple[int, int, int],
 ) -> None:  # fmt: skip
     """Refuse events of nobody, before now, or without the job that they end."""
     clock, (leaves, nodes, parents) = facts["clock"], counts
-    now_us = whole(clock["now_us"], "the time of a checkpoint")
+    now_us = _moment(clock["now_us"], "the time of a checkpoint")
     whole(clock["events"], "events")
     devices = {device for of in procedure.world.who.devices_by_leaf() for device in of}
     ends, evaluations = [], 0
     for time_us, kind, subject, count in listed(clock["ahead"], "events ahead", width=4):
-        whole(time_us, "the time of an event", now_us)
+        _moment(time_us, "the time of an event", now_us)
         whole(count, "the number of an event")
         if kind in _AT_DEVICES:
             fits = type(subject) is int and subject in devices
@@ -140,7 +149,7 @@ def _refuse_other_rosters(
                 "the idle devices of a leaf must be those of its devices without work, but are not"
             )
         for time_us, device in listed(roster["changes"], "comings and goings", width=2):
-            whole(time_us, "the time at which a device comes or goes")
+            _moment(time_us, "the time at which a device comes or goes")
             if type(device) is not int or device not in own:
                 raise ValueError(f"device {device!r:.40} must be of the leaf at which it comes, but is not")
 
@@ -150,13 +159,14 @@ def _refuse_other_transfers(procedure: Procedure, facts: Mapping[str, Any], jobs
     links = procedure.network.links
     for changes, now_us, keys, *arrays in listed(facts["network"], "shared links", len(links), 7):
         whole(changes, "changes of a link")
-        whole(now_us, "the time of a link")
+        _moment(now_us, "the time of a link")
         count = len(wholes(keys, "transfers"))
         for values, least in zip(arrays, (1, 0, 1, 0), strict=True):
-            wholes(values, "caps, bytes, rates and ends of transfers", count, least)
+            wholes(values, "caps, bytes, rates and ends of transfers", count, least, _LATEST_US)
     routes = listed(facts["routes"], "ways of jobs", len(jobs) if procedure.network.at_leaves else 0, 2)
     for job, (down, train, up, back, cut, lost_as, leg) in routes:
-        wholes([down, train, up, back, *([] if cut is None else [cut])], "times of a way")
+        for time_us in (down, train, up, back, 0 if cut is None else cut):
+            _moment(time_us, "a time of a way")
         wording(lost_as, "the outcome of a job", get_args(Fate))
         whole(leg, "the part of a way", 0, BACK + 1)
         if job not in jobs:
@@ -181,13 +191,13 @@ def _refuse_other_links(facts: Mapping[str, Any], children: int) -> None:
     for line in listed(facts["lines"], "lines", groups, 3):
         _line(line)
         wholes(line[0], "children in a line", below=children)
-    whole(facts["dissolved_us"], "time of former groups")
+    _moment(facts["dissolved_us"], "the time of former groups")
 
 
 def _line(facts: Sequence[Any]) -> None:
     """Refuse times of a line that are none."""
-    whole(facts[1], "the time for which a server was busy")
-    whole(facts[2], "the time until which a server is busy")
+    _moment(facts[1], "the time for which a server was busy")
+    _moment(facts[2], "the time until which a server is busy")
 
 
 def _pairs(facts: Any, what: str, count: int) -> None:
