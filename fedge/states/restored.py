@@ -112,20 +112,6 @@ def finite(given: State, what: str) -> State:
     return given
 
 
-def numbers_of_json(value: Any, what: str) -> None:
-    """Refuse JSON with a number that is not finite, or a whole one too large to count with."""
-    if isinstance(value, Mapping):
-        for name, each in value.items():
-            numbers_of_json(each, f"{what}.{name}")
-    elif isinstance(value, list):
-        for each in value:
-            numbers_of_json(each, what)
-    elif type(value) is int:
-        whole(value, what, -MOST)
-    elif type(value) is float:
-        number(value, what)
-
-
 def refuse_unlike(given: Any, back: Any, what: str = "") -> None:
     """Refuse facts that a restored part does not give back: an entry too many, missing, or of another kind.
 
