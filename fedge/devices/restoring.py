@@ -65,8 +65,8 @@ def refuse_others(procedure: Procedure, facts: Mapping[str, Any]) -> None:
         group_labels(facts["groups"]["labels"], "groups", len(procedure.groups.labels))
     for parent, of in zip(parents, listed(facts["above"], "servers above", len(parents)), strict=True):
         _refuse_other_links(of, len(parent.links))
-    for name, moved in facts["moved_before"].items():
-        whole(moved, f"bytes {name}")
+    for name in procedure.moved_before:
+        whole(facts["moved_before"][name], f"bytes {name}")
     _pairs(facts["between_before"], "bytes between servers", nodes)
     _refuse_other_books(facts["ledger"], {device for of in devices for device in of}, nodes)
 

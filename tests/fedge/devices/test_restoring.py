@@ -18,6 +18,7 @@ from fedge.devices.snapshot import snapshot
         (lambda facts: facts.update(begun=-1), "jobs begun must be"),
         (lambda facts: facts["choosing"]["rosters"][0]["there"].pop(), "idle devices of a leaf must be"),
         (lambda facts: facts["ledger"]["moved"].update(up=-1), "bytes up must be"),
+        (lambda facts: facts["moved_before"].update(up=-1), "bytes up must be"),
         (lambda facts: facts["ledger"]["losses"].append([99, 0.5]), "must be of this run's devices"),
     ],
 )
@@ -34,3 +35,12 @@ def test_facts_of_nobody(change, words):
         with pytest.raises(ValueError, match=words) as refused:
             refuse_others(procedure, forged)
         assert "\n" not in str(refused.value)
+
+
+def test_bytes_before_are_all_there():
+    """The next evaluation takes them from those of now, one by one."""
+    with world(config_of(asynchrony__rule="fedbuff"), 12) as (procedure, _):
+        procedure.begin()
+        _, facts = snapshot(procedure)
+        with pytest.raises(KeyError, match="'up'"):  # told as missing by `odd_content`
+            refuse_others(procedure, {**facts, "moved_before": {}})
