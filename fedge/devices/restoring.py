@@ -143,14 +143,15 @@ def _refuse_other_rosters(
     for name in ("picks", "given"):
         wholes(facts[name], f"{name} of leaves", len(devices))
     for roster, own in zip(listed(facts["rosters"], "rosters", len(devices)), devices, strict=True):
+        here = set(own)
         idle = [*wholes(roster["there"], "devices there"), *wholes(roster["away"], "devices away")]
-        if sorted(idle) != sorted(set(own) - at_work):
+        if sorted(idle) != sorted(here - at_work):
             raise ValueError(
                 "the idle devices of a leaf must be those of its devices without work, but are not"
             )
         for time_us, device in listed(roster["changes"], "comings and goings", width=2):
             _moment(time_us, "the time at which a device comes or goes")
-            if type(device) is not int or device not in own:
+            if type(device) is not int or device not in here:
                 raise ValueError(f"device {device!r:.40} must be of the leaf at which it comes, but is not")
 
 

@@ -67,9 +67,11 @@ def wholes(value: Any, what: str, count: int | None = None, least: int = 0, belo
 def group_labels(value: Any, what: str, count: int) -> np.ndarray:
     """Groups (S,) int64 of `count` servers, numbered by first appearance."""
     found = wholes(value, what, count, below=max(count, 1))
-    for at, label in enumerate(found):
-        if label > max(found[:at], default=-1) + 1:
+    highest = -1
+    for label in found:
+        if label > highest + 1:
             raise ValueError(f"{what} must be numbered by first appearance, but are {shown(value)}")
+        highest = max(highest, label)
     return np.array(found, dtype=np.int64)
 
 

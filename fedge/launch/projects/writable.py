@@ -34,7 +34,7 @@ def writable_project(folder: Path, place: Path) -> Path:
     except OSError as error:
         why = error.strerror or error
         raise ConfigError(
-            f"files of a project must be readable, but {error.filename}: {why}; change that"
+            f"files of a project must be readable, but {error.filename or folder}: {why}; change that"
         ) from error
     return copy
 
