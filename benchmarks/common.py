@@ -343,7 +343,7 @@ def write_rows() -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(_ROWS[0])
     after = rest.split(_ROWS[1])[1]
-    lines = ["| command | figures: median (quartiles), aim | measured on |", "|---|---|---|"]
+    lines = ["| command | figures, with quartiles | measured on |", "|---|---|---|"]
     plots = []
     for name in (*QUICK, *LONG, *APART):
         path = MEASURED / f"{name}.json"
@@ -355,17 +355,12 @@ def write_rows() -> None:
 
 
 def _row(record: dict[str, Any]) -> str:
-    """One benchmark's line of the table: figures with an aim, or all where none has one."""
+    """One benchmark's line of the table."""
     box, commit = record["machine"], record["versions"].get("commit", "")
     others = " and ".join(f"{cores:.1f}" for cores in record["busy_cores_before_and_after"])
-    figures = [Figure(**entry) for entry in record["figures"]]
-    shown = [entry for entry in figures if entry.aim is not None] or figures
-    rest = (
-        [f"[all {len(figures)}](benchmarks/{record['benchmark']}.json)"] if len(shown) < len(figures) else []
-    )
     cells = (
         f"`{record['command']}`",
-        "<br>".join([*(entry.words() for entry in shown), *rest]),
+        f"[{len(record['figures'])}](benchmarks/{record['benchmark']}.json)",
         f"{record['date'][:10]}, {box['processor']}, {box['cores']} cores, others' {others}; {commit}",
     )
     return f"| {' | '.join(cells)} |"
