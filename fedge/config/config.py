@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from fedge.config.contradictions import refuse_contradictions
 from fedge.config.registers import parts
-from fedge.config.registers.option import ConfigError, Section, option, shown
+from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option, shown
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.config.sections.data import DataConfig, PartitionConfig
 from fedge.config.sections.devices import AsynchronyConfig, DevicesConfig
@@ -25,44 +25,45 @@ class Config(Section):
     seed: int = option(42, "root of every random stream; SEED in the environment wins", minimum=0)
     clients: int | str = option(
         "auto",
-        "clients; auto: one per user if users are dealt and the data have several, else the "
-        "federation's number",
-        minimum=1, words=("auto",), kind=int,
-    )  # fmt: skip
+        "auto: one per user if users are dealt and the data have several, else the federation's number",
+        minimum=1,
+        words=("auto",),
+        kind=int,
+    )
     run_name: str = option("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = option("runs", "folder of all run folders")
-    resume: str = option("", 'run to resume: "latest" or its folder, as "runs/NAME"; empty: a new run')
+    resume: str = option("", '"latest" or a run\'s folder, as "runs/NAME"; empty: a new run')
     report: bool = option(True, "write report.html at the end of the run; takes seconds")
     scenario: str = option(
-        "none", "shift planted in groups of leaves, a known truth to find; see docs/study.md",
+        "none",
+        "shift planted in groups of leaves; see docs/study.md",
         register=parts.SCENARIOS,
-    )  # fmt: skip
-    scenario_args: str = option("", "keyword arguments of your own scenario", table=True)
-    scenario_groups: int = option(2, "number of groups of leaves; group 0 is unchanged", minimum=2)
-    scenario_sizes: str = option(
-        "", 'leaves of each group, as "1,5"; empty: scenario-groups groups, as equal as possible'
     )
+    scenario_args: str = option("", KEYWORDS, table=True)
+    scenario_groups: int = option(2, "groups of leaves; group 0 is unchanged", minimum=2)
+    scenario_sizes: str = option("", 'leaves per group, as "1,5"; empty: as equal as possible')
     scenario_from: int = option(
-        1, "first global round with differing groups; before, all equal group 0", minimum=1
+        1, "first global round in which groups differ; before, all are like group 0", minimum=1
     )
     scenario_until: int = option(0, "last global round in which groups differ; 0: to the end", minimum=0)
     scenario_moves: str = option(
         "",
-        'global rounds with leaves changing their group, and their number, as "10:1,20:2"; drawn at random',
+        'rounds in which leaves, drawn at random, change their group, and how many, as "10:1,20:2"',
     )
     tracker: str = option(
         "none",
-        "experiment tracker for the numbers of every round; each is an extra, as pip install 'fedge[mlflow]'",
+        "experiment tracker for every round's numbers; each is an extra, as pip install 'fedge[mlflow]'",
         register=parts.TRACKERS,
     )
-    tracker_args: str = option("", "keyword arguments of your own tracker", table=True)
+    tracker_args: str = option("", KEYWORDS, table=True)
     callbacks: str = option(
         "",
-        "callbacks, separated by commas; arguments in callbacks-args; see docs/extend.md",
-        register=parts.CALLBACKS, many=True,
-    )  # fmt: skip
+        "callbacks, separated by commas; see docs/extend.md",
+        register=parts.CALLBACKS,
+        many=True,
+    )
     callbacks_args: str = option(
-        "", "a table of keyword arguments per callback, as early-stopping.patience=5", table=True
+        "", "keyword arguments per callback, as early-stopping.patience=5", table=True
     )
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     leaf: LeafConfig = field(default_factory=LeafConfig)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.config.config import SECTIONS
 from fedge.config.flat import options
-from fedge.config.registers.option import Scalar
+from fedge.config.registers.option import KEYWORDS, Scalar
 
 MOST_USED = (
     "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
@@ -19,35 +19,48 @@ MOST_USED = (
 )  # fmt: skip
 _CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_HEADER = ("| key | default | allowed | meaning |", "|---|---|---|---|")
-_ARGUMENTS_HEADER = ("| of | argument | default | allowed | meaning |", "|---|---|---|---|---|")
+_HEADER = ("| key | default; limits | meaning |", "|---|---|---|")
 _AS_ANOTHER = ("cloud.rule-args",)  # its parts are leaf.strategy's, and stand there
 _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
 def option_table() -> str:
-    """Markdown tables of every option, a section each: key, default, allowed values, meaning."""
+    """Markdown tables of every option, a section each: key, default with allowed values, meaning.
+
+    A table of keyword arguments stands in the row of the option that chooses the part; each declared argument
+    has a row below.
+    """
     lines: list[str] = []
     for section, keys in groupby(options(), lambda key: key.rpartition(".")[0]):
         about = _first_line(SECTIONS[section]) if section else "Options of the run as a whole."
         lines += ["", f"## {section or 'Run'}", "", about, "", *_HEADER]
-        tables: list[str] = []
         for key in keys:
             default, rule = options()[key]
-            lines.append(f"| `{key}` | `{json.dumps(default)}` | {_allowed(default, rule)} | {rule['doc']} |")
-            tables += _argument_table(key)
-        lines += tables
+            if rule["doc"] != KEYWORDS:
+                table = options().get(f"{key}-args")
+                named = f"`{key}`, `{key}-args`" if table and table[1]["doc"] == KEYWORDS else f"`{key}`"
+                lines.append(f"| {named} | {_default_and_allowed(default, rule)} | {rule['doc']} |")
+            lines += [
+                f"| `{key}.{word}` | {_default_and_allowed(value, declared)} | "
+                f"{', '.join(names)}: {declared['doc']} |"
+                for word, names, value, declared in _arguments(key)
+            ]
     return "\n".join(lines).strip()
 
 
-def _argument_table(key: str) -> list[str]:
-    """Lines of a table of the arguments that parts of an option take; none for other options."""
-    rows = [
-        f"| {', '.join(names)} | `{word}` | `{json.dumps(default)}` | {_allowed(default, rule)} | "
-        f"{rule['doc']} |"
-        for word, names, default, rule in _arguments(key)
-    ]
-    return ["", f"Arguments in `{key}`:", "", *_ARGUMENTS_HEADER, *rows] if rows else []
+def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
+    """Default of an option, and what else it takes; a default among choices is bold."""
+    shown = f"`{json.dumps(default)}`"
+    if rule["table"] or isinstance(default, bool):
+        return shown
+    allowed = _allowed(default, rule)
+    if default in rule["choices"]:
+        return allowed.replace(f"`{default}`", f"**`{default}`**", 1)
+    words = [word for word in rule["words"] if word != default]
+    limits = _limits(rule)
+    if not rule["choices"]:
+        allowed = " or ".join([*([limits] if limits else []), *(f"`{json.dumps(word)}`" for word in words)])
+    return f"{shown}; {allowed}" if allowed else shown
 
 
 def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, Any]]]:
@@ -77,8 +90,12 @@ def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
         return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own
     if isinstance(default, bool):
         return "`true`, `false`"
-    limits = " and ".join(f"{sign} {rule[name]:g}" for name, sign in _BOUNDS if rule[name] is not None)
-    return " or ".join([limits or "any", *(f"`{json.dumps(word)}`" for word in rule["words"])])
+    return " or ".join([_limits(rule) or "any", *(f"`{json.dumps(word)}`" for word in rule["words"])])
+
+
+def _limits(rule: Mapping[str, Any]) -> str:
+    """Bounds of a number, as "≥0, ≤1"; "" without any."""
+    return ", ".join(f"{sign}{rule[name]:g}" for name, sign in _BOUNDS if rule[name] is not None)
 
 
 def help_lines(width: int, most_used: bool) -> Iterator[str]:

@@ -67,7 +67,7 @@ SIGNALS = Register(
 
 _LOSSES_ON = option(
     "val",
-    "windows for evaluating the cloud's models; the authors use training windows",
+    "windows on which the cloud's models are evaluated; the authors take train",
     choices=("val", "train"),
 )
 _SPLIT_ROUND = option(5, "global round of the only grouping; one cluster before", minimum=1)
@@ -91,7 +91,7 @@ GROUPINGS = Register(
         arguments={
             "linkage": option(
                 "average",
-                "similarity of two clusters: of their mean or worst pair",
+                "similarity of two clusters: of the mean or the worst pair",
                 choices=("average", "complete"),
             )
         },
@@ -127,15 +127,15 @@ GROUPINGS = Register(
         reads=("cluster.count",),
         arguments={
             "losses_on": _LOSSES_ON,
-            "unknown": option(False, "cluster.count is the largest number of clusters, found out"),
+            "unknown": option(False, "cluster.count is only the largest number of clusters"),
             "first": option(
                 "random",
-                "how leaves come to models before round 1: drawn, or by their losses, too",
+                "models of leaves before round 1: drawn, or already by losses",
                 choices=("random", "losses"),
             ),
             "stable": option(
                 0,
-                "rounds in a row without a change of models after which none changes; 0 = never",
+                "rounds without a change of models after which none changes; 0: never",
                 minimum=0,
             ),
         },
@@ -148,9 +148,9 @@ GROUPINGS = Register(
         having(NUMBERED, OFFERS, BLIND),
         reads=("cluster.count",),
         arguments={
-            "delta": option(0.1, "fall in accuracy (0..1) counted as drift", minimum=0.0),
-            "merge": option(0.0, "loss in accuracy up to which models merge; 0 = delta", minimum=0.0),
-            "isolation": option(1, "time steps of training alone for a drifted leaf", minimum=0),
+            "delta": option(0.1, "fall in accuracy (0..1) that is drift", minimum=0.0),
+            "merge": option(0.0, "loss in accuracy up to which models merge; 0: delta", minimum=0.0),
+            "isolation": option(1, "time steps that a drifted leaf trains alone", minimum=0),
             "step": option(1, "cloud steps in a time step", minimum=1),
         },
         told="A leaf whose accuracy falls gets a model of its own; models that do as well are merged",
@@ -170,7 +170,7 @@ GROUPINGS = Register(
         having(BY_TIME),
         arguments={
             "split_round": _SPLIT_ROUND,
-            "scale": option(1.0, "factor to the radius in which leaves are one cluster", minimum=0.0),
+            "scale": option(1.0, "factor on the radius within which leaves are one cluster", minimum=0.0),
         },
         told="Leaves are grouped once, by how their clients' windows look to one model",
     ),
@@ -182,15 +182,13 @@ GROUPINGS = Register(
         arguments={
             "still_below": option(
                 0.4,
-                "a cluster may be split if the norm of its mean update is below this (eps1); see "
-                "docs/baselines.md for auto",
+                "a cluster may split if its mean update's norm is below this (eps1); see docs/baselines.md",
                 minimum=0.0,
                 words=("auto",),
             ),
             "pull_above": option(
                 1.6,
-                "and the largest norm of a leaf's update is above this (eps2); see docs/baselines.md for "
-                "auto",
+                "and the largest norm of a leaf's update is above this (eps2)",
                 minimum=0.0,
                 words=("auto",),
             ),
@@ -206,7 +204,7 @@ GROUPINGS = Register(
         arguments={
             "split_round": _SPLIT_ROUND,
             "cut": option(
-                "tau", "where joining ends: at cluster.tau, or at the widest gap", choices=("tau", "gap")
+                "tau", "where joining ends: at cluster.tau or the widest gap", choices=("tau", "gap")
             ),
         },
         told="Leaves are grouped once, by the cosine of updates",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedge.config.registers.register import Register
 
 Scalar = bool | int | float | str
+KEYWORDS = "its keyword arguments"  # what a table of arguments is, of the option that chooses a part
 
 
 class ConfigError(ValueError):

@@ -161,7 +161,7 @@ RULES = Register(
         "fedge.leaf.strategies.rules:SelectiveMultiKrum",
         arguments={
             **_MALICIOUS,
-            "num_nodes_to_select": option(0, "averaged models; 0 = all but the malicious and two", minimum=0),
+            "num_nodes_to_select": option(0, "averaged models; 0: all but the malicious and two", minimum=0),
         },
         quorum=f"{_QUORUM}:of_multi_krum",
     ),
@@ -201,8 +201,7 @@ RULES = Register(
         arguments={
             "q": option(
                 0.1,
-                "0 = equal weights. Losses are means during training; in the paper losses of the received "
-                "model",
+                "0 is equal weights; losses are training means, in the paper of the received model",
                 minimum=0.0,
             )
         },
@@ -211,22 +210,16 @@ RULES = Register(
 
 CLOUD = Register("cloud.rule", "fedge.rules", *[e for e in RULES if CLIENTS_ONLY not in e.traits])
 
-_CUT = {
-    "split_users": option(
-        False, "with more clients than users (or devices), cut these by session instead of refusing"
-    )
-}
+_CUT = {"split_users": option(False, "with more clients than users (or devices), cut these by session")}
 _ALPHAS = {
     "alpha_leaves": option(
-        0.5, "concentration of the classes over leaves (small = skewed)", above=0.0, maximum=1e6
+        0.5, "concentration of classes over leaves; small: skewed", above=0.0, maximum=1e6
     ),
-    "alpha_clients": option(
-        10.0, "concentration of a leaf's classes over its clients", above=0.0, maximum=1e6
-    ),
+    "alpha_clients": option(10.0, "the same for a leaf's classes over its clients", above=0.0, maximum=1e6),
     "test_deal": option(
         "matched",
-        "test windows have the shares of training windows; or separately drawn shares over leaves, as in "
-        "public code, with classes unseen by the leaf",
+        "test windows with the shares of training windows; or with shares of their own, as in public code, "
+        "with classes unseen by the leaf",
         choices=("matched", "as-published"),
     ),
 }
@@ -254,25 +247,21 @@ PARTITIONS = Register(
         "imbalance",
         "windows, more of them at leaf 0",
         f"{_SHARES}:imbalanced_shares",
-        arguments={"imbalance": option(5.0, "windows of leaf 0 relative to each other leaf", above=0.0)},
+        arguments={"imbalance": option(5.0, "windows of leaf 0 ÷ those of another leaf", above=0.0)},
     ),
     Entry(
         "classes",
         "windows, of some classes at each client",
         f"{_SKEW}:class_shares",
         having(BY_CLASS),
-        arguments={"classes_per_client": option(2, "number of classes per client", minimum=1)},
+        arguments={"classes_per_client": option(2, "classes per client", minimum=1)},
     ),
     Entry(
         "quantity",
         "windows, log-normal numbers of them",
         f"{_SKEW}:quantity_shares",
         having(DRAWN),
-        arguments={
-            "sigma": option(
-                1.0, "standard deviation of the logarithm of clients' windows", minimum=0.0, maximum=10.0
-            )
-        },
+        arguments={"sigma": option(1.0, "std of the log of clients' windows", minimum=0.0, maximum=10.0)},
     ),
     Entry(
         "two-level",

@@ -5,7 +5,7 @@ from functools import partial
 
 from fedge.config.registers import groupings, traits
 from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
-from fedge.config.registers.option import ConfigError, Section, option, shown
+from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option, shown
 
 _MOST_DIGITS = 10  # of a number of clusters
 
@@ -15,43 +15,39 @@ class ClusterConfig(Section):
     """The cloud step: which leaves share a model."""
 
     SECTION = "cluster"
-    enabled: bool = option(True, "false: the cloud averages all leaves into one model")
+    enabled: bool = option(True, "false: the cloud averages all leaves")
     tiers: str = option(
         "0",
-        'tiers with grouping, from the cloud\'s 0, or by name: "1" for regions under the cloud, '
-        '"0,1" for both',
+        'tiers with groups, from the cloud\'s 0, or by name: "1" for regions, "0,1" for both',
     )
     start_round: int = option(1, "first global round with a cloud step", minimum=1)
     every: int = option(1, "global rounds from one cloud step to the next", minimum=1)
     regroup_every: int = option(
         1,
-        "cloud steps between comparisons of leaves after five without change; in between, clusters are "
-        "unchanged",
+        "cloud steps between comparisons of leaves, after five without change; clusters stay in between",
         minimum=1,
     )
-    tau: float = option(
-        0.7, "leaves with at least this similarity are joined; above 1 every leaf stays alone", minimum=-1.0
-    )
+    tau: float = option(0.7, "similarity from which leaves are joined; above 1 none are", minimum=-1.0)
     signal: str = option(
         "weights",
         "compared quantity: last layers, updates, or losses at each other's clients; see docs/clustering.md",
         register=groupings.SIGNALS,
     )
-    signal_args: str = option("", "keyword arguments of your own signal", table=True)
+    signal_args: str = option("", KEYWORDS, table=True)
     method: str = option(
         "components",
-        "method for clusters of leaves; see docs/clustering.md",
+        "grouping of leaves; see docs/clustering.md",
         register=groupings.GROUPINGS,
     )
-    method_args: str = option("", "keyword arguments of a method; see docs/options.md", table=True)
+    method_args: str = option("", KEYWORDS, table=True)
     count: str = option(
         BY_THRESHOLD,
-        'number of clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or as "3"',
+        'clusters: "threshold" cuts at tau; "auto" tests for groups (affinity); or a number, as "3"',
     )
     level: float | str = option(
         0.01,
-        'auto: largest p-value for a split; "auto" is 0.01 if a lone leaf can reach a quarter of it, '
-        "else 0.05",
+        'count "auto": largest p-value for a split; "auto": 0.01 if a lone leaf can reach a '
+        "quarter of it, else 0.05",
         above=0.0,
         maximum=0.5,
         words=("auto",),
@@ -59,19 +55,19 @@ class ClusterConfig(Section):
     patience: int = option(1, "successive cloud steps with the same new groups before a change", minimum=1)
     min_gain: float = option(
         0.05,
-        "auto: required decrease of log loss in a trial of new groups; 0.05 is about 5 % of the loss",
+        'count "auto": fall of log loss that new groups need in a trial; 0.05 is about 5 % of the loss',
         minimum=0.0,
     )
     probe_every: int = option(
         0,
-        "comparisons between probes if leaves start from different models: a leaf round from the mean "
-        "of all, for comparison only; 0 = none",
+        "comparisons between probes if leaves start from different models: a leaf round from "
+        "the mean of all, only to compare; 0: none",
         minimum=0,
     )
     watch: float = option(
         0.2,
-        "auto: rise of the log of a leaf's training loss from one round to the next that counts as "
-        "changed data and starts a new comparison; 0 = never",
+        'count "auto": rise of the log of a leaf\'s training loss in a round that starts a '
+        "new comparison; 0: never",
         minimum=0.0,
     )
     blend: float | str = option(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedge.config.registers import parts
 from fedge.config.registers.choices import BY_SEED, SORTED
-from fedge.config.registers.option import ConfigError, Section, option, shown
+from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option, shown
 from fedge.config.registers.register import refuse_undeclared
 
 _MOST_DIGITS_OF_SEED = 19
@@ -19,34 +19,30 @@ class DataConfig(Section):
     SECTION = "data"
     path: str = option(
         "auto",
-        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits", images; "diabetes", '
-        'numbers to learn; "notes", several classes; "sonnets", characters; or "auto": '
+        'window file (.npz); NAME for data/NAME.npz; "synthetic"; "digits" (images), '
+        '"diabetes" (regression), "notes" (several classes), "sonnets" (characters); "auto": '
         "data/hhar-windows.npz if present, else synthetic",
     )
     path_args: str = option(
         "",
-        "keyword arguments of digits, diabetes, notes, sonnets or your own data set",
+        KEYWORDS,
         table=True,
     )
     split: str = option(
         "auto",
-        "by whole sessions, by time blocks per class, as given by the data (part), or auto: as given, "
+        "by sessions, by time blocks per class, as given by the data (part); auto: as given, "
         "else sessions if known",
         choices=("auto", "session", "blocks", "given"),
     )
-    val_fraction: float = option(
-        0.2, "share of the windows for validation (the gate)", above=0.0, maximum=0.8
-    )
-    test_fraction: float = option(
-        0.2, "share of the windows for test (the reported score)", above=0.0, maximum=0.8
-    )
+    val_fraction: float = option(0.2, "share of windows for validation (gates)", above=0.0, maximum=0.8)
+    test_fraction: float = option(0.2, "share of windows for test (reported scores)", above=0.0, maximum=0.8)
     guard_windows: int = option(
-        1, "blocks: windows dropped before each cut; 1 suits an overlap of up to half a window", minimum=0
+        1, "blocks: windows dropped before each cut; 1 suits overlaps of up to half a window", minimum=0
     )
-    normalize: bool = option(True, "scale each channel by mean and std of the training windows")
+    normalize: bool = option(True, "scale channels by mean and std of the training windows")
     synthetic_users: int = option(
         0,
-        "users in the synthetic set; 0: nine as in HHAR, or one per client if there are more clients",
+        "users of the synthetic set; 0: nine, or one per client if these are more",
         minimum=0,
         maximum=MOST_SYNTHETIC_USERS,
     )
@@ -68,15 +64,15 @@ class PartitionConfig(Section):
     kind: str = option(
         "user", "what is dealt: whole users, whole devices, or windows", register=parts.PARTITIONS
     )
-    kind_args: str = option("", "keyword arguments of a deal; see docs/options.md", table=True)
+    kind_args: str = option("", KEYWORDS, table=True)
     deal: str = option(
         "seed",
-        'deal of users (or devices): "seed" for a new deal per seed, "sorted" by name, the same '
-        'for every seed; or a seed of the deal alone, as "7"',
+        'deal of users or devices: "seed" for one per seed, "sorted" by name for all seeds, '
+        'or a seed of its own, as "7"',
     )
     unseen_clients: int = option(
         0,
-        "number of last clients per leaf with whole users held out of training; evaluated every round",
+        "last clients of each leaf, with whole users held out of training; evaluated every round",
         minimum=0,
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedge.config.registers import parts
 from fedge.config.registers.choices import CLOCKS
-from fedge.config.registers.option import Section, arguments_of, option
+from fedge.config.registers.option import KEYWORDS, Section, arguments_of, option
 
 
 @dataclass(frozen=True)
@@ -14,46 +14,49 @@ class DevicesConfig(Section):
 
     SECTION = "devices"
     pieces: int = option(
-        0, "cut users into as many devices as clients, each with so many stretches of its user's time; "
-           "more stretches give more similar classes; 0: clients are dealt by partition.kind", minimum=0,
+        0,
+        "users are cut into as many devices as clients, each with so many stretches of its "
+        "user's time (more: more similar classes); 0: partition.kind deals",
+        minimum=0,
         maximum=1000,
-    )  # fmt: skip
+    )
     least_windows: int = option(
-        1, "minimum of training windows per device, shared with neighbours if necessary", minimum=1
+        1, "fewest training windows of a device, if necessary shared with neighbours", minimum=1
     )
     preset: str = option("lognormal", "speeds of devices", register=parts.DEVICES)
-    preset_args: str = option("", "keyword arguments of the preset", table=True)
+    preset_args: str = option("", KEYWORDS, table=True)
     duration: str = option(
         "preset",
         "training time of a job; your own function is called for every job",
         register=parts.DURATIONS,
     )
-    duration_args: str = option("", "keyword arguments of your own duration", table=True)
+    duration_args: str = option("", KEYWORDS, table=True)
     availability: str = option(
         "always", "presence of devices; a job is lost if its device leaves",
         register=parts.AVAILABILITY,
     )  # fmt: skip
-    availability_args: str = option("", "keyword arguments of the availability", table=True)
+    availability_args: str = option("", KEYWORDS, table=True)
     dropout: float = option(0.0, "probability of a dropout per job", minimum=0.0, maximum=0.99)
     partial_work: bool = option(
-        False, "a leaving or late device sends its work so far, counted by its share of the steps, if "
-               "the rule supports it",
-    )  # fmt: skip
-    selection: str = option(
-        "uniform", "choice of the idle present device for the next job", register=parts.SELECTIONS
+        False,
+        "a leaving or late device sends its work so far, counted by its share of steps, if "
+        "the rule supports it",
     )
-    selection_args: str = option("", "keyword arguments of the selection", table=True)
+    selection: str = option(
+        "uniform", "choice of the idle device for the next job", register=parts.SELECTIONS
+    )
+    selection_args: str = option("", KEYWORDS, table=True)
     train_watts: float = option(
         0.0,
-        "watts of a training device, unless set by the preset; 0: not known",
+        "watts of a training device, unless set by the preset; 0: unknown",
         minimum=0.0,
     )
     radio_watts: float = option(0.0, "watts of a receiving or sending device, likewise", minimum=0.0)
     time_rounds: bool = option(
-        False, "report virtual time and energy of global rounds on devices of the preset; results are "
-               "unchanged",
-    )  # fmt: skip
-    traced: int = option(8, "devices with jobs listed in devices/jobs.csv", minimum=0)
+        False,
+        "report virtual time and energy of global rounds on the preset's devices; results are unchanged",
+    )
+    traced: int = option(8, "devices with jobs in devices/jobs.csv", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,26 @@ class AsynchronyConfig(Section):
         "off", "server's rule for arriving updates; off: global rounds in real time",
         register=parts.SERVER_RULES,
     )  # fmt: skip
-    rule_args: str = option("", "keyword arguments of the rule: rule-args.buffer=10", table=True)
+    rule_args: str = option("", KEYWORDS, table=True)
     clock: str = option(
-        "virtual", "real: jobs take their real time, and arrivals count in their real order, logged in "
-                   "devices/arrivals.csv", choices=CLOCKS,
-    )  # fmt: skip
+        "virtual",
+        "real: jobs take their real time and arrive in their real order, logged in devices/arrivals.csv",
+        choices=CLOCKS,
+    )
     replay: str = option(
         "",
-        "on the virtual clock: replay of a run on the real one (folder or log), with the same ends of jobs",
+        "virtual clock: folder or log of a run on the real one, with the same ends of jobs",
     )
     concurrency: int = option(9, "devices at work at a time, over all leaves", minimum=1)
     refill: int = option(
         1, "free places of a leaf before it assigns work again; rounds start as a whole", minimum=1
     )
     timeout_s: float = option(
-        0.0, "virtual seconds before a server without rounds gives a job up; 0: never", minimum=0.0,
+        0.0,
+        "without rounds: virtual seconds after which a job is given up; 0: never",
+        minimum=0.0,
         maximum=1e9,
-    )  # fmt: skip
+    )
     max_staleness: int = option(
         0, "largest staleness of an arrival, in versions; 0: any",
         minimum=0,
@@ -93,34 +99,34 @@ class AsynchronyConfig(Section):
         maximum=100.0,
     )
     deadline_s: float = option(
-        0.0, "rounds: virtual seconds until a round ends with the present replies; 0: none", minimum=0.0
+        0.0, "rounds: virtual seconds after which a round ends with the present replies; 0: none", minimum=0.0
     )
     evaluate_every_s: float = option(
-        10.0, "virtual seconds between evaluations: a row of global_rounds.csv each",
-        minimum=0.001, maximum=1e9,
-    )  # fmt: skip
-    end_versions: int = option(0, "end of the run after so many served versions; 0: any", minimum=0)
-    end_updates: int = option(0, "end of the run after so many used results; 0: any", minimum=0)
+        10.0,
+        "virtual seconds between evaluations, each a row of global_rounds.csv",
+        minimum=0.001,
+        maximum=1e9,
+    )
+    end_versions: int = option(0, "end of the run after so many served versions; 0: no limit", minimum=0)
+    end_updates: int = option(0, "end after so many used results; 0: no limit", minimum=0)
     end_megabytes: float = option(
-        0.0, "end of the run after so many 10^6 bytes of models on both tiers; 0: any", minimum=0.0
+        0.0, "end after so many 10^6 bytes of models on both tiers; 0: no limit", minimum=0.0
     )
-    end_joules: float = option(
-        0.0, "end of the run after so many joules of devices' jobs; 0: any", minimum=0.0
-    )
+    end_joules: float = option(0.0, "end after so many joules of devices' jobs; 0: no limit", minimum=0.0)
     groups: str = option(
         "",
-        'leaves with a shared model at the cloud, as "0,0,1,1"; empty: all, or found by '
+        'leaves that share a model at the cloud, as "0,0,1,1"; empty: all, or found by '
         "cluster.enabled at evaluations",
     )
     cloud_rule: str = option("fedbuff", "cloud's rule for arriving models", register=parts.CLOUD_RULES)
-    cloud_rule_args: str = option(
-        "", "keyword arguments of the cloud's rule; its buffer is 1 unless given", table=True
-    )
+    cloud_rule_args: str = option("", "its keyword arguments; buffer is 1 unless given", table=True)
     cloud_every: int = option(1, "versions of a leaf between exchanges", minimum=1)
     cloud_delay_s: float = option(
-        0.5, "virtual seconds from a leaf to the cloud, and back; 0: also of the models' bytes", minimum=0.0,
+        0.5,
+        "virtual seconds from a leaf to the cloud, and back; 0: bytes take none either",
+        minimum=0.0,
         maximum=1e6,
-    )  # fmt: skip
+    )
     cloud_megabytes_s: float = option(10.0, "10^6 bytes per virtual second between leaf and cloud", above=0.0)
 
     leaf_link_megabytes_s: float = option(
@@ -135,9 +141,8 @@ class AsynchronyConfig(Section):
     )  # fmt: skip
     tiers: str = option(
         "",
-        "other rules, and edges to servers below, of tiers between cloud and leaves: tiers.region.rule, "
-        "rule-args, every, delay-s, megabytes-s, link-megabytes-s; as a table; rounds that are only timed "
-        "have delay-s and megabytes-s",
+        "rules and links of tiers between cloud and leaves: tiers.region.rule, rule-args, "
+        "every, delay-s, megabytes-s, link-megabytes-s; timed rounds: delay-s and megabytes-s",
         table=True,
     )
 

@@ -12,15 +12,14 @@ class EvaluateConfig(Section):
     SECTION = "evaluate"
     every: int = option(
         1,
-        "global rounds between evaluations of served models; also in the last round, and for gates and "
-        "fine-tuning",
+        "global rounds between evaluations; also in the last, and for gates and fine-tuning",
         minimum=1,
     )
     common: str = option(
         "",
-        "common test set for the server's evaluation of the mean of all leaves, every cluster and "
-        "every leaf: test, all known clients' test windows; or a window file (with part: its test "
-        "windows); empty: none",
+        "common test set of the mean of all leaves, of each cluster and each leaf: test, all "
+        "known clients' test windows; or a window file (with part: its test windows); empty: "
+        "none",
     )
 
     def is_due(self, global_round: int, num_rounds: int) -> bool:

@@ -15,13 +15,13 @@ class GuardConfig(Section):
     )
     start_clients: int = option(
         0,
-        "deployment: clients required after guard.start-timeout, at a start or resume; others may come "
-        "later, or stay out by a fault of their first answer; 0 = all",
+        "deployment: clients required after guard.start-timeout, also on resume; others may "
+        "come later, or stay out by a faulty first answer; 0: all",
         minimum=0,
     )
     client_timeout: float = option(
         3600.0,
-        "seconds allowed for a client's call; then the client is given up and its worker replaced",
+        "seconds for a client's call; then the client is given up and its worker replaced",
         above=0.0,
     )
     return_timeout: float = option(
@@ -31,20 +31,20 @@ class GuardConfig(Section):
     )
     stall_timeout: float = option(
         0.0,
-        "seconds without a reply or a finished step until the run ends as stalled; 0: twice "
+        "seconds without a reply or a finished step after which the run ends; 0: twice "
         "guard.client-timeout, at least 600",
         minimum=0.0,
     )
     retries: int = option(
         1,
-        "further attempts of a failed client in the same leaf round, with the same random stream",
+        "further attempts of a failed client in a leaf round, with the same random stream",
         minimum=0,
     )
     min_clients: int = option(
-        1, "replies required in a leaf round; with fewer a leaf keeps its model", minimum=1
+        1, "replies that a leaf round needs; with fewer a leaf keeps its model", minimum=1
     )
     max_norm_factor: float = option(
-        0.0, "largest update, in medians of the leaf's recent updates; 0 = off, else at least 1", minimum=0.0
+        0.0, "largest update, in medians of the leaf's recent ones; 0: off, else at least 1", minimum=0.0
     )
 
     def __post_init__(self) -> None:
@@ -66,16 +66,18 @@ class TransferConfig(Section):
     SECTION = "transfer"
     share_above_mb: float = option(
         8.0,
-        "models larger than this (10^6 bytes) go through files mapped by all processes, not in messages",
+        "10^6 bytes above which models go through files mapped by all processes, not in messages",
         minimum=0.0,
     )
     spill_above_mb: float | str = option(
         "auto",
-        "in one process, and at servers and nodes on several machines: models larger than this (10^6 bytes), "
-        "and their control variates, lie in files of the process while idle, not in memory; \"auto\" is 50, "
-        "and no limit for rounds without control variates if models fit into free memory 2.5 times",
-        minimum=0.0, words=("auto",), kind=float,
-    )  # fmt: skip
+        "10^6 bytes above which idle models and control variates lie in files, in one "
+        'process, and at servers and nodes on several machines; "auto": 50, without a limit '
+        "in rounds without control variates if models fit into free memory 2.5 times",
+        minimum=0.0,
+        words=("auto",),
+        kind=float,
+    )
 
     @property
     def spills_by_memory(self) -> bool:
@@ -97,12 +99,12 @@ class CheckpointConfig(Section):
     """Checkpoints for resuming a run after any stop."""
 
     SECTION = "checkpoint"
-    every: int = option(1, "global rounds from one checkpoint to the next; 0 = none", minimum=0)
-    keep: int = option(2, "number of newest checkpoints to keep", minimum=1)
+    every: int = option(1, "global rounds between checkpoints; 0: none", minimum=0)
+    keep: int = option(2, "newest checkpoints to keep", minimum=1)
     models: str = option(
         "",
-        'models kept beside the final ones, for predict and export: of rounds, "10,20"; and '
-        '"best", by the validation score',
+        'models kept beside the final ones, for predict and export: of rounds, "10,20", and '
+        '"best", by validation score',
     )
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from math import prod
 from fedge.config.participation import Participation
 from fedge.config.participation import parse_participation as parsed_participation
 from fedge.config.registers import parts, traits
-from fedge.config.registers.option import ConfigError, Section, option, shown
+from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option, shown
 from fedge.config.tree import Tree, names_of_tiers, numbers_of_tiers, parse_tree, tiers_said
 
 _SERVERS = 3  # leaf servers where nobody says otherwise
@@ -20,44 +20,42 @@ class HierarchyConfig(Section):
 
     SECTION = "hierarchy"
     num_servers: int = option(_SERVERS, "leaf servers", minimum=1)
-    clients_per_server: str = option(
-        "auto", '"auto" splits the clients evenly over the leaves; or one number per leaf, as "4,3,2"'
-    )
-    leaf_rounds: int = option(1, "leaf rounds (client exchanges) per global round", minimum=1)
+    clients_per_server: str = option("auto", 'clients of each leaf, as "4,3,2"; "auto": spread evenly')
+    leaf_rounds: int = option(1, "leaf rounds (exchanges with clients) per global round", minimum=1)
     fraction_train: float = option(
-        1.0, "share of each leaf's clients for training in a leaf round", above=0.0, maximum=1.0
+        1.0, "share of a leaf's clients that train in a leaf round", above=0.0, maximum=1.0
     )
     participation: str = option(
-        "auto", "training clients per leaf and leaf round: \"auto\" for fraction-train, \"2\", "
-                "\"3,2,2\", \"0.5\", \"all\", from some round on \"1: all; 10: 2\", or code; see "
-                "docs/hierarchy.md"
-    )  # fmt: skip
-    participation_args: str = option("", "keyword arguments of your own participation", table=True)
-    selection: str = option(
-        "uniform", "choice of the training clients if not all train", register=parts.CLIENT_SELECTIONS
+        "auto",
+        'clients of a leaf that train in a leaf round: "auto" for fraction-train, "2", '
+        '"3,2,2", "0.5", "all", by round "1: all; 10: 2", or code; see docs/hierarchy.md',
     )
-    selection_args: str = option("", "keyword arguments of the selection", table=True)
+    participation_args: str = option("", KEYWORDS, table=True)
+    selection: str = option(
+        "uniform", "choice of the clients that train, if not all do", register=parts.CLIENT_SELECTIONS
+    )
+    selection_args: str = option("", KEYWORDS, table=True)
     association: str = option(
         "none", "assignment of clients to leaves by their data; see docs/hierarchy.md",
         register=parts.ASSOCIATIONS,
     )  # fmt: skip
-    association_args: str = option("", "keyword arguments of the association", table=True)
+    association_args: str = option("", KEYWORDS, table=True)
     mobility: str = option(
-        "none", "moves of clients between leaves from one global round to the next; see "
-                "docs/hierarchy.md",
+        "none",
+        "moves of clients between leaves from round to round; see docs/hierarchy.md",
         register=parts.MOBILITIES,
-    )  # fmt: skip
-    mobility_args: str = option("", "keyword arguments of the mobility", table=True)
+    )
+    mobility_args: str = option("", KEYWORDS, table=True)
     tree: str = option(
-        "", "servers to any depth: \"2x3x4\" for 2 regions of 3 leaves of 4 clients each, \"2x3x*\" "
-            "for evenly divided clients, or the clients of every leaf, as \"((3,3),(2,2,2))\"; empty: "
-            "leaves and a cloud"
-    )  # fmt: skip
-    names: str = option("", 'names of the tiers of servers in tables and pages, as "cloud,region,leaf"')
+        "",
+        'deeper trees: "2x3x4" for 2 regions of 3 leaves of 4 clients, "2x3x*" for clients '
+        'spread evenly, or clients per leaf, as "((3,3),(2,2,2))"; empty: cloud and leaves',
+    )
+    names: str = option("", 'names of the tiers of servers, as "cloud,region,leaf"')
     region_rounds: str = option(
         "1",
-        "rounds of servers between cloud and leaves per round of the server above: one number for all "
-        'tiers, or one per tier from the cloud down, as "2,3"',
+        "rounds of servers between cloud and leaves per round of the server above: one "
+        'number, or one per tier from the top, as "2,3"',
     )
 
     def __post_init__(self) -> None:
@@ -170,7 +168,7 @@ class LeafConfig(Section):
 
     SECTION = "leaf"
     strategy: str = option("fedavg", "Flower strategy of every leaf", register=parts.RULES)
-    strategy_args: str = option("", "keyword arguments of the strategy", table=True)
+    strategy_args: str = option("", KEYWORDS, table=True)
 
     @property
     def is_mean(self) -> bool:
@@ -185,11 +183,11 @@ class CloudConfig(Section):
     SECTION = "cloud"
     rule: str = option(
         "fedavg",
-        "combination of a group's models: the mean, or another Flower strategy; see docs/extend.md",
+        "combination of a group's models; see docs/extend.md",
         register=parts.CLOUD,
     )
-    rule_args: str = option("", "keyword arguments of the rule, as leaf.strategy-args", table=True)
-    rule_tiers: str = option("0", "tiers with the rule, others take the mean; as cluster.tiers")
+    rule_args: str = option("", "as leaf.strategy-args", table=True)
+    rule_tiers: str = option("0", "tiers with this rule, others take the mean; as cluster.tiers")
 
     @property
     def is_mean(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedge.config.registers import groupings, traits
 from fedge.config.registers.choices import PERSONAL_LAYERS
-from fedge.config.registers.option import ConfigError, Section, option
+from fedge.config.registers.option import KEYWORDS, ConfigError, Section, option
 
 
 @dataclass(frozen=True)
@@ -13,11 +13,9 @@ class GateConfig(Section):
 
     SECTION = "gate"
     enabled: bool = option(True, "false: every offer is taken")
-    tiers: str = option(
-        "0", "tiers with a choice for their children; other offers are always taken; as cluster.tiers"
-    )
+    tiers: str = option("0", "tiers whose children may refuse an offer; as cluster.tiers")
     min_gain: float = option(
-        0.0, "required gain of an offer in validation score, in its unit", minimum=-1.0, maximum=1.0
+        0.0, "gain in validation score that an offer needs, in its unit", minimum=-1.0, maximum=1.0
     )
     rule: str = option(
         "published",
@@ -25,7 +23,7 @@ class GateConfig(Section):
         "not worse by more than one standard error; not worse by McNemar's test",
         register=groupings.GATES,
     )
-    rule_args: str = option("", "keyword arguments of a rule; see docs/options.md", table=True)
+    rule_args: str = option("", KEYWORDS, table=True)
 
     @property
     def is_tentative(self) -> bool:
@@ -48,18 +46,21 @@ class PersonalConfig(Section):
 
     SECTION = "personal"
     layers: str = option(
-        "none", "personal entries of a leaf when taking an offer: last layer, BatchNorm, both",
+        "none",
+        "layers that a leaf keeps when it takes an offer; head: the last",
         choices=PERSONAL_LAYERS,
-    )  # fmt: skip
-    leaf_rounds: int = option(0, "leaf rounds of fine-tuning for a leaf's known clients; 0 = none", minimum=0)
+    )
+    leaf_rounds: int = option(0, "leaf rounds of fine-tuning for known clients; 0: none", minimum=0)
     every: int = option(
-        0, "global rounds between such models; also in the last round; 0 = only there",
+        0,
+        "global rounds between fine-tunings; also in the last; 0: only there",
         minimum=0,
-    )  # fmt: skip
+    )
     unseen_clients: str = option(
-        "cluster", "model of clients outside training: their cluster's, or the same as others",
+        "cluster",
+        "model of unseen clients: their cluster's, or the same as others",
         choices=("cluster", "same"),
-    )  # fmt: skip
+    )
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedge.config.registers import parts
-from fedge.config.registers.option import Section, option
+from fedge.config.registers.option import KEYWORDS, Section, option
 
 
 @dataclass(frozen=True)
@@ -12,15 +12,17 @@ class UplinkConfig(Section):
 
     SECTION = "uplink"
     clients: str = option(
-        parts.UNCOMPRESSED, "compression of clients' updates to their leaf",
+        parts.UNCOMPRESSED,
+        "compression of updates from clients to leaves",
         register=parts.CLIENT_UPLINKS,
-    )  # fmt: skip
-    clients_args: str = option("", "keyword arguments of the code: clients-args.share=0.1", table=True)
+    )
+    clients_args: str = option("", KEYWORDS, table=True)
     servers: str = option(
-        parts.UNCOMPRESSED, "compression of leaves' and regions' updates to the server above",
+        parts.UNCOMPRESSED,
+        "compression of updates from leaves and regions to the server above",
         register=parts.SERVER_UPLINKS,
-    )  # fmt: skip
-    servers_args: str = option("", "keyword arguments of that code", table=True)
+    )
+    servers_args: str = option("", KEYWORDS, table=True)
 
     @property
     def is_on(self) -> bool:
