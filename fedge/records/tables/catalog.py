@@ -5,7 +5,7 @@ there (so older tables keep their order), with ``always=False``, and print docs/
 tables`. Shares are 0..1. Loads neither torch nor Polars.
 """
 
-from fedge.records.tables.columns import INT, TEXT, Column, Table, at, columns_as_markdown
+from fedge.records.tables.columns import INT, TEXT, USUAL, Column, Table, at, columns_as_markdown
 from fedge.records.tables.device_tables import DEVICE_TABLES
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
 from fedge.records.tables.round_tables import CLIENTS, GLOBAL, LEAF
@@ -16,8 +16,8 @@ PARTITION = Table(
     "partition.csv",
     "A row per client, split, user, device and class with windows; written once, before the first round.",
     (
-        Column("client", INT, "", "its partition id", at("client")),
-        Column("leaf", INT, "", "number of its leaf", at("leaf")),
+        Column("client", INT, "", USUAL["client"], at("client")),
+        Column("leaf", INT, "", USUAL["leaf"], at("leaf")),
         Column("split", TEXT, "", "`train`, `val` or `test`", at("split")),
         Column("user", TEXT, "", "who was recorded", at("user")),
         Column("device", TEXT, "", "recording device", at("device")),
@@ -25,12 +25,12 @@ PARTITION = Table(
             "class",
             TEXT,
             "",
-            "the client's class, also under a scenario with renamed classes",
+            "the client's class, also where a scenario renames it",
             at("label"),
         ),
-        Column("windows", INT, "windows", "how many", at("windows")),
-        Column("unseen_client", INT, "", "1: holds users out of training; 0: trains", at("unseen_client")),
-        Column("group", INT, "", "planted group of its leaf in round 1", at("group")),
+        Column("windows", INT, "windows", "windows with all of these", at("windows")),
+        Column("unseen_client", INT, "", USUAL["unseen_client"], at("unseen_client")),
+        Column("group", INT, "", "planted group in round 1", at("group")),
     ),
 )
 ROUND_TABLES = (GLOBAL, LEAF, SERVERS, CLIENTS, TIMING, WORKERS, MEMORY)  # at least one row per global round
@@ -46,11 +46,11 @@ _PAGE = """# The tables of a run
 Tables for `fedge.load_run` (Polars frames) and spreadsheets. A cell is empty where nothing was measured.
 Scores are those of served models unless stated otherwise. Shares are 0..1, losses are mean cross-entropies
 in nats. std is the population standard deviation, Jain's index (Σx)² / (n Σx²). Numbers have the fewest
-digits that give the same float back.
+digits that give the same float back. Columns of several tables:
 
 """
 
 
 def page() -> str:
     """Text of docs/tables.md."""
-    return _PAGE + columns_as_markdown(TABLES)
+    return _PAGE + columns_as_markdown(TABLES, USUAL)

@@ -7,7 +7,8 @@ and docs/tables.md is printed from them (`fedge tables`).
 import csv
 import io
 import operator
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
@@ -17,7 +18,22 @@ INT: Literal["int"] = "int"
 FLOAT: Literal["float"] = "float"
 TEXT: Literal["text"] = "text"
 Kind = Literal["int", "float", "text"]
-ROUND = "from 1"
+USUAL = {
+    "global_round": "from 1",
+    "leaf": "number of the leaf, from 0",
+    "client": "partition id, from 0",
+    "unseen_client": "1: holds users out of training; 0: trains",
+    "worker": "number of the worker, from 0",
+    "machine": "address on a cluster; in a deployment its first answering client, as `client 3`; empty: the "
+    "server's",
+    "job": "number of the job in the run",
+    "device": "partition id of the device's client",
+    "attempt": "number of the device's job, from 1",
+    "partial": "updates cut short (`devices.partial-work`)",
+}
+"""Column of several tables → its meaning there."""
+ROUND = USUAL["global_round"]
+_SAME = 2  # what families of one meaning have in common
 
 
 def at(path: str) -> Callable[[Any], Any]:
@@ -133,29 +149,41 @@ def _cell(value: Any) -> Any:
     return repr(float(value)) if isinstance(value, float) else value
 
 
-def columns_as_markdown(tables: Sequence[Table]) -> str:
+def columns_as_markdown(tables: Sequence[Table], usual: Mapping[str, str]) -> str:
     """All columns as Markdown: a section per table, a row per column or family of columns.
 
-    Columns of a family follow each other and have meanings of a common beginning or end, as "accuracy: mean"
-    and "accuracy: smallest".
+    Columns of a family follow each other and have meanings that are the same, or have a common beginning or
+    end, as "accuracy: mean" and "accuracy: smallest".
+
+    Args:
+        tables: in order.
+        usual: name → meaning of columns with a row for all tables, before the first.
     """
-    return "\n\n".join(map(_described, tables)) + "\n"
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in usual.items()]
+    before = ["\n".join([*_HEADER, *rows])] if usual else []
+    return "\n\n".join([*before, *(_described(table, usual) for table in tables)]) + "\n"
 
 
-def _described(table: Table) -> str:
-    lines = [
-        f"## `{table.path}`",
-        "",
-        table.about,
-        "",
-        "| column | type | unit | meaning |",
-        "|---|---|---|---|",
-    ]
-    for family in _families(table.columns):
+_HEADER = ("| column | meaning (unit) |", "|---|---|")
+
+
+def _described(table: Table, usual: Mapping[str, str]) -> str:
+    """Section of a table; columns with their usual meaning are only named."""
+    named = [f"`{c.name}`" for c in table.columns if usual.get(c.name) == c.meaning]
+    lines = [f"## `{table.path}`", "", table.about, "", *_HEADER]
+    if named:
+        lines.append(f"| {', '.join(named)} | see above |")
+    for family in _families([c for c in table.columns if usual.get(c.name) != c.meaning]):
         names = ", ".join(f"`{column.name}`" for column in family)
         meaning = _together([column.meaning for column in family]).replace("|", chr(92) + "|")
-        lines.append(f"| {names} | {family[0].kind} | {family[0].unit} | {meaning} |")
+        lines.append(f"| {names} | {meaning}{_unit_of(family[0], meaning)} |")
     return "\n".join(lines)
+
+
+def _unit_of(column: Column, meaning: str) -> str:
+    """Unit in brackets, unless the meaning has its word; "text" for a text."""
+    unit = TEXT if column.kind == TEXT else column.unit
+    return f" ({unit})" if unit and not re.search(rf"(?<![\w'])({unit})\b", meaning) else ""
 
 
 def _families(columns: Sequence[Column]) -> list[list[Column]]:
@@ -172,7 +200,13 @@ def _families(columns: Sequence[Column]) -> list[list[Column]]:
 
 
 def _common(meanings: Iterable[str]) -> int | None:
-    """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if neither."""
+    """Index of the part, 0 or 1, that all meanings "A: B" have in common; None if neither.
+
+    2 for the same meaning of several.
+    """
+    meanings = list(meanings)
+    if len(meanings) > 1 and len(set(meanings)) == 1:
+        return _SAME
     parts = [meaning.split(": ", 1) for meaning in meanings]
     if any(len(part) < 2 for part in parts):
         return None
@@ -182,7 +216,7 @@ def _common(meanings: Iterable[str]) -> int | None:
 def _together(meanings: Sequence[str]) -> str:
     """One meaning for all columns of a family."""
     same = _common(meanings)
-    if len(meanings) == 1 or same is None:
+    if len(meanings) == 1 or same is None or same == _SAME:
         return meanings[0]
     parts = [meaning.split(": ", 1) for meaning in meanings]
     others = "; ".join(part[1 - same] for part in parts)

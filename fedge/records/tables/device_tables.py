@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fedge.records.tables.columns import FLOAT, INT, TEXT, Column, Table, at
+from fedge.records.tables.columns import FLOAT, INT, TEXT, USUAL, Column, Table, at
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.task import Score
 
@@ -24,20 +24,20 @@ def _outcome(row: "JobRow") -> str:
 
 
 _ON_TWO_TIERS = (
-    Column("at_work", INT, "clients", "at this moment", at("at_work")),
+    Column("at_work", INT, "clients", "clients at work", at("at_work")),
     Column("leaf_versions", INT, "", "models made by leaves, over all leaves", at("leaf_versions")),
     Column(
         "cloud_staleness",
         FLOAT,
         "versions",
-        "made by the cloud between the start and the arrival of a leaf's model, mean over all arrivals",
+        "versions made by the cloud between start and arrival of a leaf's model, mean over arrivals",
         at("cloud_staleness"),
     ),
     Column(
         "cloud_busy",
         FLOAT,
         "share",
-        "of virtual time in which rules occupied the cloud; groups add up",
+        "share of virtual time in which rules occupied the cloud; groups add up",
         at("cloud_busy"),
     ),
     Column("cloud_in_line", INT, "", "leaves' models waiting for a busy cloud", at("cloud_in_line")),
@@ -45,10 +45,10 @@ _ON_TWO_TIERS = (
         "joules",
         FLOAT,
         "",
-        "joules spent on ended jobs",
+        "joules of ended jobs",
         at("joules"),
     ),
-    Column("partial", INT, "jobs", "of the updates, cut short (`devices.partial-work`)", at("partial")),
+    Column("partial", INT, "jobs", USUAL["partial"], at("partial")),
 )
 
 
@@ -63,58 +63,60 @@ def _versions(score: Score) -> Table:
                 "evaluation",
                 INT,
                 "",
-                "number, from 1: the global round of the other tables",
+                "from 1, the global round of other tables",
                 at("evaluation"),
             ),
             Column("virtual_s", FLOAT, "virtual s", "when", at("virtual_s")),
             Column("version", INT, "", "models made by the server", at("version")),
-            Column("updates", INT, "jobs", "with used results", at("updates")),
-            Column("jobs", INT, "jobs", "that had ended", at("jobs")),
+            Column("updates", INT, "jobs", "jobs with used results", at("updates")),
+            Column("jobs", INT, "jobs", "ended jobs", at("jobs")),
             Column(
-                f"seen_{score.name}", FLOAT, score.unit, f"{served}, users seen in training", at("seen_score")
+                f"seen_{score.name}", FLOAT, score.unit, f"{served}: users seen in training", at("seen_score")
             ),
             Column(
                 f"unseen_{score.name}",
                 FLOAT,
                 score.unit,
-                f"{served}, users unseen in training",
+                f"{served}: users unseen in training",
                 at("unseen_score"),
             ),
-            Column("uplink_bytes", INT, "bytes", "models from devices", at("up")),
-            Column("downlink_bytes", INT, "bytes", "models to devices", at("down")),
-            Column("cloud_uplink_bytes", INT, "bytes", "models from leaves to the cloud", at("cloud_up")),
-            Column("cloud_downlink_bytes", INT, "bytes", "models from the cloud to leaves", at("cloud_down")),
+            Column("uplink_bytes", INT, "bytes", "models: from devices", at("up")),
+            Column("downlink_bytes", INT, "bytes", "models: to devices", at("down")),
+            Column("cloud_uplink_bytes", INT, "bytes", "models: from leaves to the cloud", at("cloud_up")),
+            Column(
+                "cloud_downlink_bytes", INT, "bytes", "models: from the cloud to leaves", at("cloud_down")
+            ),
             Column(
                 "mean_staleness",
                 FLOAT,
                 "versions",
-                "made between start and arrival, over all arrivals",
+                "versions made between start and arrival, mean over arrivals",
                 at("mean_staleness"),
             ),
             Column(
                 "utilisation",
                 FLOAT,
                 "share",
-                "of the places' time in which a device was at work",
+                "share of places' time in which a device was at work",
                 at("utilisation"),
             ),
             Column(
                 "wasted",
                 FLOAT,
                 "share",
-                "of the time at work spent on lost jobs",
+                "share of the time at work spent on lost jobs",
                 at("wasted"),
             ),
             Column("gini", FLOAT, "", "Gini coefficient of the devices' numbers of updates", at("gini")),
-            Column("events", INT, "events", "of the virtual clock", at("events")),
+            Column("events", INT, "events", "events of the virtual clock", at("events")),
             Column(
                 "server_busy",
                 FLOAT,
                 "share",
-                "of virtual time in which rules occupied their leaves",
+                "share of virtual time in which rules occupied leaves",
                 at("server_busy"),
             ),
-            Column("in_line", INT, "jobs", "ended and waiting for a busy leaf", at("in_line")),
+            Column("in_line", INT, "jobs", "ended jobs waiting for a busy leaf", at("in_line")),
             *_ON_TWO_TIERS,
         ),
         always=False,
@@ -127,22 +129,22 @@ JOBS = Table(
     "devices/jobs.csv",
     "A row per ended job, of the first `devices.traced` devices.",
     (
-        Column("job", INT, "", "its number in the run", at("job.number")),
-        Column("device", INT, "", "partition id", at("job.device")),
-        Column("leaf", INT, "", "number of its leaf", at("job.server")),
-        Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
-        Column("began_s", FLOAT, "virtual s", "start", _seconds("job.began_us")),
-        Column("ended_s", FLOAT, "virtual s", "end", _seconds("job.end_us")),
+        Column("job", INT, "", USUAL["job"], at("job.number")),
+        Column("device", INT, "", USUAL["device"], at("job.device")),
+        Column("leaf", INT, "", USUAL["leaf"], at("job.server")),
+        Column("attempt", INT, "", USUAL["attempt"], at("job.attempt")),
+        Column("began_s", FLOAT, "virtual s", "time: start", _seconds("job.began_us")),
+        Column("ended_s", FLOAT, "virtual s", "time: end", _seconds("job.end_us")),
         Column(
             "outcome",
             TEXT,
             "",
-            "`updates`: taken in; or lost: `dropped`, `away`, `late` for its round or its timeout, "
-            "too `stale`, `failed`",
+            "`updates`: used; or lost: `dropped`, `away`, `late` for its round or timeout, too `stale`, "
+            "`failed`",
             _outcome,
         ),
-        Column("staleness", INT, "versions", "made between start and arrival", at("staleness")),
-        Column("share", FLOAT, "share", "of its steps; 1 for full jobs", at("job.share")),
+        Column("staleness", INT, "versions", "versions made between start and arrival", at("staleness")),
+        Column("share", FLOAT, "share", "share of its steps; 1 for full jobs", at("job.share")),
     ),
     always=False,
 )
@@ -156,31 +158,31 @@ DEVICE_TOTALS = Table(
     "devices/devices.csv",
     "A row per training device, over the whole run; written at its end.",
     (
-        Column("device", INT, "", "partition id", at("device")),
-        Column("leaf", INT, "", "number of its leaf", at("leaf")),
-        Column("train_samples", INT, "windows", "that it trains on", at("train_samples")),
-        _count("jobs", "ended: the sum of the next six"),
-        _count("updates", "with used results"),
-        _count("dropped", "with a dropout"),
+        Column("device", INT, "", USUAL["device"], at("device")),
+        Column("leaf", INT, "", USUAL["leaf"], at("leaf")),
+        Column("train_samples", INT, "windows", "training windows", at("train_samples")),
+        _count("jobs", "ended jobs: the sum of the next six"),
+        _count("updates", "jobs with used results"),
+        _count("dropped", "dropouts"),
         _count("away", "lost by absence (`devices.availability`)"),
-        _count("late", "stopped at the end of their round, or by `asynchrony.timeout-s`"),
-        _count("stale", "with too old results (`asynchrony.max-staleness`)"),
+        _count("late", "stopped at the end of a round, or by `asynchrony.timeout-s`"),
+        _count("stale", "too old results (`asynchrony.max-staleness`)"),
         _count("failed", "really failed"),
-        Column("busy_s", FLOAT, "virtual s", "at work", at("busy_s")),
-        Column("wasted_s", FLOAT, "virtual s", "in lost jobs", at("wasted_s")),
-        Column("idle_s", FLOAT, "virtual s", "without work", at("idle_s")),
-        Column("contribution", FLOAT, "share", "of all updates", at("contribution")),
-        _count("partial", "of the updates, cut short (`devices.partial-work`)"),
+        Column("busy_s", FLOAT, "virtual s", "time: at work", at("busy_s")),
+        Column("wasted_s", FLOAT, "virtual s", "time: in lost jobs", at("wasted_s")),
+        Column("idle_s", FLOAT, "virtual s", "time: without work", at("idle_s")),
+        Column("contribution", FLOAT, "share", "share of all updates", at("contribution")),
+        _count("partial", USUAL["partial"]),
     ),
     always=False,
 )
 
 STALENESS = Table(
     "devices/staleness.csv",
-    "A row per staleness of arrivals; written at the end of a run on the virtual clock.",
+    "A row per staleness; written at the end of a run on the virtual clock.",
     (
-        Column("staleness", INT, "versions", "made between start and arrival", lambda row: row[0]),
-        Column("arrivals", INT, "jobs", "with it", lambda row: row[1]),
+        Column("staleness", INT, "versions", "versions made between start and arrival", lambda row: row[0]),
+        Column("arrivals", INT, "jobs", "arrivals with it", lambda row: row[1]),
     ),
     always=False,
 )
@@ -191,14 +193,16 @@ ARRIVALS = Table(
     "A row per ended job of a run on the real clock (`asynchrony.clock`), in order of use; the input "
     "of `asynchrony.replay`.",
     (
-        Column("job", INT, "", "its number in the run", at("job.number")),
-        Column("device", INT, "", "partition id", at("job.device")),
-        Column("leaf", INT, "", "number of its leaf", at("job.server")),
-        Column("attempt", INT, "", "number of the device's job, from 1", at("job.attempt")),
+        Column("job", INT, "", USUAL["job"], at("job.number")),
+        Column("device", INT, "", USUAL["device"], at("job.device")),
+        Column("leaf", INT, "", USUAL["leaf"], at("job.server")),
+        Column("attempt", INT, "", USUAL["attempt"], at("job.attempt")),
         Column("version", INT, "", "starting version of its leaf", at("job.staleness_from")),
-        Column("began_us", INT, "", "microseconds since the run began, start", at("job.began_us")),
-        Column("ended_us", INT, "", "arrival of its reply, likewise", at("job.end_us")),
-        Column("outcome", TEXT, "", "`updates`: taken in; too `stale`; `failed`", _outcome),
+        Column("began_us", INT, "", "microseconds since the run began: start", at("job.began_us")),
+        Column(
+            "ended_us", INT, "", "microseconds since the run began: arrival of the reply", at("job.end_us")
+        ),
+        Column("outcome", TEXT, "", "`updates`: used; too `stale`; `failed`", _outcome),
     ),
     always=False,
 )

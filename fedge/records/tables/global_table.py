@@ -136,18 +136,24 @@ def _grouped() -> list[Column]:
             "cluster of each leaf, separated by spaces",
             lambda r: " ".join(map(str, r.result.labels)),
         ),
-        Column("gate_accepted", INT, "leaves", "took their offer", lambda r: r.decided("accepted")),
-        Column("gate_rejected", INT, "leaves", "kept their own model", lambda r: r.decided("rejected")),
+        Column("gate_accepted", INT, "leaves", "leaves: offer taken", lambda r: r.decided("accepted")),
+        Column("gate_rejected", INT, "leaves", "leaves: own model kept", lambda r: r.decided("rejected")),
     ]
 
 
 def _worked() -> list[Column]:
     """Participating clients, their bytes, the time and the failures."""
     return [
-        Column("clients_ok", INT, "clients", "without a failed exchange", at("result.clients_ok")),
-        Column("clients_failed", INT, "clients", "failed at least once", lambda r: len(r.result.failures)),
-        Column("uplink_bytes", INT, "bytes", "arrays from clients to leaves", at("result.uplink_bytes")),
-        Column("downlink_bytes", INT, "bytes", "arrays from leaves to clients", at("result.downlink_bytes")),
+        Column("clients_ok", INT, "clients", "clients: without a failed exchange", at("result.clients_ok")),
+        Column(
+            "clients_failed",
+            INT,
+            "clients",
+            "clients: with one",
+            lambda r: len(r.result.failures),
+        ),
+        Column("uplink_bytes", INT, "bytes", "arrays: from clients to leaves", at("result.uplink_bytes")),
+        Column("downlink_bytes", INT, "bytes", "arrays: from leaves to clients", at("result.downlink_bytes")),
         Column("seconds", FLOAT, "s", "wall time", at("seconds")),
         Column(
             "failures",
@@ -176,21 +182,21 @@ def _at_cloud() -> list[Column]:
             "cloud_uplink_bytes",
             INT,
             "bytes",
-            "arrays from leaves to the cloud",
+            "arrays: from leaves to the cloud",
             at("result.cloud_uplink_bytes"),
         ),
         Column(
             "cloud_downlink_bytes",
             INT,
             "bytes",
-            "arrays from the cloud to leaves",
+            "arrays: from the cloud to leaves",
             at("result.cloud_downlink_bytes"),
         ),
         Column(
             "churn",
             FLOAT,
             "share",
-            "leaf pairs joined or separated by a cloud step; empty for the first and without one",
+            "share of leaf pairs joined or separated by a cloud step; empty for the first",
             at("result.churn"),
         ),
     ]
@@ -209,7 +215,7 @@ def _agreement() -> list[Column]:
             name,
             FLOAT,
             "",
-            f"{words} of clusters and planted groups",
+            f"agreement of clusters with planted groups: {words}",
             at(f"agreement.{name}"),
         )
         for name, words in measures
@@ -235,7 +241,7 @@ def _timed() -> list[Column]:
             "virtual_s",
             FLOAT,
             "virtual s",
-            "virtual time so far, of clients as devices",
+            "virtual time of devices so far",
             at("result.virtual_s"),
             always=False,
         ),
@@ -243,7 +249,7 @@ def _timed() -> list[Column]:
             "joules",
             FLOAT,
             "J",
-            "joules spent by devices so far",
+            "spent by devices so far",
             at("result.joules"),
             always=False,
         ),

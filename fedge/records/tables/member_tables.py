@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later_column
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, USUAL, Column, Table, at, later_column
 from fedge.records.tables.score_words import TEST_LOSS, VAL_LOSS, ScoreWords, further, of_test
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _place() -> list[Column]:
     """Round, leaf and cluster of a row."""
     return [
         Column("global_round", INT, "", ROUND, at("global_round")),
-        Column("leaf", INT, "", "number of the leaf, from 0", at("leaf.leaf")),
+        Column("leaf", INT, "", USUAL["leaf"], at("leaf.leaf")),
         Column("cluster", INT, "", "its cluster after the round", at("leaf.cluster")),
     ]
 
@@ -34,21 +34,21 @@ def _offer(w: ScoreWords) -> list[Column]:
             f"val_{w.name}_own",
             FLOAT,
             w.unit,
-            f"validation {w.said} of its own model, pooled over its clients",
+            f"validation {w.said}, pooled over its clients: own model",
             at("leaf.gate.score_own"),
         ),
         Column(
             f"val_{w.name}_offered",
             FLOAT,
             w.unit,
-            "the same of the offered model; empty without an offer",
+            f"validation {w.said}, pooled over its clients: offered model",
             at("leaf.gate.score_offered"),
         ),
         Column(
             "gate",
             TEXT,
             "",
-            "`accepted`, `rejected`, or `off` where it did not decide",
+            "`accepted`, `rejected`, or `off` without a decision",
             at("leaf.gate.decision"),
         ),
     ]
@@ -57,19 +57,16 @@ def _offer(w: ScoreWords) -> list[Column]:
 def _tested(w: ScoreWords) -> list[Column]:
     """Test scores of known clients."""
     return [
-        Column(f"test_{w.name}", FLOAT, w.unit, f"{w.test}, known clients", at("leaf.test_score")),
-        Column("test_loss", FLOAT, w.nat, f"{TEST_LOSS}, known clients", at("leaf.test_loss")),
-        *(
-            Column(f.name, FLOAT, f.unit, f"{of_test(f)}, known clients", further("leaf.further", f.name))
-            for f in w.further
-        ),
+        Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("leaf.test_score")),
+        Column("test_loss", FLOAT, w.nat, TEST_LOSS, at("leaf.test_loss")),
+        *(Column(f.name, FLOAT, f.unit, of_test(f), further("leaf.further", f.name)) for f in w.further),
         Column("num_clients", INT, "clients", "known clients", at("leaf.num_clients")),
-        Column("train_samples", INT, "windows", "training windows of its clients", at("leaf.train_samples")),
+        Column("train_samples", INT, "windows", "training windows", at("leaf.train_samples")),
         later_column(
             "kept_model",
             INT,
             "leaf rounds",
-            "without a new model because of too few accepted replies",
+            "leaf rounds without a new model, for lack of accepted replies",
             at("leaf.kept_model"),
         ),
     ]
@@ -97,12 +94,12 @@ def _unseen(w: ScoreWords) -> list[Column]:
 def _served() -> list[Column]:
     """Role of the served model, and mixture of the offer."""
     return [
-        later_column("serves", TEXT, "", "role of its known clients' model", at("leaf.serves")),
+        later_column("serves", TEXT, "", "role of known clients' model", at("leaf.serves")),
         later_column(
             "blend",
             FLOAT,
             "share",
-            "of the cluster's model in the offer, the rest is the mean of all leaves",
+            "share of the cluster's model in the offer",
             at("leaf.gate.blend"),
         ),
     ]
@@ -115,21 +112,21 @@ def _evidence(w: ScoreWords) -> list[Column]:
             "val_windows",
             INT,
             "windows",
-            "validation windows for comparing both models",
+            "validation windows: compared",
             at("leaf.gate.pair.windows"),
         ),
         later_column(
             "val_only_own",
             INT,
             "windows",
-            "of these right in its own model only",
+            "validation windows: right in its own model only",
             at("leaf.gate.pair.only_own"),
         ),
         later_column(
             "val_only_offered",
             INT,
             "windows",
-            "of these right in the offered model only",
+            "validation windows: right in the offered model only",
             at("leaf.gate.pair.only_offered"),
         ),
         later_column(
@@ -143,7 +140,7 @@ def _evidence(w: ScoreWords) -> list[Column]:
             "val_p_value",
             FLOAT,
             "",
-            "one-sided, of the paired test that own is no better; McNemar's for right and wrong windows",
+            "one-sided, of the paired test that own is no better; for right and wrong windows McNemar's",
             at("leaf.gate.pair.p_value"),
         ),
     ]
@@ -156,14 +153,14 @@ def _tuned(w: ScoreWords) -> list[Column]:
             f"val_{w.name}_before",
             FLOAT,
             w.unit,
-            f"validation {w.said} before fine-tuning",
+            f"validation {w.said}: before fine-tuning",
             at("leaf.personal.score_before"),
         ),
         later_column(
             f"val_{w.name}_personal",
             FLOAT,
             w.unit,
-            f"validation {w.said} after it",
+            f"validation {w.said}: after it",
             at("leaf.personal.score"),
         ),
     ]
@@ -172,9 +169,9 @@ def _tuned(w: ScoreWords) -> list[Column]:
 def _validated(w: ScoreWords) -> list[Column]:
     """Planted group, and validation scores of the served model."""
     return [
-        later_column("group", INT, "", "planted group in this round", at("leaf.group")),
-        later_column(f"val_{w.name}", FLOAT, w.unit, f"{w.val}, known clients", at("leaf.val_score")),
-        later_column("val_loss", FLOAT, w.nat, f"{VAL_LOSS}, known clients", at("leaf.val_loss")),
+        later_column("group", INT, "", "planted group", at("leaf.group")),
+        later_column(f"val_{w.name}", FLOAT, w.unit, w.val, at("leaf.val_score")),
+        later_column("val_loss", FLOAT, w.nat, VAL_LOSS, at("leaf.val_loss")),
     ]
 
 
@@ -182,7 +179,8 @@ def leaf_table(w: ScoreWords) -> Table:
     """Table of leaves for the scores of a task."""
     return Table(
         "metrics/leaf_rounds.csv",
-        "A row per leaf per global round; test scores are pooled over the windows of its clients.",
+        "A row per leaf per global round; scores are of known clients unless stated otherwise, test scores "
+        "pooled over their windows.",
         (
             *_place(),
             *_offer(w),
@@ -208,12 +206,12 @@ def client_table(w: ScoreWords) -> Table:
     """Table of clients for the scores of a task."""
     return Table(
         "metrics/clients.csv",
-        "A row per client per global round, unseen clients among them; a cell is empty without "
-        "participation or after a failure.",
+        "A row per client per global round, also for unseen clients; a cell is empty without participation "
+        "or after a failure.",
         (
             Column("global_round", INT, "", ROUND, at("global_round")),
-            Column("client", INT, "", "its partition id, from 0", at("client.client")),
-            Column("leaf", INT, "", "number of its leaf", at("client.leaf")),
+            Column("client", INT, "", USUAL["client"], at("client.client")),
+            Column("leaf", INT, "", USUAL["leaf"], at("client.leaf")),
             Column(
                 "train_samples",
                 INT,
@@ -221,31 +219,27 @@ def client_table(w: ScoreWords) -> Table:
                 "training windows; 0 for an unseen client",
                 at("client.train_samples"),
             ),
-            Column(
-                "train_loss", FLOAT, w.nat, "mean of its last leaf round's training", at("client.train_loss")
-            ),
+            Column("train_loss", FLOAT, w.nat, "mean over its last leaf round", at("client.train_loss")),
             Column("test_samples", INT, "windows", "test windows", at("client.test_samples")),
             Column(f"test_{w.name}", FLOAT, w.unit, w.test, at("client.test_score")),
             *(
                 Column(f.name, FLOAT, f.unit, of_test(f), further("client.further", f.name))
                 for f in w.further
             ),
-            Column(
-                "train_seconds", FLOAT, "s", "of its training, all leaf rounds", at("client.train_seconds")
-            ),
+            Column("train_seconds", FLOAT, "s", "training, all leaf rounds", at("client.train_seconds")),
             Column("test_loss", FLOAT, w.nat, TEST_LOSS, at("client.test_loss")),
             Column(
                 "unseen_client",
                 INT,
                 "",
-                "1: holds users out of training; 0: trains",
+                USUAL["unseen_client"],
                 lambda r: int(r.client.unseen_client),
             ),
             later_column(
                 f"shared_{w.name}",
                 FLOAT,
                 w.unit,
-                f"{w.shared}",
+                w.shared,
                 at("client.shared_score"),
             ),
             later_column(f"tuned_{w.name}", FLOAT, w.unit, w.tuned, at("client.tuned_score")),
@@ -256,7 +250,7 @@ def client_table(w: ScoreWords) -> Table:
                 "asked",
                 INT,
                 "leaf rounds",
-                "with a request to train; empty for an unseen client, and on the virtual clock",
+                "leaf rounds with a request to train; empty for unseen clients and on the virtual clock",
                 at("client.asked"),
             ),
             later_column(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, USUAL, Column, Table, at
 
 if TYPE_CHECKING:
     from fedge.rounds.measurements.results import CommonResult, ModelResult
@@ -19,27 +19,27 @@ class ModelRow:
 
 CLIENT_MODELS = Table(
     "metrics/client_models.csv",
-    "A row per client, model of its algorithm (`train.algorithm`) and global round, on the client's "
-    "test windows; only for algorithms with such models. A client without a row failed.",
+    "A row per client, own model of its algorithm (`train.algorithm`) and global round, on its test windows; "
+    "only for algorithms with such models. A client without a row failed.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
-        Column("client", INT, "", "its partition id, from 0", at("one.client")),
-        Column("leaf", INT, "", "number of its leaf", at("one.leaf")),
+        Column("client", INT, "", USUAL["client"], at("one.client")),
+        Column("leaf", INT, "", USUAL["leaf"], at("one.leaf")),
         Column("model", TEXT, "", "the algorithm's name", at("one.model")),
         Column("test_samples", INT, "windows", "test windows", at("one.test_samples")),
         Column(
             "test_score",
             FLOAT,
             "",
-            "first score of the task; of classification accuracy, 0..1",
+            "first score of the task, as accuracy 0..1",
             at("one.test_score"),
         ),
-        Column("test_loss", FLOAT, "", "mean test loss, in the loss's unit", at("one.test_loss")),
+        Column("test_loss", FLOAT, "", "mean test loss, in its unit", at("one.test_loss")),
         Column(
             "unseen_client",
             INT,
             "",
-            "1: holds users out of training; 0: trains",
+            USUAL["unseen_client"],
             lambda row: int(row.one.unseen_client),
         ),
     ),
@@ -57,20 +57,19 @@ class CommonRow:
 
 COMMON_TEST = Table(
     "metrics/common_test.csv",
-    "A row per model and global round with an evaluation, on the common test set (`evaluate.common`): the "
-    "mean of all leaves' served models by training windows, the mean of each cluster's, each leaf's; only in "
-    "runs with such a set.",
+    "A row per model and evaluated global round on the common test set (`evaluate.common`), if there is one: "
+    "the mean of all leaves' served models by training windows, the mean of each cluster's, each leaf's.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column("model", TEXT, "", "`global`, `cluster` or `leaf`", at("one.model")),
-        Column("number", INT, "", "of the cluster or leaf; empty for `global`", at("one.number")),
-        Column("test_samples", INT, "windows", "of the set", at("one.samples")),
+        Column("number", INT, "", "number of the cluster or leaf; empty for `global`", at("one.number")),
+        Column("test_samples", INT, "windows", "windows of the set", at("one.samples")),
         Column(
-            "test_score", FLOAT, "", "first score of the task; of classification accuracy, 0..1",
+            "test_score", FLOAT, "", "first score of the task, as accuracy 0..1",
             at("one.test_score"),
         ),
         Column(
-            "test_loss", FLOAT, "", "mean loss, in the loss's unit; empty where it is not finite",
+            "test_loss", FLOAT, "", "mean loss, in its unit; empty if not finite",
             at("one.test_loss"),
         ),
     ),
@@ -92,16 +91,16 @@ class MembershipRow:
 
 MEMBERSHIPS = Table(
     "metrics/memberships.csv",
-    "A row per child of the cloud (a leaf, or in a deeper tree a region), model and cloud step, for "
-    "methods with mixtures of several models only.",
+    "A row per child of the cloud (leaf, or region in a deeper tree), model and cloud step, for methods "
+    "that mix models.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
-        Column("leaf", INT, "", "number of the leaf, or of the cloud's child", at("leaf")),
+        Column("leaf", INT, "", "number of the cloud's child", at("leaf")),
         Column("model", INT, "", "number of the model in this step, from 0", at("model")),
         Column("membership", FLOAT, "", "its share in the leaf's offer, 0..1", at("membership")),
         Column("models", INT, "", "models in this step", at("models")),
         Column(
-            "entropy", FLOAT, "nat", "of the leaf's memberships: 0 for one model", at("entropy"),
+            "entropy", FLOAT, "nat", "entropy of the leaf's memberships; 0 for one model", at("entropy"),
         ),
     ),
     always=False,

@@ -31,8 +31,8 @@ class ServerRow:
 
 SERVERS = Table(
     "metrics/servers.csv",
-    "A row per server of any tier per global round, from the root down; leaf_rounds.csv has more on leaves. "
-    "Scores are pooled over the windows of all clients below.",
+    "A row per server of any tier per global round, from the root down. Scores are pooled over the windows "
+    "of all clients below.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column(
@@ -43,12 +43,12 @@ SERVERS = Table(
             lambda r: path_text(r.server.path),
         ),
         Column("tier", INT, "", "0 is the root", at("tier")),
-        Column("name", TEXT, "", "of the tier", lambda r: r.names[r.tier]),
+        Column("name", TEXT, "", "name of the tier", lambda r: r.names[r.tier]),
         Column(
             "cluster",
             INT,
             "",
-            "among the children of the server above; the server's own without groups",
+            "among the children of the server above; without groups the server's own",
             at("server.cluster"),
         ),
         Column(
@@ -58,18 +58,24 @@ SERVERS = Table(
             "decision on its offer; empty without a choice",
             at("server.gate.decision"),
         ),
-        Column("uplink_bytes", INT, "bytes", "arrays to the server above", at("server.uplink_bytes")),
-        Column("downlink_bytes", INT, "bytes", "arrays from the server above", at("server.downlink_bytes")),
+        Column("uplink_bytes", INT, "bytes", "arrays: to the server above", at("server.uplink_bytes")),
+        Column("downlink_bytes", INT, "bytes", "arrays: from the server above", at("server.downlink_bytes")),
         Column("num_clients", INT, "clients", "known clients below", at("server.num_clients")),
         Column("train_samples", INT, "windows", "training windows below", at("server.train_samples")),
         Column(
             "test_score",
             FLOAT,
             "",
-            "the task's first score of the served model, known clients",
+            "first score of the served model: known clients",
             at("server.test_score"),
         ),
-        Column("unseen_score", FLOAT, "", "the same of unseen clients", at("server.unseen_score")),
+        Column(
+            "unseen_score",
+            FLOAT,
+            "",
+            "first score of the served model: unseen clients",
+            at("server.unseen_score"),
+        ),
     ),
     always=False,
 )

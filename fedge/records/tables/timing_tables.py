@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, Column, Table, at, later_column
+from fedge.records.tables.columns import FLOAT, INT, ROUND, TEXT, USUAL, Column, Table, at, later_column
 from fedge.timing.calls import PARTS
 from fedge.timing.laps import PHASES
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS
@@ -53,8 +53,8 @@ _LEG = {
 assert tuple(_LEG) == LEGS
 TIMING = Table(
     "timing.csv",
-    "A row per global round: phases, which sum to `total`, workers' activities during `wait`, and "
-    "message times. `record`, `report` and `checkpoint` belong to the previous round.",
+    "A row per global round: phases, which sum to `total`, workers' activities during `wait`, and message "
+    "times. `record`, `report` and `checkpoint` belong to the previous round.",
     (
         Column("global_round", INT, "", ROUND, lambda row: row["global_round"]),
         *(
@@ -75,25 +75,23 @@ TIMING = Table(
         _second("total", "wall time", always=True),
         _second("report", _PHASE["report"]),
         later_column(
-            "workers", INT, "workers", "threads in process, processes on Ray", lambda row: row.get("workers")
+            "workers",
+            INT,
+            "workers",
+            "workers: threads in process, processes on Ray",
+            lambda row: row.get("workers"),
         ),
         *(_second(f"timeline_{part}", f"all workers: {_WORK[part]}") for part in TIMELINE_PARTS),
         *(
             _second(
                 f"{leg}_{name}",
-                f"{'largest' if name == 'max' else name[1:] + 'th percentile'}: {_LEG[leg]}",
+                f"{_LEG[leg]}, percentiles and largest",
             )
             for leg in LEGS
             for name in PERCENTILES
         ),
     ),
     optional=True,
-)
-
-
-_MACHINE = (
-    "on a cluster its address, in a deployment its first answering client, as `client 3`; empty for "
-    "the server's machine"
 )
 
 
@@ -115,16 +113,16 @@ WORKERS = Table(
     "A row per worker per global round; seconds add up to `wait`.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
-        Column("worker", INT, "", "its number in the run, from 0", at("timeline.worker")),
+        Column("worker", INT, "", USUAL["worker"], at("timeline.worker")),
         Column(
             "id",
             INT,
             "",
-            "of its thread in process, of its process on Ray; in a deployment of the process starting "
-            "its ClientApps",
+            "of its thread in process, its process on Ray, in a deployment the process that starts its "
+            "ClientApps",
             at("timeline.pid"),
         ),
-        Column("messages", INT, "messages", "answered", at("timeline.messages")),
+        Column("messages", INT, "messages", "messages answered", at("timeline.messages")),
         *(
             Column(part, FLOAT, "s", _WORK[part], _worker_seconds(number))
             for number, part in enumerate(TIMELINE_PARTS)
@@ -133,10 +131,10 @@ WORKERS = Table(
             "idle_at_end",
             FLOAT,
             "s",
-            "part of `idle`: after its last message, while others were at work",
+            "part of `idle` after its last message, while others worked",
             lambda row: round(row.timeline.idle_at_end, 9),
         ),
-        later_column("machine", TEXT, "", _MACHINE, at("timeline.machine")),
+        later_column("machine", TEXT, "", USUAL["machine"], at("timeline.machine")),
     ),
     always=False,
     optional=True,
@@ -163,19 +161,16 @@ def _part(place: int) -> Callable[[MessageRows], np.ndarray]:
 
 MESSAGES = Table(
     "timing/messages-*.csv",
-    "A row per message of one global round: of the first, the slowest and the newest one. Times count "
-    "from the start of the round.",
+    "A row per message of the first, the slowest and the newest global round. Times count from the start "
+    "of the round.",
     (
         Column("global_round", INT, "", ROUND, at("rounds")),
-        Column("exchange", INT, "", "number of the exchange in the round, from 1", at("times.exchange")),
-        Column("client", INT, "", "its partition id", at("times.client")),
-        Column("worker", INT, "", "number of its worker", at("times.worker")),
-        Column("pushed", FLOAT, "s", "when the server handed it over", at("times.pushed")),
-        Column("began", FLOAT, "s", "when the client's code began", lambda rows: rows.times.edges[:, 0]),
-        *(
-            Column(part, FLOAT, "s", f"how long: {_WORK[part]}", _part(place))
-            for place, part in enumerate(PARTS)
-        ),
+        Column("exchange", INT, "", "number in the round, from 1", at("times.exchange")),
+        Column("client", INT, "", USUAL["client"], at("times.client")),
+        Column("worker", INT, "", USUAL["worker"], at("times.worker")),
+        Column("pushed", FLOAT, "s", "when: handed over by the server", at("times.pushed")),
+        Column("began", FLOAT, "s", "when: client's code began", lambda rows: rows.times.edges[:, 0]),
+        *(Column(part, FLOAT, "s", _WORK[part], _part(place)) for place, part in enumerate(PARTS)),
         Column("received", FLOAT, "s", "when the server had the reply", at("times.received")),
     ),
     always=False,
@@ -203,8 +198,8 @@ def _mib(name: str, meaning: str, always: bool = False) -> Column:
 
 MEMORY = Table(
     "memory.csv",
-    "A row per process per global round, measured at the end of the round; nodes of a deployment "
-    "measure themselves with their last reply.",
+    "A row per process per global round, measured at its end; nodes of a deployment measure themselves with "
+    "their last reply.",
     (
         Column("global_round", INT, "", ROUND, at("global_round")),
         Column(
@@ -212,21 +207,20 @@ MEMORY = Table(
             TEXT,
             "",
             "`server`, `worker` (Ray's actors, a deployment's ClientApps), `trainer` (of "
-            "`train.processes`), `node` (programs of a SuperNode), `ray` (the rest of Ray), or `other` "
-            "(all other processes of the run)",
+            "`train.processes`), `node` (programs of a SuperNode), `ray` (the rest of Ray) or `other`",
             at("process.role"),
         ),
         Column("pid", INT, "", "process id", at("process.pid")),
         _mib("rss_mib", "resident memory, including shared pages", always=True),
-        later_column("fds", INT, "files", "open file descriptors", at("process.fds")),
+        later_column("fds", INT, "files", "open files", at("process.fds")),
         _mib("uss_mib", "unshared memory"),
-        later_column("threads", INT, "threads", "of the process", at("process.threads")),
+        later_column("threads", INT, "threads", "threads of the process", at("process.threads")),
         _mib(
             "cuda_allocated_mib",
-            "peak of allocated tensor memory on its GPU since the previous round",
+            "peak of tensor memory on its GPU since the previous round: allocated",
         ),
-        _mib("cuda_reserved_mib", "peak of reserved tensor memory there"),
-        later_column("machine", TEXT, "", _MACHINE, at("process.machine")),
+        _mib("cuda_reserved_mib", "peak of tensor memory on its GPU since the previous round: reserved"),
+        later_column("machine", TEXT, "", USUAL["machine"], at("process.machine")),
     ),
     optional=True,
 )

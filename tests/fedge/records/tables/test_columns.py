@@ -46,23 +46,50 @@ def test_a_table_of_another_version_gets_these_columns():
 
 
 def test_description_by_hand():
-    assert columns_as_markdown([TABLE]) == (
-        "## `some.csv`\n\nA row per thing.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n"
-        "| `n` | int |  | number |\n| `size` | float | m | how long |\n| `name` | text |  | a \\| b |\n"
+    assert columns_as_markdown([TABLE], {}) == (
+        "## `some.csv`\n\nA row per thing.\n\n| column | meaning (unit) |\n|---|---|\n"
+        "| `n` | number |\n| `size` | how long (m) |\n| `name` | a \\| b (text) |\n"
     )
 
 
+def test_a_column_of_many_tables_is_described_once():
+    """Where it has its usual meaning."""
+    text = columns_as_markdown([TABLE], {"n": "number", "size": "how wide"})
+    assert text.startswith(
+        "| column | meaning (unit) |\n|---|---|\n| `n` | number |\n| `size` | how wide |\n\n##"
+    )
+    assert text.splitlines()[-3:] == [
+        "| `n` | see above |",
+        "| `size` | how long (m) |",
+        "| `name` | a \\| b (text) |",
+    ]
+
+
+def test_a_unit_that_its_meaning_names_is_not_repeated():
+    columns = [
+        Column(name, INT, "jobs", text, lambda row: row)
+        for name, text in (("a", "jobs at work"), ("b", "lost"), ("c", "of jobsharing"))
+    ]
+    assert columns_as_markdown([Table("t.csv", "", tuple(columns))], {}).splitlines()[6:] == [
+        "| `a` | jobs at work |",
+        "| `b` | lost (jobs) |",
+        "| `c` | of jobsharing (jobs) |",
+    ]
+
+
 def test_a_family_of_columns_is_one_row():
-    """A common beginning, a common end; another unit, or nothing in common, is another row."""
+    """A common beginning, a common end, the same; another unit, or nothing in common, is another row."""
     meanings = ("score: mean", "score: worst", "time", "p50: queue", "max: queue", "p50: run")
     columns = [Column(f"c{n}", FLOAT, "s", text, lambda row: row) for n, text in enumerate(meanings)]
     columns.append(Column("c6", FLOAT, "MiB", "max: run", lambda row: row))
-    assert columns_as_markdown([Table("t.csv", "", tuple(columns))]).splitlines()[6:] == [
-        "| `c0`, `c1` | float | s | score: mean; worst |",
-        "| `c2` | float | s | time |",
-        "| `c3`, `c4` | float | s | p50; max: queue |",
-        "| `c5` | float | s | p50: run |",
-        "| `c6` | float | MiB | max: run |",
+    columns += [Column(f"c{n}", FLOAT, "s", "share", lambda row: row) for n in (7, 8)]
+    assert columns_as_markdown([Table("t.csv", "", tuple(columns))], {}).splitlines()[6:] == [
+        "| `c0`, `c1` | score: mean; worst (s) |",
+        "| `c2` | time (s) |",
+        "| `c3`, `c4` | p50; max: queue (s) |",
+        "| `c5` | p50: run (s) |",
+        "| `c6` | max: run (MiB) |",
+        "| `c7`, `c8` | share (s) |",
     ]
 
 
