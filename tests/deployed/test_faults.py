@@ -1,6 +1,6 @@
 """Faults of a deployment of real processes: the fault, the user's view, and whose bits come out.
 
-`make soak` prints the table of docs/machines.md: `-m soak tests/deployed/test_faults.py -s`.
+`make soak` prints the faults of docs/machines.md: `-m soak tests/deployed/test_faults.py -s`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """How much privacy loss an attack proves, beside how much is claimed: for each of the five kinds of privacy.
 
-`-m soak` takes 10,000 releases a world and prints the table of docs/privacy.md; a sample runs with all tests.
+`-m soak` takes 10,000 releases a world and prints the figures of docs/privacy.md; a sample runs with all.
 """
 
 import pytest
@@ -122,7 +122,7 @@ def test_many_buffers_prove_no_more():
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_many_releases_prove_no_more(monkeypatch):
-    """Prints the table of docs/privacy.md."""
+    """Prints the figures of docs/privacy.md."""
     trials = 10_000
     for kind in KINDS:
         for rounds in (1, ROUNDS):
