@@ -4,6 +4,7 @@ python -m tools.rooms
 """
 
 import ast
+import re
 from pathlib import Path
 
 from fedge.launch.projects.project import read_toml
@@ -29,9 +30,10 @@ def table() -> str:
 
 
 def _first_line(place: Path) -> str:
-    """The first line of the docstring of a package or module."""
+    """The first line of the docstring of a package or module, without the page of docs/ in parentheses."""
     source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
+    line = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
+    return re.sub(r" \(docs/[\w-]+\.md\)", "", line)
 
 
 def written(page: str) -> str:

@@ -1,5 +1,4 @@
-"""Callbacks: the user's code, called during a run, with the option to end it: early stopping, budgets, one's
-own.
+"""Callbacks: the user's code, called during a run, with the option to end it.
 
 `callback` has the base class and its arguments, `stopping` the built-in ones, `calls` calls all callbacks of
 a run and keeps their state.
