@@ -1,4 +1,4 @@
-"""Flower entry of a client: a message comes in, a reply goes out."""
+"""Flower entry of a client: a message comes in, one pure call is made, a reply goes out."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Flower entry of a leaf server whose clients are SuperNodes.
+"""Flower entry of a leaf server whose clients are SuperNodes: it dials the cloud and carries out its orders.
 
 `fedge leaf --nodes` starts it, on a SuperLink of its own (`fedge.launch.leaf_servers.leaf_nodes`), for as
 many runs of the cloud as come. To Flower all of it is one run.

@@ -1,4 +1,4 @@
-"""Random streams, each derived from (seed, round, client, purpose).
+"""Random streams, each derived from (seed, round, client, purpose); nothing draws from global state.
 
 A stream depends on nothing else: not on the worker that runs a client, nor on earlier work there.
 """

@@ -1,10 +1,8 @@
-"""Writes the table of rooms in docs/architecture.md from docstrings and the contract in pyproject.toml.
+"""Writes the table of rooms in docs/architecture.md from the contract in pyproject.toml.
 
 python -m tools.rooms
 """
 
-import ast
-import re
 from pathlib import Path
 
 from fedge.launch.projects.project import read_toml
@@ -23,17 +21,10 @@ def floors(project: Path = ROOT / "pyproject.toml") -> list[list[str]]:
 
 def table() -> str:
     """The table of rooms, from the top floor down."""
-    lines = ["| floor | room | what it is |", "|---:|---|---|"]
+    lines = ["| floor | rooms |", "|---:|---|"]
     for height, floor in zip(range(len(floors()), 0, -1), floors(), strict=True):
-        lines += [f"| {height} | `{room}` | {_first_line(ROOT / 'fedge' / room)} |" for room in floor]
+        lines.append(f"| {height} | {', '.join(f'`{room}`' for room in floor)} |")
     return "\n".join(lines)
-
-
-def _first_line(place: Path) -> str:
-    """The first line of the docstring of a package or module, without the page of docs/ in parentheses."""
-    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    line = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
-    return re.sub(r" \(docs/[\w-]+\.md\)", "", line)
 
 
 def written(page: str) -> str:

@@ -1,4 +1,4 @@
-"""A client's algorithm: declarations of a method, and the objects given to it.
+"""A client's algorithm: a method's declarations for each tier, and the objects given to it.
 
 `algorithm` has the client's part, `leaf_part` its leaf's, `client` the client's toolbox, `descent` the step
 with methods' changes, `memory` a client's memory, `trial` the forms of a method's messages and states,

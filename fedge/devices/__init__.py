@@ -1,4 +1,4 @@
-"""Learning on a virtual clock, on devices of individual speeds.
+"""Learning on a virtual clock: devices with individual speeds, servers without waiting for all.
 
 `procedure` is the loop, `world` its setting, `planning` and `transit` are jobs under way, `periods` end with
 an evaluation, `ends` bound a run, `snapshot` is the content of a checkpoint; `outlook`, `timing`, `pace` and

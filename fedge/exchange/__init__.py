@@ -1,4 +1,4 @@
-"""Exchange of messages between server and clients, and the roll of clients present.
+"""Exchange of messages between server and clients, and the roll of those present.
 
 `hello`, `train` and `evaluate` are the three kinds of messages, the only places with the names of records,
 with `joint` for the latter two in one message, `round_context` for facts of a round and `content` for parts

@@ -1,4 +1,4 @@
-"""Start of a run: checks before any worker starts, and the start of an engine.
+"""Start of a run: checks before any worker starts, and the engines as seen from outside.
 
 `preflight` checks a run, `simulate` starts one in this process, `deployed` one on a SuperLink; `command_line`
 and `completion` are the parser's. Inner rooms: `projects` reads pyproject.toml and writes new ones,

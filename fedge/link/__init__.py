@@ -1,4 +1,4 @@
-"""Links between machines over TLS, trial certificates, and keys of nodes.
+"""Links between machines: leaf servers and cloud over TLS, trial certificates, and keys of nodes.
 
 The cloud listens (`gate`), leaf servers connect (`dial`), and packets of JSON and model states are exchanged
 (`frames`); their meaning is defined elsewhere.

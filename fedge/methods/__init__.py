@@ -1,4 +1,4 @@
-"""Methods of federated learning, one file each.
+"""Methods of federated learning, one file each: the client's part, and where needed its leaf's.
 
 `methods.toml` lists them by name (printed by ``fedge methods``); nothing outside this folder names one.
 

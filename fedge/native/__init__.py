@@ -1,4 +1,4 @@
-"""Native step: training and evaluation of common networks in C++ (docs/native.md).
+"""Native step: training and evaluation of common networks in C++, faster than in PyTorch (docs/native.md).
 
 `trace` records an `nn.Module`'s operations, with the handlers of `operations`; `program` encodes them, `plan`
 compares the result with PyTorch, and `training` runs it through `library`. The C++ is in ``src``, compiled by

@@ -1,4 +1,4 @@
-"""Differential privacy of clients: the mechanism, its cost, and its limits.
+"""Differential privacy of clients: the mechanism, its cost, and quantities outside its protection.
 
 `mechanism` clips, averages and adds noise, drawn by `noise`; `account` sums the cost, `marks` classify
 quantities leaving clients, `coverage` states the guarantee and its limits; docs/privacy.md has them at

@@ -1,4 +1,4 @@
-"""Processes of a run: exit codes, logs, memory, threads, identity, stalls and leaks.
+"""Processes of a run: exit codes, logs, memory, threads and identity; detection of stalls and leaks.
 
 `identity` checks whether a process is alive, `versions` has the versions behind results, `capture` records
 with memray, `client_app` reports the memory of a deployment's node, `escape` makes foreign text harmless,

@@ -1,4 +1,4 @@
-"""Pages: the report of a run, comparisons of runs, and the list of all.
+"""Pages: the report of a run, the comparison of several runs, and the list of all.
 
 Everything here is computed from run folders alone, so a page can be written again at any time. `run_page` is
 the report and `sections` its parts, `compare` and `comparison` compare several runs, `listing` is the list,

@@ -1,4 +1,4 @@
-"""One global round: leaf rounds, cloud step, gate, evaluation, rows of the tables.
+"""One global round: leaf rounds, cloud step, gate, evaluation, and the resulting rows.
 
 `strategy` is its order. `lines` are models to train, `training` the leaf rounds, `meeting` the cloud step,
 `evaluation` asks clients, `gates` decide. Clients' work is asked of leaf servers, through a `port`; where

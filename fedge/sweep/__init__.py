@@ -1,4 +1,4 @@
-"""Sweeps: many runs from one file, in parallel and resumable.
+"""Sweeps: many runs from one file, every combination of its axes × its seeds, in parallel and resumable.
 
 `plan` reads the file, `standing` finds the runs left to do, `pool` carries them out, `ray_pool` does so on a
 Ray cluster, and `slurm` writes an array of jobs. `progress` estimates the time left, `study` keeps the plan

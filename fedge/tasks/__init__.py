@@ -1,4 +1,4 @@
-"""Tasks: labels, loss, sums over a split, and the scores made of them.
+"""Tasks: labels, loss, sums over a split on each client, and the scores made of them.
 
 `task` defines tasks, `classification` is Fedge's, `chosen` adds a user's loss or scores. A client's sums are
 arrays of a fixed form, whose sums over clients are those of all their examples: a score of many clients is

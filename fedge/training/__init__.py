@@ -1,4 +1,4 @@
-"""Networks, local SGD, SCAFFOLD's arithmetic: arrays in, arrays out, without Flower.
+"""Networks, local SGD, SCAFFOLD's arithmetic: arrays in, arrays out, nothing of Flower.
 
 `local` trains as its `settings` say, step by step of `sgd`; `evaluation` measures; `scaffold` has the control
 variates, `schedule` the step size of a round. `kernels` chooses the kernel of a step; `host` and `cuda_graph`
