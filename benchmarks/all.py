@@ -1,4 +1,4 @@
-"""All benchmarks one after another, each in a process of its own; then the table in docs/benchmarks.md.
+"""All benchmarks one after another, each in a process of its own; then the list in docs/benchmarks.md.
 
 python -m benchmarks.all            the quick ones, some minutes
 python -m benchmarks.all --full     all of them in their long version
@@ -14,7 +14,7 @@ from benchmarks.common import LONG, QUICK, ROOT, write_rows
 def main() -> int:
     """Command line; 1 if a benchmark failed."""
     parser = argparse.ArgumentParser(
-        description="All benchmarks; results, plots and table in docs/benchmarks."
+        description="All benchmarks; results, plots and list in docs/benchmarks."
     )
     parser.add_argument("--full", action="store_true", help="the long ones too, and longer versions of all")
     full = parser.parse_args().full

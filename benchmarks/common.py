@@ -1,7 +1,7 @@
-"""Common parts of all benchmarks: taking turns, spread, the machine and its peak, JSON, a row, plot.
+"""Common parts of all benchmarks: taking turns, spread, the machine and its peak, JSON, a line, plot.
 
 A benchmark is one module with a `Benchmark` and `main(BENCHMARK)`. `python -m benchmarks.NAME` measures and
-writes `docs/benchmarks/NAME.json`, a plot beside it and the table in docs/benchmarks.md, which are made from
+writes `docs/benchmarks/NAME.json`, a plot beside it and a line in docs/benchmarks.md, which are made from
 the JSON files alone: `--redraw` makes them again without measuring.
 """
 
@@ -107,7 +107,7 @@ def main(benchmark: Benchmark) -> dict[str, Any]:
     """Command line of one benchmark; returns what it wrote."""
     parser = argparse.ArgumentParser(description=benchmark.about)
     parser.add_argument("--full", action="store_true", help="the long version")
-    parser.add_argument("--redraw", action="store_true", help="only make plot and table again from the JSON")
+    parser.add_argument("--redraw", action="store_true", help="only make plot and line again from the JSON")
     options = parser.parse_args()
     path = MEASURED / f"{benchmark.name}.json"
     if options.redraw:
@@ -339,11 +339,11 @@ def draw_figures(axes: Any, entries: Sequence[Figure], unit: str) -> None:
 
 
 def write_rows() -> None:
-    """Write the page's table again, from the JSON files."""
+    """Write the page's list again, from the JSON files."""
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(_ROWS[0])
     after = rest.split(_ROWS[1])[1]
-    lines = ["| command | figures, with quartiles | measured on |", "|---|---|---|"]
+    lines = []
     plots = []
     for name in (*QUICK, *LONG, *APART):
         path = MEASURED / f"{name}.json"
@@ -355,12 +355,10 @@ def write_rows() -> None:
 
 
 def _row(record: dict[str, Any]) -> str:
-    """One benchmark's line of the table."""
-    box, commit = record["machine"], record["versions"].get("commit", "")
-    others = " and ".join(f"{cores:.1f}" for cores in record["busy_cores_before_and_after"])
-    cells = (
-        f"`{record['command']}`",
-        f"[{len(record['figures'])}](benchmarks/{record['benchmark']}.json)",
-        f"{record['date'][:10]}, {box['processor']}, {box['cores']} cores, others' {others}; {commit}",
+    """One benchmark's line of the list; it names other processes' work if there was much."""
+    figures = f"[{len(record['figures'])} figures](benchmarks/{record['benchmark']}.json)"
+    busy = record["busy_cores_before_and_after"]
+    others = f", others' {busy[0]:.1f} and {busy[1]:.1f} cores" if max(busy) > 0.2 else ""
+    return (
+        f"- `{record['command']}`: {figures}, {record['date'][:10]}, {record['machine']['processor']}{others}"
     )
-    return f"| {' | '.join(cells)} |"
