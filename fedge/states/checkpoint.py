@@ -113,8 +113,9 @@ def _write_group(folder: Path, group: str, states: Mapping[str, State]) -> dict[
 
 def _manifest_bytes(content: Any) -> bytes:
     """The manifest with its own sha256. There is one way to write it, so bytes can be compared."""
-    own = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    return json.dumps({"content": content, "sha256": own}, indent=1).encode() + b"\n"
+    text = json.dumps(content)  # without indents: a thread beside the round writes it, in C and so at once
+    own = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"content": {text}, "sha256": "{own}"}}\n'.encode()
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
