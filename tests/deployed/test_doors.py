@@ -13,23 +13,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from as_said import ALONE, WAYS
+from as_said import ALONE, WAYS, can_be_alone
 from support_folders import PYTHONPATH, SUPPORT
 
 OUTSIDE = {9092, 9093, 9555}  # what may be reached from other machines: nodes and leaf servers dial these
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
 
 
-def is_possible():
-    """Tell whether this is root on a Linux that lets it make namespaces."""
-    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
-        return False
-    return subprocess.run([*ALONE, "ip", "link", "set", "lo", "up"], check=False).returncode == 0
-
-
 @pytest.mark.extended
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(not is_possible(), reason="only root, with namespaces, can be another account")
+@pytest.mark.skipif(not can_be_alone(), reason="only root, with namespaces, can be another account")
 @pytest.mark.parametrize("way", WAYS)
 def test_strangers_learn_nothing_from_what_is_started_as_said(way):
     """In a folder that other accounts may look into, which pytest's own are not."""
@@ -56,7 +49,7 @@ def test_strangers_learn_nothing_from_what_is_started_as_said(way):
 def carried_out(way, folder):
     """Output of `as_said` for a way."""
     done = subprocess.run(
-        [*ALONE, sys.executable, str(SUPPORT / "deployments" / "as_said.py"), way, folder],
+        [*ALONE, sys.executable, str(SUPPORT / "ways" / "as_said.py"), way, folder],
         env={**os.environ, "PYTHONPATH": PYTHONPATH},
         capture_output=True, text=True, timeout=1700, check=False,
     )  # fmt: skip

@@ -41,10 +41,18 @@ else:
 
 ALONE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 NOBODY = 65534
+ROUNDS = 8_000  # until strangers have asked
 HOSTS = (
     "superlink.example.org", "cloud.example", "leaf-0.example", "leaf-1.example", "cloud", "superlink",
     "fedge-superlink", "fedge-cloud",
 )  # fmt: skip
+
+
+def can_be_alone():
+    """Whether this is root on a Linux that lets it make namespaces."""
+    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
+        return False
+    return subprocess.run([*ALONE, "ip", "link", "set", "lo", "up"], check=False).returncode == 0
 
 
 @dataclass
@@ -56,12 +64,14 @@ class Way:
         servers: (name, words, folder) of what stays.
         run: (words, folder) of the run, which comes last.
         read_only: folders that are mounted so.
+        restarts: names of the servers that whoever started them starts again.
     """
 
     before: list = field(default_factory=list)
     servers: list = field(default_factory=list)
     run: tuple = ()
     read_only: list = field(default_factory=list)
+    restarts: set = field(default_factory=set)
 
 
 def shown_in(page):
@@ -141,7 +151,7 @@ def within(place, words):
     return [re.sub(r'(^|=")/', rf"\1{place}/", str(word)) for word in words]
 
 
-def composed(file, folder):
+def composed(file, folder, rounds=ROUNDS):
     """A file of Docker Compose: each service in a folder that has what is mounted for it alone."""
     services = yaml.safe_load((ROOT / "deploy" / file).read_text(encoding="utf-8"))["services"]
     way = Way([(words, folder) for words in said_before(file)])
@@ -151,24 +161,26 @@ def composed(file, folder):
         files = {t.lstrip("/"): folder / s[3:] if s.startswith("../") else None for s, t, _ in mounts}
         way.read_only += [place / t.lstrip("/") for _, t, how in mounts if how == "ro"]
         words = [
-            re.sub("num-server-rounds=10$", "num-server-rounds=8000", str(w)) for w in service["command"]
+            re.sub("num-server-rounds=10$", f"num-server-rounds={rounds}", str(w)) for w in service["command"]
         ]
         entry = (name, within(place, words), (place, files, "work"))
         if name == "cloud":
             way.run = entry[1:]
         else:
             way.servers.append(entry)
+            if service.get("restart") == "unless-stopped":
+                way.restarts.add(name)
     return way
 
 
-def compose(folder):
+def compose(folder, rounds=ROUNDS):
     """deploy/compose.yml."""
-    return composed("compose.yml", folder)
+    return composed("compose.yml", folder, rounds)
 
 
-def superlink(folder):
-    """deploy/superlink.yml."""
-    way = composed("superlink.yml", folder)
+def superlink(folder, rounds=ROUNDS):
+    """deploy/superlink.yml; the rounds are those of its project."""
+    way = composed("superlink.yml", folder, rounds)
     inside = folder / "containers" / "superlink"
     text = (ROOT / "deploy" / "superlink.yml").read_text(encoding="utf-8")
     (run,) = re.findall(r"exec superlink (fedge run .*)$", text, re.MULTILINE)
@@ -216,6 +228,7 @@ def kubernetes(file, folder):
             way.run = entry[1:]
         else:
             way.servers.append(entry)
+            way.restarts.add(name)  # of a StatefulSet, always
     return way
 
 
@@ -270,11 +283,16 @@ WAYS = {
 class Carried:
     """All processes of one way, in a folder; use as a context manager."""
 
-    def __init__(self, folder):
-        """Write a project that goes on for long, on data that every machine has, and its copy in app/."""
+    def __init__(self, folder, rounds=ROUNDS):
+        """Write a project of so many rounds, on data that every machine has, and its copy in app/."""
         self.folder, self.mark, self._started = folder, f"as-said-{folder.name}", []
+        self.servers = {}  # name → its process
         given = small_config(
-            folder / "data", num_server_rounds=8_000, hierarchy__num_servers=3, data__path="digits"
+            folder / "data",
+            num_server_rounds=rounds,
+            seed=42,
+            hierarchy__num_servers=3,
+            data__path="digits",
         )
         self.write_project(folder, given, "certs/ca.crt")
         self.write_project(folder / "app", given, None)
@@ -350,14 +368,14 @@ class Carried:
         return process
 
     def carry_out(self, way):
-        """Start all of a way and wait for its first round."""
+        """Start all of a way and wait for its first round; the process of the run."""
         for words, where in way.before:
             if words[0] == "cp":
                 Path(words[-1]).parent.mkdir(parents=True, exist_ok=True)
             process = self.start("before", words, where)
             assert process.wait(300) == 0, (words, (self.folder / "before.out").read_text())
         for name, words, where in way.servers:
-            self.start(name, words, where)
+            self.servers[name] = self.start(name, words, where)
             if "superlink" in name:
                 wait_until(lambda: listens(9092) and listens(9093), 120, "the SuperLink listens")
         words, where = way.run
@@ -372,6 +390,7 @@ class Carried:
         log = self.folder / "run.out"
         wait_until(lambda: run.poll() is not None or self._works(), 400, "clients have answered")
         assert run.poll() is None, log.read_text()
+        return run
 
     def _works(self):
         """Tell whether clients have answered: a round is done, or a SuperLink has had replies."""
@@ -390,7 +409,7 @@ def ask_as(account, carried, ports, authority, others):
     """Answers of ports to strangers of an account."""
     words = [
         "setpriv", f"--reuid={account}", f"--regid={account}", "--clear-groups", sys.executable,
-        str(SUPPORT / "deployments" / "strangers.py"), ",".join(map(str, ports)), authority, others,
+        str(SUPPORT / "ways" / "strangers.py"), ",".join(map(str, ports)), authority, others,
     ]  # fmt: skip
     done = subprocess.run(
         list(map(str, words)), env={**os.environ, "PYTHONPATH": PYTHONPATH, "HOME": "/"}, capture_output=True,
@@ -424,14 +443,19 @@ def readable_keys(folder, account):
     return done.stdout.split()
 
 
-def main(name, folder):
-    """Carry a way out, ask as strangers, and print what they learnt."""
-    folder = Path(folder)
+def name_hosts(folder):
+    """Let all hosts of the pages lead to this namespace's loopback interface, which is brought up."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     hosts = folder / "hosts"
     own = os.uname().nodename
     hosts.write_text("".join(f"127.0.0.1 {host}\n" for host in ("localhost", own, *HOSTS)))
     subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
+
+
+def main(name, folder):
+    """Carry a way out, ask as strangers, and print what they learnt."""
+    folder = Path(folder)
+    name_hosts(folder)
     strange = folder / "strange"  # what a stranger has: the authority's certificate, and another's pair
     make_certificates(strange, CertificateRequest(leaves=1))
     for kind in ("crt", "key"):
