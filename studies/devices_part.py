@@ -1,9 +1,9 @@
 """Writes what `make results-devices` has found into docs/results.md: what asynchrony buys on a virtual clock.
 
-    python -m studies.devices_part [--studies studies/devices] [--pages docs/results.md studies/discussion.md]
+    python -m studies.devices_part [--studies studies/devices] [--pages docs/results.md …]
 
-A table per sweep and scenario, against the first entry of the sweep's first axis. Sweeps whose runs are not
-all there are named and left out.
+A table per sweep and scenario, against the first entry of the sweep's first axis; all columns go into a CSV
+file. Sweeps whose runs are not all there are named and left out.
 """
 
 import argparse
@@ -22,10 +22,12 @@ from fedge.report.comparison.sweep_page import Comparison
 from fedge.report.comparison.targets import SHARE
 from studies.draws_part import complete, put_between
 from studies.measures import Read, Study, over_seeds, values
-from studies.result_tables import markdown
+from studies.page import NUMBERS
+from studies.result_tables import as_csv, markdown
 
 HERE = Path(__file__).parent
-PAGES = (HERE.parent / "docs/results.md", HERE / "discussion.md")
+DOCS = HERE.parent / "docs"
+PAGES = (DOCS / "results.md", HERE / "discussion.md")
 MARKS = "<!-- printed by `make results-devices` -->", "<!-- end of the part on devices -->"
 LAST = 10  # evaluations that an accuracy is the mean of
 FEW = 5  # evaluations whose mean is a steadier target than one: curves that jump are soon anywhere once
@@ -33,6 +35,7 @@ HEADERS = (
     "", "virtual s to the target", "× as soon", "of five", "all evaluations, %", "last 10: seen, %",
     "difference", "unseen, %", "at work, of it lost, %", "mean staleness", "MB: all, to the target",
 )  # fmt: skip
+SHOWN = [n for n in range(len(HEADERS)) if n not in (3, 4, 8, 9)]  # on the page
 _NOTHING = "–"
 
 
@@ -43,12 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--studies", type=Path, default=HERE / "devices", help="folder of the sweep files")
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, help="pages with the two marks")
+    parser.add_argument("--full", type=Path, help="file of all columns (docs/results/FOLDER.csv)")
     options = parser.parse_args(arguments)
     read = {path: complete(path) for path in sorted(options.studies.glob("*.toml"))}
-    parts = [section(study, path) for path, study in read.items() if study is not None and _repeated(study)]
+    shown = {path: study for path, study in read.items() if study is not None and _repeated(study)}
+    parts = [section(study, path) for path, study in shown.items()]
     missing = [path.stem for path, study in read.items() if study is None]
     if not parts:
         return 2
+    full = options.full or DOCS / NUMBERS.format(options.studies.name)
+    full.write_text(all_columns(list(shown.values())), encoding="utf-8")
     left_out = [f"Not carried out here: {', '.join(missing)}.\n"] if missing else []
     for page in options.pages:
         put_between("\n".join([*left_out, *parts]), page, *MARKS)
@@ -84,7 +91,30 @@ def target_of(comparison: Comparison) -> float:
 def table(comparison: Comparison, goal: float) -> str:
     """The table of a scenario: a row per group, the first is the reference; goal is a share 0..1."""
     reference = comparison.groups[0]
-    return markdown(HEADERS, (row(group, reference, goal) for group in comparison.groups))
+    rows = (row(group, reference, goal) for group in comparison.groups)
+    return markdown(
+        [*(HEADERS[n] for n in SHOWN[:-1]), "MB to the target"], (on_page(cells) for cells in rows)
+    )
+
+
+def on_page(cells: Sequence[str]) -> list[str]:
+    """The shown cells of a row: scores without intervals, numbers of seeds where they are not all."""
+    found = dict(enumerate(cells))
+    found[1] = re.sub(r" \((\d+) of \1\)$", "", found[1])
+    found |= {n: found[n].partition(" (")[0] for n in (5, 7)}
+    found[10] = found[10].rpartition(", ")[2]
+    return [found[n] for n in SHOWN]
+
+
+def all_columns(studies: Sequence[Study]) -> str:
+    """Every column of every table as CSV, after sweep, scenario and target in percent."""
+    rows = []
+    for study in studies:
+        for comparison in study.comparisons:
+            goal = target_of(comparison)
+            place = [study.sweep.name, comparison.title, f"{100 * goal:.1f}"]
+            rows += [[*place, *row(group, comparison.groups[0], goal)] for group in comparison.groups]
+    return as_csv(["sweep", "scenario", "target, %", "method", *HEADERS[1:]], rows)
 
 
 def row(group: Group, reference: Group, goal: float) -> list[str]:

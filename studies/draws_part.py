@@ -3,8 +3,8 @@
     python -m studies.draws_part [--studies studies/draws] [--full docs/results/draws.csv]
         [--pages docs/results.md studies/discussion.md]
 
-All accuracies go into a CSV file. The same for other folders of such sweeps, as `studies/rivals`, with its
-own marks and file.
+All accuracies go into a CSV file, and differences of unseen clients with intervals into one beside it. The
+same for other folders of such sweeps, as `studies/rivals`, with their own marks and files.
 
 Without a page after `--pages` it is printed, as `make results-quick` does with a part of the sweeps that
 takes minutes. Sweeps whose runs are not all there are named and left out, so that one of them can be checked
@@ -20,7 +20,7 @@ from pathlib import Path
 from studies import result_tables as tables
 from studies.measures import MissingRuns, Study, by_label, read_study
 from studies.numbers import numbers
-from studies.page import NUMBERS, put_between, section, titled_of
+from studies.page import NUMBERS, Titled, put_between, section, titled_of
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -51,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.pages:
         full = options.full or DOCS / NUMBERS.format(options.studies.name)
         full.write_text(numbers(studies), encoding="utf-8")
+        planted = [(t, c) for study in studies for t, c in titled_of(study) if "oracle" in by_label(c)]
+        beside = full.with_stem(f"{full.stem}-unseen")
+        beside.write_text(tables.as_csv(*tables.newcomers_cells(with_unseen(planted))), encoding="utf-8")
     else:
         print(text, *map(section, studies), sep="\n")
     return 0
@@ -72,21 +75,34 @@ def part(studies: Sequence[Study], missing: Sequence[str]) -> str:
         studies: the sweeps that are complete.
         missing: names of those that are not.
     """
-    titled = [each for study in studies for each in titled_of(study)]
+    titled = without_common_place([each for study in studies for each in titled_of(study)])
     planted = [(title, c) for title, c in titled if "oracle" in by_label(c)]
     controls = [(title, c) for title, c in titled if "oracle" not in by_label(c)]
     text = []
     if planted:
-        text += ["Seeds in which groups were exact after round 5 · after the last round:\n"]
-        text += [tables.found_table(planted)]
+        text += ["Seeds in which groups were exact after the last round:\n"]
+        text += map(tables.found_table, tables.by_methods(planted))
     if controls:
         text += ["Where nothing is planted, seeds in which all leaves were one cluster in every round:\n"]
         text += [tables.whole_table(controls)]
-    if compared := [(title, c) for title, c in planted if {"fedge", "local"} <= by_label(c).keys()]:
+    if compared := with_unseen(planted):
         text += ["Unseen clients, `fedge` minus other methods, points:\n"]
         text += [tables.newcomers_table(compared)]
     left_out = f"Not carried out here: {', '.join(missing)}.\n" if missing else ""
     return "\n".join(filter(None, (*text, left_out)))
+
+
+def without_common_place(titled: Titled) -> Titled:
+    """Comparisons by their scenarios alone where data and leaves are the same in all."""
+    places = {title.rpartition(", ")[0] for title, _ in titled}
+    return (
+        [(title.rpartition(", ")[2], c) for title, c in titled] if len(places) == 1 < len(titled) else titled
+    )
+
+
+def with_unseen(planted: Titled) -> Titled:
+    """Comparisons in which unseen clients of fedge and of leaves alone can be compared."""
+    return [(title, c) for title, c in planted if {"fedge", "local"} <= by_label(c).keys()]
 
 
 def marks(folder: str) -> tuple[str, str]:

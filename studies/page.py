@@ -53,14 +53,23 @@ def write_page(studies: Sequence[Study], discussion: str, docs: Path) -> None:
     (docs / FIGURES).mkdir(parents=True, exist_ok=True)
     titled, planted, controls = _titled(studies)
     first_title, first = titled[0]
+    full = {
+        "published": tables.published_cells(planted + controls),
+        "costs": tables.cost_cells(planted + controls),
+        "spread": tables.spread_cells(first),
+        "gains": tables.gain_cells(planted),
+        "controls": tables.control_cells(controls),
+    }
+    for name, cells in full.items():
+        (docs / NUMBERS.format(name)).write_text(tables.as_csv(*cells), encoding="utf-8")
     parts = {
         "total": tables.total_line(studies),
         "found": tables.found_table(planted),
         "whole": tables.whole_table(controls),
-        "both": tables.both_table(planted),
-        "published": tables.published_table(planted + controls),
-        "control": tables.control_table(controls),
-        "cost": tables.cost_table(planted + controls),
+        "both": tables.markdown(*tables.gain_cells(planted, tables.marked_points)),
+        "published": tables.published_line(full["published"]),
+        "control": tables.markdown(*tables.control_cells(controls, tables.marked_points)),
+        "cost": tables.cost_line(full["costs"]),
         "target": tables.target_table(first),
         "spread": tables.spread_table(first),
         "figures": _figures(first_title, first, docs / FIGURES),
@@ -102,10 +111,10 @@ def titled_of(study: Study) -> Titled:
 
 
 def _title(study: Study, comparison: Comparison) -> str:
-    """The data and the scenario of a comparison, as "motionsense, 6 leaves, rotate"."""
+    """Data and number of leaves of a comparison, and its scenario, as "motionsense-6, rotate"."""
     config = comparison.groups[0].runs[0].config
-    data = " + ".join(Path(path.strip()).stem for path in str(config["data.path"]).split(","))
-    return f"{data}, {config['hierarchy.num-servers']} leaves, {comparison.title or study.sweep.name}"
+    data = "+".join(Path(path.strip()).stem for path in str(config["data.path"]).split(","))
+    return f"{data}-{config['hierarchy.num-servers']}, {comparison.title or study.sweep.name}"
 
 
 def section(study: Study) -> str:
@@ -130,7 +139,7 @@ def _figures(title: str, comparison: Comparison, folder: Path) -> str:
         "unseen": f"{title}: unseen users by round",
         "both": f"{title}: models served to known clients (fine-tuned) and unseen ones; dots are seeds",
     }
-    return "\n\n".join(f"![{text}]({FIGURES}/{name}.svg)\n\n*{text}*" for name, text in captions.items())
+    return "\n\n".join(f"![{name}]({FIGURES}/{name}.svg)\n\n*{text}*" for name, text in captions.items())
 
 
 if __name__ == "__main__":

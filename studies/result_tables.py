@@ -1,5 +1,8 @@
 """The tables of docs/results.md, in Markdown. Accuracies are in percent, differences in points."""
 
+import csv
+import io
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
 from fedge.records.reading.reader import RunData
@@ -44,14 +47,31 @@ NAMES = {
     "fine-tuned": "fine-tuned at the end",
 }
 REFERENCE = "hierfl"
-_EARLY, _LATER = 5, 15  # global rounds after which groups are looked at, beside the last
+Cells = tuple[list[str], list[list[str]]]  # headers and rows of a table
 _NOTHING = "–"
+_WIDTH = 110  # of a line of prose
 
 
 def markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; the first column is text, the others are numbers."""
     lines = [headers, ["---", *["---:"] * (len(headers) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def joined(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Rows, those with the same numbers as one under all their names."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, *numbers in rows:
+        found.setdefault(tuple(numbers), []).append(name)
+    return [[", ".join(names), *numbers] for numbers, names in found.items()]
+
+
+def as_csv(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with all its columns, for a file beside the page."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([[cell.strip("*") for cell in line] for line in (headers, *rows)])
+    return text.getvalue()
 
 
 def name_of(group: Group) -> str:
@@ -67,6 +87,14 @@ def percent(found: Estimate | None) -> str:
 def points(found: Estimate | None) -> str:
     """A mean difference and its interval as "+2.4 (0.4 to 4.4)"."""
     return _NOTHING if found is None else _signed(found.mean) + _interval(found)
+
+
+def marked_points(found: Estimate | None) -> str:
+    """A mean difference as "+2.4", in bold where its interval, as shown, leaves out 0."""
+    text = _NOTHING if found is None else _signed(found.mean)
+    ends = (None, None) if found is None else (found.low, found.high)
+    low, high = (None if end is None else float(f"{100 * end:.1f}") for end in ends)
+    return f"**{text}**" if low is not None and high is not None and (low > 0 or high < 0) else text
 
 
 def _interval(found: Estimate) -> str:
@@ -108,7 +136,7 @@ def accuracy_table(comparison: Comparison) -> str:
     return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
 
 
-def spread_table(comparison: Comparison) -> str:
+def spread_cells(comparison: Comparison) -> Cells:
     """How what is served is spread over clients: worst, lowest tenth, fairness, who is worse off."""
     columns: dict[str, Callable[[Group], str]] = {
         "": name_of,
@@ -123,7 +151,14 @@ def spread_table(comparison: Comparison) -> str:
             measures.worse_off(comparison, g, unseen_clients=True)
         ),
     }
-    return markdown([*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups])
+    return [*columns], [[cell(group) for cell in columns.values()] for group in comparison.groups]
+
+
+def spread_table(comparison: Comparison) -> str:
+    """The columns of `spread_cells` on what the worst clients get."""
+    headers, rows = spread_cells(comparison)
+    shown = [n for n, header in enumerate(headers) if header not in ("macro-F1", "std", "Jain")]
+    return markdown([headers[n] for n in shown], joined([row[n] for n in shown] for row in rows))
 
 
 def _versus(group: Group, reference: Group, read: measures.Read) -> str:
@@ -144,8 +179,8 @@ def _plain(found: Estimate | None) -> str:
 
 
 def found_table(planted: Sequence[tuple[str, Comparison]]) -> str:
-    """Number of seeds in which each method had the planted groups after round 5, 15 and the last."""
-    return _by_method(planted, _found)
+    """Number of seeds in which each method had the planted groups after the last round."""
+    return _by_method(planted, lambda _, group: str(_right_at_the_end(group)))
 
 
 def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
@@ -153,20 +188,28 @@ def whole_table(controls: Sequence[tuple[str, Comparison]]) -> str:
     return _by_method(controls, lambda _, group: str(sum(map(measures.is_whole, group.runs))))
 
 
-def _found(_: Comparison, group: Group) -> str:
+def _right_at_the_end(group: Group) -> int:
     rounds = min(len(run.rounds) for run in group.runs)
-    looks = (*(at for at in (_EARLY, _LATER) if at < rounds), rounds)
-    return " · ".join(str(_right_after(group, at)) for at in looks)
+    return sum(measures.is_right(run, rounds) for run in group.runs)
 
 
-def _right_after(group: Group, global_round: int) -> int:
-    return sum(measures.is_right(run, global_round) for run in group.runs)
+def by_methods(titled: Sequence[tuple[str, Comparison]]) -> list[list[tuple[str, Comparison]]]:
+    """Comparisons by the methods that form clusters in them, in order."""
+    found: dict[tuple[str, ...], list[tuple[str, Comparison]]] = {}
+    for title, comparison in titled:
+        found.setdefault(tuple(_clustering([comparison])), []).append((title, comparison))
+    return list(found.values())
+
+
+def _clustering(compared: Iterable[Comparison]) -> list[str]:
+    """Labels of the methods that form clusters, in order."""
+    labels = dict.fromkeys(group.label for comparison in compared for group in comparison.groups)
+    return [label for label in labels if label not in _NEVER_CLUSTER]
 
 
 def _by_method(titled: Sequence[tuple[str, Comparison]], cell: Callable[[Comparison, Group], str]) -> str:
     """A table of scenarios (down) and the methods that form clusters (across)."""
-    labels = dict.fromkeys(g.label for _, comparison in titled for g in comparison.groups)
-    clustering = [label for label in labels if label not in _NEVER_CLUSTER]
+    clustering = _clustering(comparison for _, comparison in titled)
     rows = []
     for title, comparison in titled:
         groups = by_label(comparison)
@@ -181,7 +224,9 @@ _NEVER_CLUSTER = ("hierfl", "fedprox", "scaffold", "mtgc", "local", "oracle")
 # --- both at once -------------------------------------------------------------------------------------
 
 
-def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+def gain_cells(
+    planted: Sequence[tuple[str, Comparison]], shown: Callable[[Estimate | None], str] = points
+) -> Cells:
     """Fedge against leaves alone on known clients, and against the oracle on unseen clients."""
     rows = []
     for title, comparison in planted:
@@ -190,17 +235,30 @@ def both_table(planted: Sequence[tuple[str, Comparison]]) -> str:
         longer = difference(groups["fedge"], groups["local"], measures.served, measures.tuned)
         new = difference(groups["fedge"], groups["oracle"], measures.unseen)
         if new is not None:
-            rows.append([title, points(known), points(longer), points(new)])
-    headers = (
+            rows.append([title, shown(known), shown(longer), shown(new)])
+    headers = [
         "",
         "known: minus leaves alone",
         "minus leaves alone, fine-tuned too",
         "unseen clients: minus oracle",
-    )
-    return markdown(headers, rows)
+    ]
+    return headers, rows
 
 
 def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
+    """The means of `newcomers_cells`; methods that equal one model throughout share its column."""
+    headers, rows = newcomers_cells(planted, marked_points)
+    _, full = newcomers_cells(planted)
+    one = headers.index(NAMES[REFERENCE])
+    same = [n for n in range(len(headers)) if n == one or (full and all(row[n] == row[one] for row in full))]
+    headers[one] = ", ".join(headers[n] for n in same)
+    kept = [n for n in range(len(headers)) if n == one or n not in same]
+    return markdown([headers[n] for n in kept], [[row[n] for n in kept] for row in rows])
+
+
+def newcomers_cells(
+    planted: Sequence[tuple[str, Comparison]], shown: Callable[[Estimate | None], str] = points
+) -> Cells:
     """Accuracy that fedge serves unseen clients, against true groups, one model, leaves alone, others."""
     first = ("oracle", "hierfl", "local")
     labels = dict.fromkeys(group.label for _, comparison in planted for group in comparison.groups)
@@ -212,11 +270,13 @@ def newcomers_table(planted: Sequence[tuple[str, Comparison]]) -> str:
             difference(groups["fedge"], groups[x], measures.unseen) if x in groups else None for x in others
         ]
         if any(found):
-            rows.append([title, *map(points, found)])
-    return markdown(["", *(NAMES[label] for label in others)], rows)
+            rows.append([title, *map(shown, found)])
+    return ["", *(NAMES[label] for label in others)], rows
 
 
-def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
+def control_cells(
+    controls: Sequence[tuple[str, Comparison]], shown: Callable[[Estimate | None], str] = points
+) -> Cells:
     """Accuracy of fedge where no groups are planted, against one model and against leaves alone."""
     rows = []
     for title, comparison in controls:
@@ -224,21 +284,21 @@ def control_table(controls: Sequence[tuple[str, Comparison]]) -> str:
         fedge, one, local = groups["fedge"], groups[REFERENCE], groups["local"]
         rows.append([
             title,
-            *(points(difference(fedge, one, read)) for read in (measures.seen, measures.unseen)),
-            points(difference(fedge, local, measures.served, measures.seen)),
-            points(difference(fedge, local, measures.unseen)),
+            *(shown(difference(fedge, one, read)) for read in (measures.seen, measures.unseen)),
+            shown(difference(fedge, local, measures.served, measures.seen)),
+            shown(difference(fedge, local, measures.unseen)),
         ])  # fmt: skip
-    headers = (
+    headers = [
         "",
         "seen: minus one model",
         "unseen",
         "known, as served: minus leaves alone",
         "unseen clients",
-    )
-    return markdown(headers, rows)
+    ]
+    return headers, rows
 
 
-def published_table(titled: Sequence[tuple[str, Comparison]]) -> str:
+def published_cells(titled: Sequence[tuple[str, Comparison]]) -> Cells:
     """Course of the published rule: similarities, clusters, offers taken at the gate."""
     rows = []
     for title, comparison in titled:
@@ -253,7 +313,23 @@ def published_table(titled: Sequence[tuple[str, Comparison]]) -> str:
             title, f"{min(seen):.2f} to {max(seen):.2f}", f"{one} of {len(group.runs)}",
             f"{taken / made:.0%}" if made else _NOTHING,
         ])  # fmt: skip
-    return markdown(("", "similarities", "runs with one cluster throughout", "offers taken"), rows)
+    return ["", "similarities", "runs with one cluster throughout", "offers taken"], rows
+
+
+def published_line(cells: Cells) -> str:
+    """The rows of `published_cells` in one sentence."""
+    rows = cells[1]
+    if not rows:
+        return "No runs."
+    ends = sorted(float(end) for row in rows for end in row[1].split(" to "))
+    one, of = (sum(int(row[2].split(" of ")[n]) for row in rows) for n in (0, 1))
+    taken = sorted((row[3] for row in rows if row[3] != _NOTHING), key=lambda cell: int(cell.strip("%")))
+    offers = f"{taken[0]} to {taken[-1]}" if taken else "none"
+    line = (
+        f"Similarities were {ends[0]:.2f} to {ends[-1]:.2f}, all leaves one cluster throughout in {one} of "
+        f"{of} runs, offers taken {offers}."
+    )
+    return textwrap.fill(line, _WIDTH)
 
 
 def summary_table(titled: Sequence[tuple[str, Comparison]]) -> str:
@@ -275,7 +351,7 @@ def summary_table(titled: Sequence[tuple[str, Comparison]]) -> str:
 # --- costs --------------------------------------------------------------------------------------------
 
 
-def cost_table(titled: Sequence[tuple[str, Comparison]]) -> str:
+def cost_cells(titled: Sequence[tuple[str, Comparison]]) -> Cells:
     """Cost of comparing leaves for fedge."""
     rows = []
     for title, comparison in titled:
@@ -289,8 +365,23 @@ def cost_table(titled: Sequence[tuple[str, Comparison]]) -> str:
                 f"{_mean([c.bytes_each for c in found]):.1f}",
                 f"{_mean([c.bytes_ratio for c in found]):.2f}",
             ])  # fmt: skip
-    headers = ("", "comparisons in a run", "of the time", "bytes of one", "bytes of all")
-    return markdown(headers, rows)
+    return ["", "comparisons in a run", "of the time", "bytes of one", "bytes of all"], rows
+
+
+def cost_line(cells: Cells) -> str:
+    """From where to where the rows of `cost_cells` go."""
+    ends = []
+    for column in zip(*(row[1:] for row in cells[1]), strict=True):
+        found = sorted(column, key=lambda cell: float(cell.strip("%")))
+        ends.append(found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}")
+    if not ends:
+        return "No comparisons."
+    count, time, one, every = ends
+    line = (
+        f"A run has {count} comparisons, which take {time} of the time; one sends {one} models to each "
+        f"client, all of them {every} times the bytes of all other models."
+    )
+    return textwrap.fill(line, _WIDTH)
 
 
 def target_table(comparison: Comparison) -> str:
@@ -319,7 +410,7 @@ def target_table(comparison: Comparison) -> str:
         for what, (_, goal) in goals.items()
         for word in ("rounds", "MB")
     ]
-    return markdown(["", *headers], rows)
+    return markdown(["", *headers], joined(rows))
 
 
 def _cost(run: RunData, column: str, goal: float) -> tuple[float, float] | None:

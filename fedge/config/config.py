@@ -33,7 +33,7 @@ class Config(Section):
     run_name: str = option("", "name of the run folder; empty: date, time and seed")
     runs_dir: str = option("runs", "folder of all run folders")
     resume: str = option("", '"latest" or a run\'s folder, as "runs/NAME"; empty: a new run')
-    report: bool = option(True, "write report.html at the end of the run; takes seconds")
+    report: bool = option(True, "write report.html at the end; takes seconds")
     scenario: str = option(
         "none",
         "shift planted in groups of leaves; see docs/study.md",

@@ -21,6 +21,7 @@ _CODE = r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"  # "module:Name"
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _HEADER = ("| key | default; limits | meaning |", "|---|---|---|")
 _AS_ANOTHER = ("cloud.rule-args",)  # its parts are leaf.strategy's, and stand there
+_OWN = ' or `"module:Name"`'  # as a choice: code of others
 _BOUNDS = (("minimum", "≥"), ("above", ">"), ("maximum", "≤"))
 
 
@@ -55,12 +56,12 @@ def _default_and_allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
         return shown
     allowed = _allowed(default, rule)
     if default in rule["choices"]:
-        return allowed.replace(f"`{default}`", f"**`{default}`**", 1)
+        return allowed.replace(f"`{default}`", f"**`{default}`**", 1).replace(_OWN, ", *own*")
     words = [word for word in rule["words"] if word != default]
     limits = _limits(rule)
     if not rule["choices"]:
         allowed = " or ".join([*([limits] if limits else []), *(f"`{json.dumps(word)}`" for word in words)])
-    return f"{shown}; {allowed}" if allowed else shown
+    return f"{shown}; {allowed}".replace(_OWN, ", *own*") if allowed else shown
 
 
 def _arguments(key: str) -> Iterator[tuple[str, list[str], Scalar, Mapping[str, Any]]]:
@@ -86,7 +87,7 @@ def _allowed(default: Scalar, rule: Mapping[str, Any]) -> str:
     if rule["table"]:
         return "a table"
     if rule["choices"]:
-        own = ' or `"module:Name"`' if rule["register"] else ""
+        own = _OWN if rule["register"] else ""
         return ", ".join(f"`{choice}`" for choice in rule["choices"]) + own
     if isinstance(default, bool):
         return "`true`, `false`"

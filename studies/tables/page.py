@@ -2,7 +2,8 @@
 
     python -m studies.tables.page [NAME …] [--tables studies/tables] [--page docs/tables-of-papers.md]
 
-Sections of folders that are not named stay as they are, so that a table can be repeated alone.
+Sections of folders that are not named stay as they are, so that a table can be repeated alone. What the page
+shows without intervals stands with them in `results/table-NAME.csv` beside it.
 """
 
 import argparse
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from studies.result_tables import markdown
-from studies.tables.section import INSIDE, OUTSIDE, section
+from studies.tables.section import INSIDE, OUTSIDE, full_table, section
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs/tables-of-papers.md"
+FULL = "results/table-{}.csv"
 _SWEEP = re.compile(r"\*([\w-]+)\*(?:: not carried out|.*: (\d+ of \d+) runs)")
 BEGIN, END = "<!-- table {} -->", "<!-- end of table {} -->"
 
@@ -38,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = options.page.read_text(encoding="utf-8")
     for name in names:
         text = put(text, name, section(options.tables / name))
+        if full := full_table(options.tables / name):
+            path = options.page.parent / FULL.format(name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(full, encoding="utf-8")
     options.page.write_text(put(text, "list", overview(text)), encoding="utf-8")
     return 0
 
@@ -67,19 +73,23 @@ class _Counted:
 
 
 def overview(text: str) -> str:
-    """A row per sweep of the page: runs, reported numbers inside the repetition's interval and outside."""
+    """A row per sweep with reported numbers: runs, numbers inside the repetition's interval and outside."""
     found: list[_Counted] = []
     title = ""
     for line in text.splitlines():
         if line.startswith("## "):
             title = line.removeprefix("## ")
         elif sweep := _SWEEP.match(line):
-            found.append(_Counted(title, sweep[1], sweep[2] or "none"))
+            found += [_Counted(title, sweep[1], sweep[2])] if sweep[2] else []
         elif line.startswith("| ") and found and found[-1].title == title:
             last = line.strip("| ").rpartition("|")[2].strip()
             found[-1].inside += last == INSIDE
             found[-1].outside += last == OUTSIDE
-    rows = [[one.title, f"`{one.sweep}`", one.runs, str(one.inside), str(one.outside)] for one in found]
+    rows = [
+        [one.title, f"`{one.sweep}`", one.runs, str(one.inside), str(one.outside)]
+        for one in found
+        if one.inside or one.outside
+    ]
     heads = ("", "settings", "runs", "reported numbers inside the interval", "outside")
     return markdown(heads, rows)
 

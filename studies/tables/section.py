@@ -1,8 +1,9 @@
 """The section of a table: reported and repeated numbers, orders that were claimed, and cuts."""
 
 import math
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scipy.special import betaincinv
@@ -14,7 +15,7 @@ from fedge.report.comparison.sweep_page import Comparison
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.study import study_of
 from fedge.sweep.summary import comparisons
-from studies.result_tables import markdown
+from studies.result_tables import as_csv, markdown
 from studies.tables.readings import TRUE_OR_FALSE, diverged, reading
 from studies.tables.reported import PERCENT, Claim, Measure, Reported, read_reported
 from studies.tables.settings import CUT, PUBLISHED, STUDY, cuts_table, files
@@ -39,30 +40,63 @@ def section(folder: Path) -> str:
         names = [sweep.path.name for sweep in cut]
         listed = ", ".join(f"[{name}](../studies/tables/{folder.name}/{name})" for name in names)
         text += [f"Cuts of {listed}:", "", cuts_table(published[0], cut, reported)]
-    for sweep in (*own, *cut, *published):
-        text += [_of_sweep(sweep, reported)]
+    for sweeps in (own, cut, published):
+        text += _of_sweeps(sweeps, reported)
     return "\n".join([*text, reported.found]).rstrip("\n") + "\n"
 
 
-def _of_sweep(sweep: Sweep, reported: Reported) -> str:
-    """The tables of a sweep as far as its runs are complete."""
-    found, done = completed(sweep)
-    command = _command(sweep, reported)
-    if not found:
-        return f"*{sweep.name}*: not carried out. `{command}`: {len(sweep.runs)} runs.\n"
-    text = [f"*{sweep.name}*, `{command}`: {done} of {len(sweep.runs)} runs.\n"]
-    for measure in reported.measures:
-        if measure.reported:
-            text += [f"{measure.title}:\n", reported_table(found, measure)]
-    text += [f"{line}\n" for line in broken(found)]
-    bare = [measure for measure in reported.measures if not measure.reported]
-    if bare:
-        text += [bare_table(comparison, bare) for comparison in found]
-    rows = [row for claim in reported.claims for row in claimed(found, claim)]
-    if rows:
-        heads = ("the paper's order", "where", "difference", "seeds", "here")
-        text += ["Orders:\n", markdown(heads, rows)]
-    return "\n".join(text)
+def _of_sweeps(sweeps: Sequence[Sweep], reported: Reported) -> list[str]:
+    """The tables of sweeps as far as their runs are complete; those with the same variants share a table."""
+    text: list[str] = []
+    columns: list[tuple[str, list[list[str]]]] = []
+    bare = _bare_of(reported)
+    for sweep in sweeps:
+        found, done = completed(sweep)
+        command = _command(sweep, reported)
+        if not found:
+            text += [f"*{sweep.name}*: not carried out. `{command}`: {len(sweep.runs)} runs.\n"]
+            continue
+        seeds = len(sweep.seeds)
+        own = [(c.title, bare_cells(c, bare)) for c in found if bare]
+        if columns and _variants(own) != _variants(columns):
+            text += [bare_table(columns, bare, seeds)]
+            columns = []
+        text += [f"*{sweep.name}*, `{command}`: {done} of {len(sweep.runs)} runs, {seeds} seeds.\n"]
+        for measure in reported.measures:
+            if measure.reported:
+                text += [f"{measure.title}:\n", reported_table(found, measure, seeds)]
+        text += [f"{line}\n" for line in broken(found)]
+        rows = [row for claim in reported.claims for row in claimed(found, claim)]
+        if rows:
+            heads = ["the paper's order", "where", "difference", "seeds", "here"]
+            text += ["Orders:\n", markdown(*without(heads, rows, "seeds", str(seeds)))]
+        part = sweep.path.stem.partition("-")[2] if len(sweeps) > 1 else ""
+        columns += [(f"{part}: {title}" if part and title else title, cells) for title, cells in own]
+    return [*text, bare_table(columns, bare, seeds)] if columns else text
+
+
+def _variants(columns: Sequence[tuple[str, list[list[str]]]]) -> list[str]:
+    return [row[0] for row in columns[0][1]]
+
+
+def full_table(folder: Path) -> str:
+    """Measures without reported numbers of every sweep as CSV, with intervals; "" without runs."""
+    reported = read_reported(folder)
+    bare = _bare_of(reported)
+    rows = []
+    for path in (*files(folder, STUDY), *files(folder, CUT), *files(folder, PUBLISHED)):
+        sweep = read_sweep(path)
+        for comparison in completed(sweep)[0] if bare else []:
+            rows += [[sweep.name, comparison.title, *cells] for cells in bare_cells(comparison, bare)]
+    titles = [measure.title for measure in bare]
+    heads = (
+        ("settings", "where", "variant", titles[0], "minus the first", *titles[1:], "seeds") if rows else ()
+    )
+    return as_csv(heads, rows) if rows else ""
+
+
+def _bare_of(reported: Reported) -> list[Measure]:
+    return [measure for measure in reported.measures if not measure.reported]
 
 
 def _command(sweep: Sweep, reported: Reported) -> str:
@@ -117,10 +151,30 @@ def by_seed(group: Group, name: str) -> dict[int, float]:
 # --- numbers beside each other ------------------------------------------------------------------------
 
 
-def reported_table(found: Sequence[Comparison], measure: Measure) -> str:
-    """A row per number that is reported or repeated."""
+def reported_table(found: Sequence[Comparison], measure: Measure, seeds: int) -> str:
+    """A row per number that is repeated, and a sentence of those that are reported alone."""
     rows = [_row(comparison, group, measure) for comparison in found for group in comparison.groups]
-    return markdown(("", "", "reported", "repeated", "95 % interval", "seeds", "reported lies"), rows)
+    heads = ["", "", "reported", "repeated", "95 % interval", "seeds", "reported lies"]
+    text = (
+        [markdown(*without(heads, repeated, "seeds", str(seeds)))] if (repeated := with_number(rows)) else []
+    )
+    if alone := [f"{row[0]} {row[1]} ({row[2]})" for row in rows if row not in repeated]:
+        text += [f"In no run here: {', '.join(alone)}.\n"]
+    return "\n".join(text)
+
+
+def with_number(rows: Sequence[list[str]]) -> list[list[str]]:
+    """Rows of numbers that are repeated."""
+    return [row for row in rows if row[3] != _NOTHING]
+
+
+def without(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], column: str, usual: str
+) -> tuple[list[str], list[list[str]]]:
+    """A table without a column in which every cell is the usual one."""
+    at = list(heads).index(column)
+    kept = [n for n in range(len(heads)) if n != at or any(row[at] != usual for row in rows)]
+    return [heads[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
 def _row(comparison: Comparison, group: Group, measure: Measure) -> list[str]:
@@ -148,10 +202,80 @@ def verdict(theirs: Sequence[float] | None, ours: Estimate | None, measure: Meas
     return INSIDE if low <= theirs[0] <= high else OUTSIDE
 
 
-def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
-    """A row per variant with every measure, and the first one's difference from the first variant.
+def bare_table(
+    columns: Sequence[tuple[str, list[list[str]]]], measures: Sequence[Measure], seeds: int
+) -> str:
+    """A row per measure and variant, a column per comparison; means, and numbers of seeds if not all.
 
-    Of further measures only the means are shown.
+    Of the first measure what differs from the first variant is bold. Variants with the same numbers share a
+    row; of further measures those are left out that have the numbers of the first.
+
+    Args:
+        columns: name of a comparison → its `bare_cells`.
+        measures: those of the cells.
+        seeds: of a whole sweep.
+    """
+    cells = [{row[0]: row for row in rows} for _, rows in columns]
+    labels = list(dict.fromkeys(label for own in cells for label in own))
+
+    def line(label: str, shown: Callable[[Sequence[str]], str]) -> list[str]:
+        return [shown(own[label]) if label in own else _NOTHING for own in cells]
+
+    firsts = {label: line(label, lambda row: bare(row[1])) for label in labels}
+    rows = []
+    for number, title in enumerate([*(measure.title for measure in measures), "seeds"]):
+        if number == 0:
+            block = {label: line(label, _as_marked) for label in labels}
+        else:
+            block = {label: line(label, lambda row, at=number + 2: bare(row[at])) for label in labels}  # type: ignore[misc]
+            usual = {label: line(label, lambda row: str(seeds)) for label in labels}
+            same = usual if title == "seeds" else firsts
+            block = {label: found for label, found in block.items() if found != same[label]}
+        first = "seeds, if fewer" if title == "seeds" else title
+        first += "; others as above" if 0 < number < len(measures) and len(block) < len(labels) else ""
+        for found, names in shared(block).items():
+            rows.append([first, names, *found])
+            first = ""
+    return markdown(["", "", *(name for name, _ in columns)], rows)
+
+
+def _as_marked(row: Sequence[str]) -> str:
+    """A mean, in bold where it differs from the first variant's."""
+    return f"**{bare(row[1])}**" if marked(row[2]).startswith("**") else bare(row[1])
+
+
+def shared(block: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], str]:
+    """Cells → the names of all that have them."""
+    found: dict[tuple[str, ...], str] = {}
+    for name, row in block.items():
+        found[tuple(row)] = f"{found[tuple(row)]}, {name}" if tuple(row) in found else name
+    return found
+
+
+def bare(cell: str) -> str:
+    """A cell without its interval.
+
+    >>> bare("12.0 [1.0, 23.0]"), bare("2 of 3 (9 to 99 %)"), bare("–")
+    ('12.0', '2 of 3', '–')
+    """
+    return re.sub(r" [\[(].*[\])]", "", cell)
+
+
+def marked(apart: str) -> str:
+    """A difference in bold where its interval, as shown, leaves out 0.
+
+    >>> marked("+1.2 [+0.1, +2.3]"), marked("−1.2 [−2.4, +0.0]"), marked("–")
+    ('**+1.2**', '−1.2', '–')
+    """
+    ends = [float(end.replace("−", "-")) for end in re.findall(r"[+−][\d.]+(?=[,\]])", apart)]
+    is_apart = bool(ends) and (ends[0] > 0 or ends[1] < 0)
+    return f"**{bare(apart)}**" if is_apart else bare(apart)
+
+
+def bare_cells(comparison: Comparison, measures: Sequence[Measure]) -> list[list[str]]:
+    """A row per variant: label, first measure, its difference from the first variant, other measures, seeds.
+
+    Of further measures only the means are told.
     """
     first, reference = measures[0], comparison.groups[0]
     rows = []
@@ -163,9 +287,7 @@ def bare_table(comparison: Comparison, measures: Sequence[Measure]) -> str:
         rows.append([
             group.label, cell(group, first), _with_interval(apart, first, "+"), *rest, str(len(group.runs)),
         ])  # fmt: skip
-    titles = [m.title for m in measures]
-    heads = (comparison.title, titles[0], f"minus {reference.label}", *titles[1:], "seeds")
-    return markdown(heads, rows)
+    return rows
 
 
 def cell(group: Group, measure: Measure, with_interval: bool = True) -> str:

@@ -9,7 +9,7 @@ from small_data import nine_users
 
 from fedge.cli import main as fedge
 from studies import devices_part
-from studies.devices_part import MARKS, main, times_as_soon
+from studies.devices_part import HEADERS, MARKS, main, on_page, times_as_soon
 from studies.measures import read_study
 
 SMALL = """# FedBuff
@@ -58,9 +58,11 @@ def test_a_sweep_of_one_seed_is_not_shown(seeds, shown, monkeypatch, tmp_path):
     study = SimpleNamespace(comparisons=[SimpleNamespace(groups=[group])])
     monkeypatch.setattr(devices_part, "complete", lambda path: study)
     monkeypatch.setattr(devices_part, "section", lambda study, path: "the sweep\n")
+    monkeypatch.setattr(devices_part, "all_columns", lambda studies: "")
     (tmp_path / "one.toml").touch()
     (tmp_path / "page.md").write_text("\n".join(MARKS))
-    assert main(["--studies", str(tmp_path), "--pages", str(tmp_path / "page.md")]) == (0 if shown else 2)
+    arguments = ["--studies", str(tmp_path), "--pages", str(tmp_path / "page.md")]
+    assert main([*arguments, "--full", str(tmp_path / "full.csv")]) == (0 if shown else 2)
     assert ("the sweep" in (tmp_path / "page.md").read_text()) == shown
 
 
@@ -74,14 +76,24 @@ def test_its_tables_are_of_the_runs(tmp_path, capsys):
     assert fedge(["sweep", str(tmp_path / "1-small.toml")]) == 0
     page = tmp_path / "page.md"
     page.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
-    assert main(["--studies", str(tmp_path), "--pages", str(page)]) == 0
+    full = tmp_path / "full.csv"
+    assert main(["--studies", str(tmp_path), "--pages", str(page), "--full", str(full)]) == 0
     text = page.read_text()
     assert "2-missing" in capsys.readouterr().err
     assert "Not carried out here: 2-missing." in text
     assert "old" not in text
     assert "### devices-1-small\n\nFedBuff against rounds.\n\nTarget" in text
     line = next(line for line in text.splitlines() if line.startswith("| buffered"))
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    shown = [cell.strip() for cell in line.strip("|").split("|")]
+    with full.open(newline="") as table:
+        header, *rows = csv.reader(table)
+    assert [row[:2] + row[3:4] for row in rows] == [["1-small", "", name] for name in ("rounds", "buffered")]
+    cells = rows[1][3:]
+    assert on_page(cells) == shown
+    assert (shown[1], shown[3]) == (cells[1].removesuffix(" (2 of 2)"), cells[5].split(" (")[0])
+    assert on_page([*"ab", *"cdefghijk"])[1] == "b"
+    assert on_page(["x", "5.6 (3 of 5)", *"cdefghijk"])[1] == "5.6 (3 of 5)"
+    assert header[4:] == list(HEADERS[1:])
     tables = [
         list(csv.DictReader((tmp_path / f"runs/1-small/buffered-seed{n}/devices/versions.csv").open()))
         for n in (1, 2)

@@ -136,10 +136,14 @@ def test_the_draws_are_of_the_sweeps_that_are_complete(made, tmp_path, capsys):
     numbers = tables.accuracy_table(read_study(made / "1-planted.toml").comparisons[0])
     assert numbers not in text
     assert full.read_text() == (made / "docs" / "results" / "studies.csv").read_text()
+    with (tmp_path / "full-unseen.csv").open(newline="") as table:
+        header, *rows = csv.reader(table)
+    assert header[:4] == ["", "oracle", "one model", "leaves alone"]
+    assert [row[0] for row in rows] == ["synthetic-4, rotate"]
     planted, nothing = text.split("Where nothing is planted")
-    assert ("4 leaves, rotate |" in planted, "4 leaves, 2-control |" in planted) == (True, False)
+    assert ("| rotate |" in planted, "| 2-control |" in planted) == (True, False)
     nothing = nothing.split("Unseen clients")[0]
-    assert ("4 leaves, rotate |" in nothing, "4 leaves, 2-control |" in nothing) == (False, True)
+    assert ("| rotate |" in nothing, "| 2-control |" in nothing) == (False, True)
     assert other.read_text() == "nothing\n"
     assert "3-missing" in capsys.readouterr().err
     assert draws_part.main([*folders, "--pages"]) == 0
@@ -189,6 +193,67 @@ def test_a_comparison_costs_a_model_of_every_leaf_for_every_client(made):
     assert cost is not None
     assert cost.comparisons == 2
     assert cost.bytes_each == pytest.approx(4)
+
+
+def test_all_columns_are_beside_the_page(made):
+    """Those of the page's sentences and of the table that shows some of them."""
+    page = (made / "docs" / "results.md").read_text()
+    cells = {
+        name: list(csv.reader((made / f"docs/results/{name}.csv").open(newline="")))
+        for name in ("published", "costs", "spread", "gains", "controls")
+    }
+    assert len(cells["published"]) == 1
+    for name in ("gains", "controls"):
+        (row,) = cells[name][1:]
+        means = [cell.split(" (")[0] for cell in row[1:]]
+        shown = next(
+            line
+            for line in page.splitlines()
+            if line.startswith(f"| {row[0]} | {means[0]}") or line.startswith(f"| {row[0]} | **{means[0]}**")
+        )
+        assert shown.replace("*", "") == f"| {' | '.join([row[0], *means])} |"
+    assert "published:\n\nNo runs." in page
+    assert f"A run has {cells['costs'][1][1]}" in page
+    assert [row[0] for row in cells["spread"][1:]] == [
+        "one model", "leaves alone", "oracle", "random groups", "fedge",
+    ]  # fmt: skip
+    assert f"| {cells['spread'][1][3]} | {cells['spread'][1][4]} |" in page
+
+
+def test_rows_with_the_same_numbers_are_one():
+    rows = [["one", "1", "2"], ["other", "1", "3"], ["like one", "1", "2"]]
+    assert tables.joined(rows) == [["one, like one", "1", "2"], ["other", "1", "3"]]
+
+
+def test_a_difference_is_bold_where_its_interval_leaves_out_0():
+    assert tables.marked_points(Estimate(0.024, 0.01, 0.0006, 0.0474, 5)) == "**+2.4**"
+    assert tables.marked_points(Estimate(0.024, 0.01, 0.0004, 0.0476, 5)) == "+2.4"  # as shown, from 0.0
+    assert tables.marked_points(Estimate(-0.024, 0.01, -0.04, -0.01, 5)) == "**−2.4**"
+    assert tables.marked_points(Estimate(0.024, None, None, None, 1)) == "+2.4"
+    assert tables.marked_points(None) == "–"
+
+
+def test_what_comes_of_the_published_rule_is_one_sentence():
+    rows = [["a", "0.83 to 1.00", "5 of 5", "4%"], ["b", "0.79 to 0.99", "4 of 5", "18%"]]
+    assert tables.published_line(([], rows)) == (
+        "Similarities were 0.79 to 1.00, all leaves one cluster throughout in 9 of 10 runs, "
+        "offers taken 4% to 18%."
+    )
+
+
+def test_methods_that_equal_one_model_share_its_column(monkeypatch):
+    rows = [["a", "+1.0 (0.5 to 1.5)", "0.0 (0.0 to 0.0)", "+1.0 (0.5 to 1.5)", "0.0 (0.0 to 0.0)"]]
+
+    def cells(_, shown=tables.points):
+        short = [[cell.split(" (")[0] for cell in row] for row in rows]
+        return ["", "one model", "oracle", "CFL", "FLUX"], rows if shown is tables.points else short
+
+    monkeypatch.setattr(tables, "newcomers_cells", cells)
+    assert tables.newcomers_table([]).splitlines() == [
+        "|  | one model, CFL | oracle | FLUX |",
+        "| --- | ---: | ---: | ---: |",
+        "| a | +1.0 | 0.0 | 0.0 |",
+    ]
 
 
 def test_missing_runs_are_one_line(made, tmp_path, capsys):

@@ -107,7 +107,7 @@ class AsynchronyConfig(Section):
         minimum=0.001,
         maximum=1e9,
     )
-    end_versions: int = option(0, "end of the run after so many served versions; 0: no limit", minimum=0)
+    end_versions: int = option(0, "end after so many served versions; 0: no limit", minimum=0)
     end_updates: int = option(0, "end after so many used results; 0: no limit", minimum=0)
     end_megabytes: float = option(
         0.0, "end after so many 10^6 bytes of models on both tiers; 0: no limit", minimum=0.0

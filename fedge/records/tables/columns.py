@@ -170,9 +170,8 @@ _HEADER = ("| column | meaning (unit) |", "|---|---|")
 def _described(table: Table, usual: Mapping[str, str]) -> str:
     """Section of a table; columns with their usual meaning are only named."""
     named = [f"`{c.name}`" for c in table.columns if usual.get(c.name) == c.meaning]
-    lines = [f"## `{table.path}`", "", table.about, "", *_HEADER]
-    if named:
-        lines.append(f"| {', '.join(named)} | see above |")
+    about = f"{table.about} Also {', '.join(named)}." if named else table.about
+    lines = [f"## `{table.path}`", "", about, "", *_HEADER]
     for family in _families([c for c in table.columns if usual.get(c.name) != c.meaning]):
         names = ", ".join(f"`{column.name}`" for column in family)
         meaning = _together([column.meaning for column in family]).replace("|", chr(92) + "|")

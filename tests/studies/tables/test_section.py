@@ -11,7 +11,17 @@ from fedge import from_images
 from fedge.cli import main as fedge
 from fedge.report.comparison.statistics import Estimate
 from studies.tables.reported import Measure
-from studies.tables.section import INSIDE, OUTSIDE, counted, order, section, verdict
+from studies.tables.section import (
+    INSIDE,
+    OUTSIDE,
+    bare_table,
+    counted,
+    full_table,
+    marked,
+    order,
+    section,
+    verdict,
+)
 
 HEAD = """
 [sweep]
@@ -102,6 +112,34 @@ def test_counts_have_exact_intervals(count, found):
     assert counted(count, 3) == found
 
 
+def test_a_row_per_measure_and_variant():
+    """Bold where the interval leaves out 0; the same numbers in one row."""
+    here = [
+        ["one", "15.3 [13.5, 17.2]", "–", "15.3", "0 of 3 (0 to 71 %)", "3"],
+        ["same", "15.3 [13.5, 17.2]", "+0.0 [+0.0, +0.0]", "15.3", "0 of 3 (0 to 71 %)", "3"],
+        ["more", "20.0 [18.0, 22.0]", "+4.7 [+1.0, +8.4]", "70.1", "1 of 3 (1 to 91 %)", "2"],
+        ["less", "15.2 [11.0, 19.4]", "−0.1 [−2.0, +1.8]", "15.2", "0 of 3 (0 to 71 %)", "3"],
+    ]
+    there = [["one", "1.0", "–", "1.0", "0 of 1 (0 to 98 %)", "1"]]
+    measures = [Measure("last-common", "last, %"), Measure("leaves-own", "own, %"), Measure("", "collapsed")]
+    assert bare_table([("here", here)], measures, 3).splitlines() == [
+        "|  |  | here |",
+        "| --- | ---: | ---: |",
+        "| last, % | one, same | 15.3 |",
+        "|  | more | **20.0** |",
+        "|  | less | 15.2 |",
+        "| own, %; others as above | more | 70.1 |",
+        "| collapsed | one, same, less | 0 of 3 |",
+        "|  | more | 1 of 3 |",
+        "| seeds, if fewer | more | 2 |",
+    ]
+    assert bare_table([("here", here[:1]), ("there", there)], measures[:1], 3).splitlines()[2] == (
+        "| last, % | one | 15.3 | 1.0 |"
+    )
+    assert "| last, % | one | 1.0 | 15.3 |" in bare_table([("there", there), ("here", here)], measures, 3)
+    assert "|  | same | – | 15.3 |" in bare_table([("there", there), ("here", here)], measures, 3)
+
+
 def mean_and_ends(values):
     """Mean and 95 % t-interval of two values: t(0.975, 1) = 12.706."""
     mean = sum(values) / 2
@@ -128,7 +166,7 @@ def test_a_table_is_of_the_runs(tmp_path, capsys):
 
     assert fedge(["sweep", str(folder / "cut.toml"), "--only", "fast-even-seed1"]) == 0
     text = section(folder)
-    assert "*table-small-cut*, `make table-small`: 1 of 4 runs." in text
+    assert "*table-small-cut*, `make table-small`: 1 of 4 runs, 2 seeds." in text
     assert text.count("one seed") == 1  # the number; without the other variant there is no order
 
     assert fedge(["sweep", str(folder / "cut.toml")]) == 0
@@ -142,13 +180,20 @@ def test_a_table_is_of_the_runs(tmp_path, capsys):
     assert cells[:4] == ["even", "fast", "50 ± 1", f"{mean:.1f}"]
     within = [max(low, 0.0), min(high, 100.0)]  # no mean share lies beyond
     assert [float(end) for end in cells[4].strip("[]").split(", ")] == pytest.approx(within, abs=0.06)
-    assert cells[5] == "2"
+    assert cells[5:] == [
+        verdict([50.0], Estimate(mean / 100, None, low / 100, high / 100, 2), Measure("", ""))
+    ]
     apart = [100 * (fast - slow) for fast, slow in zip(best["fast"], best["slow"], strict=True)]
     mean, low, high = mean_and_ends(apart)
     claim = next(line for line in text.splitlines() if line.startswith("| fast above slow"))
     assert f"| {mean:+.1f} [" in claim.replace("−", "-")
     assert claim.endswith(f"| {'yes' if low > 0 else 'the other way' if high < 0 else 'not told apart'} |")
-    assert "| even | last, % | minus slow | seeds |" in text
+    assert "|  |  | even |\n" in text
+    header, slow, fast = csv.reader(full_table(folder).splitlines())
+    assert header == ["settings", "where", "variant", "last, %", "minus the first", "seeds"]
+    assert (slow[2], slow[4], slow[5], fast[2]) == ("slow", "–", "2", "fast")
+    mean = fast[3].split(" [")[0]
+    assert f"|  | fast | {f'**{mean}**' if '*' in marked(fast[4]) else mean} |\n" in text
     assert capsys.readouterr().err == ""
 
 

@@ -58,8 +58,9 @@ def test_a_column_of_many_tables_is_described_once():
     assert text.startswith(
         "| column | meaning (unit) |\n|---|---|\n| `n` | number |\n| `size` | how wide |\n\n##"
     )
+    assert "\n\nA row per thing. Also `n`.\n\n" in text
     assert text.splitlines()[-3:] == [
-        "| `n` | see above |",
+        "|---|---|",
         "| `size` | how long (m) |",
         "| `name` | a \\| b (text) |",
     ]
