@@ -28,9 +28,17 @@ PARTS = {
     "my_data": {"data.path": "my_data:rows_of_digits", "data.path-args.writers": 4},
     "my_rule": {"leaf.strategy": "my_rule:GeometricMedian", "scaffold.enabled": False},
     "my_grouping": {"cluster.method": "my_grouping:largest_gap"},
+    "my_family": {"cluster.method": "my_family:Soft"},
     "my_method": {"train.algorithm": "my_method:Ditto", "scaffold.enabled": False},
     "my_callback": {"callbacks": "my_callback:Settled"},
     "my_gate": {"gate.rule": "my_gate:probably_better", "gate.rule-args.confidence": 0.6},
+    "my_losses": {"train.loss": "my_losses:focal", "train.metrics": "my_losses:balanced_accuracy"},
+    "my_noise": {"train.augment": "my_noise:louder"},
+    "my_codes": {"uplink.clients": "my_codes:RandomK", "scaffold.enabled": False},
+    "my_choice": {
+        "hierarchy.selection": "my_choice:newest_first",
+        "hierarchy.participation": "my_choice:growing",
+    },
 }
 TINY = {
     **PARTS["my_data"],
@@ -48,9 +56,7 @@ def project(tmp_path, monkeypatch):
     folder = tmp_path / "my-study"
     shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     page = (EXAMPLES.parent / "docs" / "own-method.md").read_text()
-    blocks = PYTHON.findall(page)
-    named = [*blocks[:2], *(block for block in blocks[2:] if "class Soft" in block)]
-    (folder / "mine.py").write_text("\n\n".join(named))  # the page's file of that name
+    (folder / "mine.py").write_text(PYTHON.findall(page)[0])  # the page's file of that name
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder
@@ -60,7 +66,8 @@ def project(tmp_path, monkeypatch):
 
 def test_each_is_short():
     files = list(EXAMPLES.glob("my_*.py"))
-    assert {file.stem for file in files} == {*PARTS, "my_characters"}  # which test_tasks.py carries out
+    others = {"my_characters", "my_fleet", "my_task"}  # carried out by test_tasks.py, and below
+    assert {file.stem for file in files} == {*PARTS, *others}
     assert all(len(file.read_text().splitlines()) < 60 for file in files)
 
 
@@ -69,8 +76,9 @@ def test_each_runs_by_itself(name, project):
     run = simulate({**TINY, **PARTS[name]}, clients=4)
     assert (run.status, run.exit_code) == ("completed", 0), run.reason
     parts = json.loads((run.folder / "manifest.json").read_text())["parts"].values()
-    (part,) = [part for part in parts if part["name"].startswith(f"{name}:")]
-    assert len(part["sha256"]) == 64
+    own = [part["sha256"] for part in parts if part["name"].startswith(f"{name}:")]
+    named = [value for value in PARTS[name].values() if str(value).startswith(f"{name}:")]
+    assert [len(sha256) for sha256 in own] == [64] * len(named)
 
 
 def carried_out(*words):
@@ -163,13 +171,21 @@ def test_a_run_that_goes_on_says_that_its_code_has_changed(project, capsys):
     assert "the code of train.model my_model:Gru has changed since the run began" in capsys.readouterr().out
 
 
+def test_the_task_runs_on_its_data(project):
+    options = {"train.task": "my_task:Counts", "train.model": "linear", "data.path": "my_task:visits"}
+    small = {"num-server-rounds": 2, "train.local-epochs": 1, "hierarchy.num-servers": 2, "report": False}
+    run = simulate({**options, **small}, clients=8)
+    sys.modules.pop("my_task", None)
+    assert (run.status, run.exit_code) == ("completed", 0), run.reason
+    assert run.rounds["test_deviance_mean"].is_not_null().all()
+
+
 def test_the_parts_of_the_virtual_clock_on_the_page_run(tmp_path, monkeypatch):
-    """The file of docs/extend.md, with the options below it: all five parts, by name."""
+    """my_fleet.py with the options of docs/extend.md: all five parts, by name."""
     page = (EXAMPLES.parent / "docs" / "extend.md").read_text()
-    code = next(block for block in PYTHON.findall(page) if block.startswith("# my_fleet.py"))
     (tmp_path / "fleet.toml").write_text(next(one for one in TOML.findall(page) if "my_fleet:damped" in one))
     options = read_toml(tmp_path / "fleet.toml", "the page")
-    (tmp_path / "my_fleet.py").write_text(code)
+    shutil.copy(EXAMPLES / "my_fleet.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     off = {"scaffold.enabled": False, "gate.enabled": False, "cluster.enabled": False}

@@ -1,0 +1,26 @@
+"""A soft family of models at the cloud: two models, of which every leaf is offered its own mixture."""
+
+import numpy as np
+
+from fedge.clustering import CloudPart, Family
+
+
+class Soft(CloudPart):
+    """Fuzzy means of the leaves' models.
+
+    Args:
+        temperature: of the memberships; a smaller one makes them harder.
+    """
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        self.temperature = temperature
+
+    def group(self, cloud) -> Family:
+        """Memberships (S leaves, 2 models) from distances to both centres, kept in the memory."""
+        before = cloud.memory.get("memberships", np.eye(len(cloud.models))[:, :2] * 0.2 + 0.4)
+        before = before / before.sum(axis=1, keepdims=True)
+        centres = before.T @ cloud.vectors / before.sum(axis=0)[:, None]
+        distances = ((cloud.vectors[:, None] - centres[None]) ** 2).sum(axis=2)
+        found = np.exp(-distances / distances.mean() / self.temperature)
+        cloud.memory["memberships"] = found / found.sum(axis=1, keepdims=True)
+        return Family(cloud.memory["memberships"])
