@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, Scalar, shown
+from fedge.config.registers.register import refuse_run_in_import
 from fedge.data.prepared import load_source, shape_of
 from fedge.engine.cluster import refuse_missing_on_cluster
 from fedge.engine.federation import TOLD, Federation, refuse_hidden_gpu, refuse_missing_resources
@@ -52,6 +53,7 @@ def check(
     Raises:
         ConfigError: the run cannot work.
     """
+    refuse_run_in_import()
     refuse_little_room()
     refuse_untested_flower()
     prepared = prepare_config(run_config)

@@ -11,8 +11,10 @@ itself (`Register.given`).
 import hashlib
 import importlib.metadata
 import inspect
+import os
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -210,7 +212,10 @@ class Register:
     def _imported(self, name: str, module: str, path: str) -> Any:
         """An attribute of a module of others; any error of its import is one line."""
         try:
-            found: Any = import_module(module)
+            with _marked(f"{self.option} {name}", module):
+                found: Any = import_module(module)
+        except _RunInImport as error:
+            raise ConfigError(str(error)) from None
         except Exception as error:
             place = _place(error)
             step = f"mend it, or start where {module.split('.')[0]} can be found"
@@ -380,6 +385,49 @@ def refuse_misfit(
             f"{what}{names} must take ({', '.join([*positions, *arguments])}), but: {error}"
             f"{near or f'; change {table}, or its parameters'}"
         ) from error
+
+
+class _RunInImport(ConfigError):
+    """A run that the import of its own part would start."""
+
+
+_IMPORTED = "FEDGE_IMPORTED"  # variable of processes started by an import: the part
+_imports = threading.local()  # `part`: imported now by this thread
+
+
+@contextmanager
+def _marked(part: str, module: str) -> Iterator[None]:
+    """Tell `refuse_run_in_import` of an import, here and in processes that it starts.
+
+    Only the main thread tells processes: another's mark would be found by those of all threads.
+    """
+    if module in sys.modules:  # carries out nothing
+        yield
+        return
+    told = threading.current_thread() is threading.main_thread()
+    before = getattr(_imports, "part", "")
+    _imports.part = part
+    if told:
+        os.environ[_IMPORTED] = part
+    try:
+        yield
+    finally:
+        _imports.part = before
+        if told:
+            os.environ.pop(_IMPORTED, None)
+
+
+def refuse_run_in_import() -> None:
+    """Raise ConfigError for a run started by the import of a part, as by a script naming its own function.
+
+    The script would be imported by its run, start another, which would import it, and so on.
+    """
+    part = getattr(_imports, "part", "") or os.environ.get(_IMPORTED, "")
+    if part:
+        raise _RunInImport(
+            f"a run must not be started by the import of {part.partition(' ')[2]}, but the code beside it "
+            f'starts one; put that below `if __name__ == "__main__":`, or {part} into a file of its own'
+        )
 
 
 _looked_in: list[str] = []
