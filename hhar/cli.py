@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hhar.errors import HharError
 from hhar.progress import progress_bars
+from hhar.quantity import quantity
 from hhar.raw.download import UCI_URL, alone_in, check_url, download
 from hhar.raw.prepare import DEVICE_GROUPS, prepare
 from hhar.raw.unpack import unpack
@@ -183,8 +184,8 @@ def _prepare(arguments: argparse.Namespace) -> None:
         windows = prepare(arguments.raw, _spec(arguments), arguments.devices, report)
     save_windows(arguments.out, windows, compress=arguments.compress)
     print(
-        f"{arguments.out}: {len(windows)} windows of {windows.x.shape[1]} channels × "
-        f"{windows.x.shape[2]} samples"
+        f"{arguments.out}: {quantity(len(windows), 'window')} of "
+        f"{quantity(windows.x.shape[1], 'channel')} × {quantity(windows.x.shape[2], 'sample')}"
     )
 
 
@@ -196,8 +197,8 @@ def _thin(arguments: argparse.Namespace) -> None:
     windows = thin(load_windows(arguments.file), arguments.keep_every, arguments.mean_of)
     save_windows(arguments.out, windows, compress=arguments.compress)
     print(
-        f"{arguments.out}: {len(windows)} windows of {windows.x.shape[1]} channels × "
-        f"{windows.x.shape[2]} samples"
+        f"{arguments.out}: {quantity(len(windows), 'window')} of "
+        f"{quantity(windows.x.shape[1], 'channel')} × {quantity(windows.x.shape[2], 'sample')}"
     )
 
 
@@ -210,7 +211,7 @@ def _synthesize(arguments: argparse.Namespace) -> None:
                 arguments.raw, arguments.users, arguments.seed, fraction=arguments.fraction, report=report
             )
         for name, count in rows.items():
-            print(f"{arguments.raw / name}: {count} rows")
+            print(f"{arguments.raw / name}: {quantity(count, 'row')}")
         return
     spec = _spec(arguments)
     if arguments.small:
@@ -236,6 +237,6 @@ def _synthesize(arguments: argparse.Namespace) -> None:
             windows = build_windows(groups, spec)
     save_windows(arguments.out, windows, compress=arguments.compress)
     print(
-        f"{arguments.out}: {len(windows)} synthetic windows of {windows.x.shape[1]} channels × "
-        f"{windows.x.shape[2]} samples"
+        f"{arguments.out}: {quantity(len(windows), 'synthetic window')} of "
+        f"{quantity(windows.x.shape[1], 'channel')} × {quantity(windows.x.shape[2], 'sample')}"
     )

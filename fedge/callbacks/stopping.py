@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from fedge.callbacks.callback import Callback, Round, Run
 from fedge.config.registers.option import ConfigError, nearest, shown
+from hhar.quantity import quantity
 
 VALIDATION = "validation"
 _OF_TEST = ("test_", "unseen_", "shared_", "tuned_")  # how columns of test windows begin
@@ -92,10 +93,10 @@ class EarlyStopping(Callback):
         if round_.global_round - self.best_round < self.patience:
             return None
         if self.best is None:
-            return f"{self._column} was not measured in {self.patience} global rounds"
+            return f"{self._column} was not measured in {quantity(self.patience, 'global round')}"
         return (
             f"{self._column} has not got better than {self.best:.4g}, of global round {self.best_round}, for "
-            f"{self.patience} global rounds{self._aloud}"
+            f"{quantity(self.patience, 'global round')}{self._aloud}"
         )
 
     @property

@@ -25,6 +25,7 @@ from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.privacy.marks import DESCRIPTIONS, LOSSES, SINGLE_MODELS, SPREADS, Quantity
 from fedge.states.averaging import State
+from hhar.quantity import quantity
 
 Need = Literal[
     "starts", "one-start", "cluster-start", "cross-losses", "pool", "updates", "description", "dispersion"
@@ -264,7 +265,7 @@ def _of_family(name: str, family: Family, leaves: int) -> Grouping:
     elif (wrong := np.flatnonzero(np.abs(shares.sum(axis=1) - 1) > 1e-6)).size:
         what = f"with a row {wrong[0]} that sums to {shares[wrong[0]].sum():g}"
     elif family.models is not None and len(family.models) != shares.shape[1]:
-        what = f"for {shares.shape[1]} models, but gave {len(family.models)}"
+        what = f"for {quantity(shares.shape[1], 'model')}, but gave {len(family.models)}"
     else:
         labels = number_by_first_appearance(shares.argmax(axis=1))
         models = None if family.models is None else list(family.models)

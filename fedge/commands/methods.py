@@ -9,6 +9,7 @@ from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.config.registers.register import Register
 from fedge.config.registers.traits import NEVER_BY_THRESHOLD, NUMBERED, OFFERS, TRUTH
+from hhar.quantity import quantity
 
 if TYPE_CHECKING:
     from fedge.leaf.trial import Tiers
@@ -86,7 +87,7 @@ def _client_method(name: str) -> Iterator[str]:
     tiers = _tried(name)
     model = "the model"
     if len(tiers.form.entries) < len(tiers.model):
-        model = f"{len(tiers.form.entries)} of the model's {len(tiers.model)} entries"
+        model = f"{len(tiers.form.entries)} of the model's {quantity(len(tiers.model), 'entry')}"
     yield f"  client  keeps {_words(tiers.client_keeps, tiers)}"
     arrays = dict.fromkeys(array.partition("/")[0] for array in tiers.form.arrays)
     yield f"          sends {' and '.join([model, *arrays])}"
@@ -124,7 +125,9 @@ def _words(memory: Mapping[str, Any], tiers: "Tiers") -> str:
     for name, value in memory.items():
         is_state = isinstance(value, Mapping)
         whole = is_state and len(value) == len(tiers.model)
-        part = f" ({len(value)} of its {len(tiers.model)} entries)" if is_state and not whole else ""
+        part = (
+            f" ({len(value)} of its {quantity(len(tiers.model), 'entry')})" if is_state and not whole else ""
+        )
         found.append(name + (" (a model)" if whole else part))
     return ", ".join(found) or "nothing"
 

@@ -25,6 +25,7 @@ from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
 from fedge.rounds.measurements.results import LeafResult, RoundResult
+from hhar.quantity import quantity
 
 _WIDEST = 120  # a longer bar is not easier to read
 _TREND = 12  # rounds of the trend; more if there is room
@@ -174,7 +175,7 @@ def _table(board: Board, width: int, height: int, marks: Marks) -> list[Text]:
             row["trend"] = _sparkline(trend, board.trends, widths["trend"], marks.levels)
     lines = [_joined(row, widths) for row in (header, *rows)]
     if shown < num_leaves:
-        lines.insert(-1, Text(f"  and {num_leaves - shown} leaves more", style="dim"))
+        lines.insert(-1, Text(f"  and {quantity(num_leaves - shown, 'leaf')} more", style="dim"))
     return lines
 
 
@@ -322,7 +323,7 @@ def _status(board: Board) -> str:
     words = _WORDS.get(standing.kind, standing.kind)
     if standing.kind == TRAIN and board.leaf_rounds > 1:
         words += f", leaf round {board.leaf_round} of {board.leaf_rounds}"
-    words += f": {len(standing.back)} of {len(standing.asked)} clients back"
+    words += f": {len(standing.back)} of {quantity(len(standing.asked), 'client')} back"
     if standing.failed:
         words += f", failed {_numbers(sorted(standing.failed))}"
     return f"{words}, waiting for {_numbers(out)}" if out else words

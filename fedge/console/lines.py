@@ -14,6 +14,7 @@ from fedge.exchange.clients import Standing
 from fedge.metrics.scores import Spread
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.rounds.measurements.results import ClientResult, RoundResult
+from hhar.quantity import quantity
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ def round_line(
         f"{seconds:.1f} s" + ("" if left_s is None else f"  left {minutes(left_s)}"),
     ]
     count = len(result.failures)
-    failed = [f"FAILED {count} client{'s' * (count > 1)}"] if count else []
+    failed = [f"FAILED {quantity(count, 'client')}"] if count else []
     while width is not None and len(parts) > 2 and len("  ".join(parts + failed)) > width:
         parts.pop()
     return "  ".join(parts + failed)
@@ -152,11 +153,11 @@ def final_table(result: RoundResult) -> list[str]:
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    for who, unseen_clients in (("clients", False), ("clients on users unseen in training", True)):
+    for of, unseen_clients in (("", False), (" on users unseen in training", True)):
         if found := result.over_clients("test_score", unseen_clients):
-            lines.append(f"all {found.n} {who}: {_spread(found, first.said)}")
+            lines.append(f"{_everybody(found.n)}{of}: {_spread(found, first.said)}")
         for name, own in result.over_own_models(unseen_clients).items():
-            lines.append(f"all {own.n} {who}, own models ({name}): {_spread(own, first.said)}")
+            lines.append(f"{_everybody(own.n)}{of}, own models ({name}): {_spread(own, first.said)}")
     return lines
 
 
@@ -181,3 +182,8 @@ def minutes(seconds: float) -> str:
     """Seconds as m:ss, or h:mm:ss from an hour on."""
     hours, rest = divmod(int(seconds), 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def _everybody(clients: int) -> str:
+    """Words for all clients."""
+    return "the one client" if clients == 1 else f"all {clients} clients"

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from fedge.console.lines import Console, round_line
 from fedge.exchange.clients import Standing
 from fedge.rounds.measurements.results import RoundResult
+from hhar.quantity import quantity
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,9 @@ def bar(done: int, rounds: int, words: str, standing: Standing | None) -> str:
     """The bar as HTML: rounds done, the newest round in words, and clients that have replied."""
     under_way = ""
     if standing is not None and done < rounds:
-        under_way = f"<br>{standing.kind}: {len(standing.back)} of {len(standing.asked)} clients back"
+        under_way = (
+            f"<br>{standing.kind}: {len(standing.back)} of {quantity(len(standing.asked), 'client')} back"
+        )
     return (
         f'<div style="font-family: monospace"><progress value="{done}" max="{rounds}" '
         f'style="width: 16em"></progress> {html.escape(words)}{under_way}</div>'

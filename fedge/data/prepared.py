@@ -32,6 +32,7 @@ from fedge.states.averaging import State
 from fedge.states.files import map_state, write_state
 from hhar import synthetic_windows
 from hhar.npy import map_array
+from hhar.quantity import quantity
 from hhar.regular import refuse_irregular
 from hhar.windows.join import join, source_names
 from hhar.windows.window_file import (
@@ -96,7 +97,9 @@ def _one_source(path: str, config: Config, num_clients: int) -> tuple[Windows, D
                 f"0.7 MB, but {num_clients} clients need {users}; set data.path to a window file"
             )
         windows = _synthetic(users)
-        return windows, DataSource(f"synthetic HHAR ({users} users)", fingerprint_windows(windows), True)
+        return windows, DataSource(
+            f"synthetic HHAR ({quantity(users, 'user')})", fingerprint_windows(windows), True
+        )
     if DATASETS.is_code(path):
         windows = _windows_of(path, config.data.arguments("path"))
         return windows, DataSource(_said(path), fingerprint_windows(windows), False)

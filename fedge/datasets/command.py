@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedge.config.registers.option import ConfigError
+from hhar.quantity import quantity
 
 if TYPE_CHECKING:
     from hhar.windows.window_file import Windows
@@ -169,8 +170,9 @@ def _prepare(options: argparse.Namespace) -> int:
         windows = prepare(known.name, source, near=out, report=report, **given)
     windows.save(out, compress=options.compress)
     users, shape = len(set(windows.user.tolist())), " × ".join(map(str, windows.x.shape[1:]))
-    what = "images" if windows.x.ndim == 4 else "windows"
-    print(f"{out}: {len(windows)} {what} of {shape}, {users} users, {len(windows.classes)} classes")
+    what = quantity(len(windows), "image" if windows.x.ndim == 4 else "window")
+    classes = quantity(len(windows.classes), "class")
+    print(f"{out}: {what} of {shape}, {quantity(users, 'user')}, {classes}")
     if "left_out" in windows.about:
         print(f"left out: {windows.about['left_out']}")
     print(f"licence: {known.licence}\ncite: {known.citation}")

@@ -18,6 +18,7 @@ from fedge.config.registers.option import shown
 from fedge.datasets import columns
 from fedge.datasets.columns import Names
 from hhar.errors import HharError
+from hhar.quantity import quantity
 from hhar.windows.cut import WindowBuilder, WindowSpec
 from hhar.windows.recordings import Recording
 from hhar.windows.window_file import Windows, check_windows
@@ -177,10 +178,15 @@ def _left_out(runs: Sequence[tuple[str, int, int]]) -> str:
     with_windows = {user for user, _, count in runs if count}
     lost = sorted({user for user, _ in short} - with_windows)
     rows = sum(length for _, length in short)
-    line = f"{len(short)} of {len(runs)} runs of one label, {rows} rows, are shorter than a window"
+    line = (
+        f"{len(short)} of {quantity(len(runs), 'run')} of one label, {quantity(rows, 'row')}, "
+        f"{'is' if len(short) == 1 else 'are'} shorter than a window"
+    )
     if lost:
         shown = ", ".join(lost[:MOST_NAMED]) + (", …" if len(lost) > MOST_NAMED else "")
-        line += f"; {len(lost)} users have no window at all: {shown}"
+        line += (
+            f"; {quantity(len(lost), 'user')} {'has' if len(lost) == 1 else 'have'} no window at all: {shown}"
+        )
     return line
 
 

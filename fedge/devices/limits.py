@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hhar.quantity import quantity
+
 _MOSTLY = 0.5
 
 
@@ -59,4 +61,4 @@ class Limits:
 
 def _workers(count: int) -> str:
     """Number and noun: "1 worker", "2 workers"."""
-    return f"{count} worker{'s' * (count != 1)}"
+    return quantity(count, "worker")

@@ -31,6 +31,7 @@ from fedge.engine.federation import Federation
 from fedge.launch.projects.project import Project
 from fedge.process.endings import exits
 from fedge.process.resources.machine import this_machine
+from hhar.quantity import quantity
 
 if TYPE_CHECKING:
     from fedge.doctor.gpu_check import ProjectNetwork
@@ -137,7 +138,8 @@ def _of_run(memory: ClientMemory, shares: Shares) -> list[Finding]:
     gpu = f", {memory.gpu_mib:,.0f} MiB on its GPU" if memory.gpu_mib else ""
     words = (
         f"{memory.process_mib:,.0f} MiB as a process, {memory.client_mib:,.0f} more as a thread{gpu}; "
-        f"measured with the largest of {memory.clients} clients, {memory.windows:,} windows"
+        f"measured with the largest of {quantity(memory.clients, 'client')}, "
+        f"{quantity(memory.windows, 'window', separated=True)}"
     )
     per_gpu = f", {shares.per_gpu} on each GPU" if shares.per_gpu else ""
     many = f"{shares.at_a_time}{per_gpu}; limited by {shares.limit}"
@@ -178,7 +180,7 @@ def _lines(found: Sequence[Finding], table: str) -> list[str]:
         lines.append(f"{_SIGNS[finding.state]} {finding.name:{name_width}}  {text[0]}")
         lines += [f"{'':{name_width + 4}}{more}" for more in text[1:]]
     counts = {state: sum(finding.state == state for finding in found) for state in _SIGNS}
-    lines += ["", f"{counts[BROKEN]} errors (✗), {counts[TRAP]} notes (!)"]
+    lines += ["", f"{quantity(counts[BROKEN], 'error')} (✗), {quantity(counts[TRAP], 'note')} (!)"]
     if table:
         lines += [
             "",

@@ -13,6 +13,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser
 from fedge.launch.projects.project import Project
 from fedge.process.durable import output_file
+from hhar.quantity import quantity
 
 if TYPE_CHECKING:
     from fedge.devices.timing import Crowd
@@ -112,9 +113,9 @@ def clocked(run_config: Mapping[str, Any], crowd: "Crowd") -> "tuple[list[Versio
     if (remark := nothing_made(procedure)) is not None:
         print(f"note: {remark}")
     return rows, (
-        f"{rule}: {crowd.devices} devices, {config.asynchrony.concurrency} at work under "
-        f"{config.hierarchy.num_servers} {'leaf' if config.hierarchy.num_servers == 1 else 'leaves'}, "
-        f"seed {seed}; {procedure.clock.events} events; no training"
+        f"{rule}: {quantity(crowd.devices, 'device')}, {config.asynchrony.concurrency} at work under "
+        f"{quantity(config.hierarchy.num_servers, 'leaf')}, "
+        f"seed {seed}; {quantity(procedure.clock.events, 'event')}; no training"
     )
 
 

@@ -9,6 +9,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.launch.command_line import Parser, refuse_misplaced
 from fedge.launch.projects.project import Project
 from fedge.process.durable import removed_on_failure
+from hhar.quantity import quantity
 
 
 def add_deal(commands: Any) -> None:
@@ -76,8 +77,8 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
             f"{error.strerror or error}; choose another"
         ) from error
     return [
-        f"{len(deal.windows.y)} windows of {deal.source.name} dealt to {clients} clients, "
-        f"seed {prepared.seed} (from {prepared.seed_source})",
+        f"{quantity(len(deal.windows.y), 'window')} of {deal.source.name} dealt to "
+        f"{quantity(clients, 'client')}, seed {prepared.seed} (from {prepared.seed_source})",
         f"copy each client's folder to its machine, and start its SuperNode with --node-config "
         f"'partition-id=0 num-partitions={clients} data-folder=\"{folder / 'client-0'}\"', 1, 2, …",
         f"the server does not need the data: start the run with the same seed and -c clients={clients}",

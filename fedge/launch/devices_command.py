@@ -10,6 +10,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.devices.population.convert import KINDS, SPEEDS, Converted, converted
 from fedge.launch.command_line import Parser
 from fedge.process.durable import output_file
+from hhar.quantity import quantity
 
 _DONE = "{out}: {rows} rows; {use}"
 _SPEEDS_USE = 'devices.preset="trace", devices.preset-args.path="{out}"'
@@ -50,7 +51,7 @@ def _convert(options: argparse.Namespace) -> int:
     use = _SPEEDS_USE if found.columns == SPEEDS else _TIMES_USE
     print(_DONE.format(out=out, rows=rows, use=use.format(out=out)))
     for why, count in found.left_out.items():
-        print(f"left out: {count} {'device' if count == 1 else 'devices'}, {why}")
+        print(f"left out: {quantity(count, 'device')}, {why}")
     return 0
 
 

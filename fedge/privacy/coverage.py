@@ -26,6 +26,7 @@ from fedge.privacy.marks import (
     Quantity,
 )
 from fedge.privacy.noise import SYSTEM
+from hhar.quantity import quantity
 
 _NOT_INSTALLED = f"dp-accounting is not installed ({EXTRA})"
 _DEFAULT_ALGORITHM = TrainConfig.__dataclass_fields__["algorithm"].default
@@ -166,9 +167,9 @@ def refuse(config: Config, what: str, sent: Mapping[str, Quantity]) -> None:
     kind = config.privacy.kind
     if kind == "off":
         return
-    for entry, quantity in sent.items():
-        if quantity.refused and quantity.mark(kind) is Mark.PLAIN:
-            why = quantity.refused.format(what=what, entry=entry)
+    for entry, sort in sent.items():
+        if sort.refused and sort.mark(kind) is Mark.PLAIN:
+            why = sort.refused.format(what=what, entry=entry)
             raise ConfigError(f"privacy.kind {kind} {why}; use another method")
 
 
@@ -218,11 +219,9 @@ def at_end(config: Config, epsilon: float | None, releases: int, leaves: Leaves)
     """
     if not noise_multiplier(config.privacy):
         return _covered(config, leaves)
-    counted = f"{releases} leaf round{'s' if releases != 1 else ''}"
+    counted = f"{quantity(releases, 'leaf round')}"
     if config.asynchrony.is_on:
-        counted = (
-            f"what counts as {releases} update{'s' if releases != 1 else ''} of the device with the most"
-        )
+        counted = f"what counts as {quantity(releases, 'update')} of the device with the most"
     if epsilon is None:
         spent = f"epsilon of {counted} was not added up, because {_NOT_INSTALLED}"
     else:

@@ -30,6 +30,7 @@ from fedge.profile.result import Profile, flame_file, largest, read_profile, res
 from fedge.profile.watch import Sample, run_watched
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
+from hhar.quantity import quantity
 
 PAGE = "profile.html"
 _ROUNDS = 5
@@ -99,7 +100,7 @@ def _measured(
 ) -> Profile:
     """Carry out both runs and return the findings."""
     rounds = config.num_server_rounds
-    print(f"1/2  {options.engine}: {rounds} global rounds, watched from outside", flush=True)
+    print(f"1/2  {options.engine}: {quantity(rounds, 'global round')}, watched from outside", flush=True)
     samples, seconds = _run(options, run_config, folder, _WATCHED)
     print(f"2/2  {options.engine}: the same under memray, which takes longer", flush=True)
     _, seconds_captured = _run(options, run_config, folder, _CAPTURED)

@@ -16,8 +16,9 @@ from fedge.profile.result import (
 from fedge.profile.watch import ROLES
 from fedge.report.html.page import Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, legend_below, new_figure
-from fedge.report.html.tables import NOTHING, quantity, seconds_text, table
+from fedge.report.html.tables import NOTHING, seconds_text, table
 from fedge.report.listing import aligned
+from hhar.quantity import quantity
 
 _ON_TERMINAL = 8
 _RESIDENT = (

@@ -8,6 +8,7 @@ from fedge.report.html.page import Page, PageSection, Panel, Tile, write_page
 from fedge.report.html.svg import figure_style, legend_below, new_figure
 from fedge.report.html.tables import bytes_text, percent, seconds_text, table
 from fedge.rounds.measurements.moment import VersionRow
+from hhar.quantity import quantity
 
 COLUMNS = (
     "virtual s",
@@ -66,10 +67,14 @@ def clock_page(rows: Sequence[VersionRow], lead: Sequence[str]) -> Page:
         title="Virtual clock, nobody trained",
         lead=lead,
         tiles=[
-            Tile("Virtual time", seconds_text(last.virtual_s), f"{len(rows)} evaluations"),
-            Tile("Versions", str(last.version), f"from {last.updates} updates of {last.jobs} jobs"),
+            Tile("Virtual time", seconds_text(last.virtual_s), quantity(len(rows), "evaluation")),
+            Tile(
+                "Versions",
+                str(last.version),
+                f"from {quantity(last.updates, 'update')} of {quantity(last.jobs, 'job')}",
+            ),
             Tile("Staleness", stale, "mean of what arrived"),
-            Tile("At work", percent(last.utilisation, 1), f"of {last.places} places"),
+            Tile("At work", percent(last.utilisation, 1), f"of {quantity(last.places, 'place')}"),
             Tile("Traffic", bytes_text(last.up + last.down + last.cloud_up + last.cloud_down), "all tiers"),
         ],
         sections=[PageSection("Over virtual time", panels=panels)],

@@ -12,7 +12,7 @@ from fedge.records.reading.costs import virtual_seconds
 from fedge.records.reading.reader import RunData, load_run
 from fedge.report.html.page import Notice, Page, PageSection, Tile, write_page
 from fedge.report.html.svg import figure_style
-from fedge.report.html.tables import bytes_text, quantity, seconds_text, text_of, total
+from fedge.report.html.tables import bytes_text, seconds_text, text_of, total
 from fedge.report.intact import intact_tables
 from fedge.report.sections.accuracy import accuracy_section
 from fedge.report.sections.clients import clients_section, last_clients, users_of, worst_first
@@ -26,6 +26,7 @@ from fedge.report.sections.privacy import privacy_sections
 from fedge.report.sections.setup import reproduce_section, setup_section
 from fedge.report.sections.time import time_section
 from fedge.report.sections.tree import tree_sections
+from hhar.quantity import quantity
 
 FILE_NAME = "report.html"
 _LOG_LINES = 30
@@ -85,7 +86,7 @@ def lead(run: RunData) -> list[str]:
     planned = config.get("num-server-rounds", "?")
     data = manifest.get("data", {}).get("name", "data not loaded yet")
     return [
-        f"{_method_parts(run)}: {who}{len(run.rounds)} of {planned} global rounds, "
+        f"{_method_parts(run)}: {who}{len(run.rounds)} of {quantity(planned, 'global round')}, "
         f"model {config.get('train.model', '?')}, seed {manifest.get('seed', '?')} "
         f"(from {manifest.get('seed_source', '?')}).{_kernel(run)}",
         f"Data: {data}. Started {_time(manifest.get('started'))}{_ended(run)}.",

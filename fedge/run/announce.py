@@ -41,6 +41,7 @@ from fedge.timing.timeline import TimelineBook
 from fedge.trackers.tracking import FINISH_S, Tracking
 from fedge.training.gpu import FLOAT32, TF32
 from fedge.training.kernels import AUTO, ROUNDED, TORCH, Kernel
+from hhar.quantity import quantity
 
 logger = logging.getLogger(__name__)
 
@@ -124,17 +125,19 @@ class Announcer:
         )
         held = facts.holdings
         self._recorder.write_partition(held)
-        config, leaves = self._plan.config, "leaf" if len(sizes) == 1 else "leaves"
+        config = self._plan.config
         self._console.say(
-            f"Fedge: {config.num_server_rounds} global rounds, {sum(sizes)} clients under {len(sizes)} "
-            f"{leaves} ({','.join(map(str, sizes))}), model {config.train.model}, "
+            f"Fedge: {quantity(config.num_server_rounds, 'global round')}, "
+            f"{quantity(sum(sizes), 'client')} under {quantity(len(sizes), 'leaf')} "
+            f"({','.join(map(str, sizes))}), model {config.train.model}, "
             f"seed {self._plan.seed} (from {seed_source})"
         )
-        self._console.say(f"data: {source.name}, {facts.windows} windows, split by {dealt.split_kind}")
-        if dealt.unseen_clients:
-            self._console.say(
-                f"unseen clients: {len(dealt.unseen_clients)} clients hold their users out of training"
-            )
+        self._console.say(
+            f"data: {source.name}, {quantity(facts.windows, 'window')}, split by {dealt.split_kind}"
+        )
+        if unseen := len(dealt.unseen_clients):
+            hold = "holds its" if unseen == 1 else "hold their"
+            self._console.say(f"unseen clients: {quantity(unseen, 'client')} {hold} users out of training")
         self._note([order.line()] if order and not order.is_kept else [])
         self._note([facts.misfit] if facts.misfit else [])
         self._note(

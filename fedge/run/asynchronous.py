@@ -71,6 +71,7 @@ from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
 from fedge.training.networks.models import parameter_names, variance_names
 from fedge.training.schedule import local_training
+from hhar.quantity import quantity
 
 _GIVEN_AWAY = (
     "{option} {name}: the server sees each client's model, knows the client's class shares "
@@ -297,9 +298,8 @@ class AsynchronousSteps(Steps):
         seconds = config.num_server_rounds * config.asynchrony.evaluate_every_s
         self._console.say(
             f"{config.asynchrony.clock} clock: {config.asynchrony.rule}, {config.asynchrony.concurrency} of "
-            f"{len(who.windows)} devices at work, {seconds:g} {config.asynchrony.clock} s, a global round "
-            f"every "
-            f"{config.asynchrony.evaluate_every_s:g}"
+            f"{quantity(len(who.windows), 'device')} at work, {seconds:g} {config.asynchrony.clock} s, a "
+            f"global round every {config.asynchrony.evaluate_every_s:g}"
             + ("" if self._expected is None else f"; jobs: about {self._expected}")
         )
 

@@ -55,6 +55,7 @@ from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
 from fedge.tasks.chosen import task_of
 from fedge.training.kernels import TORCH
 from fedge.training.schedule import local_steps
+from hhar.quantity import quantity
 
 _MOST_NAMED = 10  # clients named in a line
 
@@ -272,9 +273,10 @@ class Steps:
         elif unknown:
             named = ", ".join(map(str, unknown[:_MOST_NAMED]))
             later += f", except partition {named}, whose windows are unknown"
+        are = "is" if len(clients.away) == 1 else "are"
         self._announcer.note(
-            f"{len(clients.away)} of {len(clients)} clients are missing (partition {some}); the run begins "
-            f"without them, as guard.start-clients allows; they {later}{clients.refused}"
+            f"{len(clients.away)} of {quantity(len(clients), 'client')} {are} missing (partition {some}); "
+            f"the run begins without them, as guard.start-clients allows; they {later}{clients.refused}"
         )
 
     def _deal(self, clients: Clients) -> tuple[Partition, list[int], DataShape]:

@@ -19,6 +19,7 @@ from fedge.exchange.hello import CPU
 from fedge.native.library import BF16, KERNEL, usable_kernels
 from fedge.run.build import RunPlan, network_of
 from fedge.training.kernels import AUTO, NAMED, NATIVE, PLAIN, TORCH, Kernel, kernel_of
+from hhar.quantity import quantity
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def offers_of(kernels: Mapping[tuple[str, ...], int], who: str) -> list[KernelOf
     >>> offers_of({("avx2", "plain"): 1, ("amx", "avx2", "plain"): 4}, "client")[1].who
     '4 clients'
     """
-    return [KernelOffer(names, f"{count} {who}{'s' * (count > 1)}") for names, count in kernels.items()]
+    return [KernelOffer(names, quantity(count, who)) for names, count in kernels.items()]
 
 
 def kernel_of_run(

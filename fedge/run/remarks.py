@@ -11,6 +11,7 @@ from fedge.clustering.memberships.membership import GroupEvent, words
 from fedge.config.registers.option import shown
 from fedge.records.tables.server_table import path_text
 from fedge.rounds.measurements.results import RoundResult
+from hhar.quantity import quantity
 
 _MOST_CHANGES = 6  # of reported clusters
 _WHOLE, _NUMBER, _LINE = (int,), (int, float), (str,)
@@ -110,25 +111,28 @@ class Remarks:
             f"client {client} failed, first in {reason}" for client, reason in sorted(self._failed.items())
         ]
         found += [
-            f"leaf {leaf} kept its model in {count} leaf rounds, because it had too few valid replies"
+            f"leaf {leaf} kept its model in {quantity(count, 'leaf round')}, because it had too few valid "
+            f"replies"
             for leaf, count in sorted(self._kept_model.items())
         ]
         found += [
-            f"leaf {leaf} had no clients in {count} global rounds; it kept its model and did not take part"
+            f"leaf {leaf} had no clients in {quantity(count, 'global round')}; it kept its model and did not "
+            f"take part"
             for leaf, count in sorted(self._empty.items())
         ]
         if self._rule_failed:
             first, count = self._rule_failed
             found.append(
-                f"cloud.rule failed in {count} global round{'s' * (count > 1)}, first in round {first}: "
+                f"cloud.rule failed in {quantity(count, 'global round')}, first in round {first}: "
                 f"leaves kept their models; run.log gives the reason"
             )
         found += self._on_clusters()
         decisions = self._accepted + self._rejected
+        every = "its one offer was" if decisions == 1 else f"all {decisions} offers were"
         if decisions and not self._rejected:
-            found.append(f"the gate never rejected: all {decisions} offers were accepted")
+            found.append(f"the gate never rejected: {every} accepted")
         if decisions and not self._accepted:
-            found.append(f"the gate always rejected: all {decisions} offers were rejected")
+            found.append(f"the gate always rejected: {every} rejected")
         return found + [self.on_privacy] * bool(self.on_privacy) + self._notes
 
     def _on_clusters(self) -> list[str]:
@@ -137,11 +141,11 @@ class Remarks:
         if len(found) > _MOST_CHANGES:
             found = [
                 *found[: _MOST_CHANGES - 1],
-                f"{len(found) - _MOST_CHANGES} further changes of clusters, see clusters.jsonl",
+                f"{quantity(len(found) - _MOST_CHANGES, 'further change')} of clusters, see clusters.jsonl",
                 found[-1],
             ]
         found = found + [
-            f"clusters stayed as they were in {count} cloud steps: {reason}"
+            f"clusters stayed as they were in {quantity(count, 'cloud step')}: {reason}"
             for reason, count in self._skipped.items()
         ]
         if self._failed_trials:

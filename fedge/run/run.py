@@ -38,6 +38,7 @@ from fedge.states.shared import SharedStates
 from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 from fedge.trackers.tracking import FINISH_FAILED_S, Tracking
+from hhar.quantity import quantity
 
 
 def run(
@@ -240,6 +241,7 @@ def _nothing_to_do(resumption: Resumption, config: Config, console: Console) -> 
             f'-c \'callbacks="" callbacks-args=""\''
         )
     else:
-        console.say(f"{folder} is complete: {done} of {done} global rounds; raise num-server-rounds to go on")
+        rounds = quantity(done, "global round")
+        console.say(f"{folder} is complete: {done} of {rounds}; raise num-server-rounds to go on")
     status = resumption.manifest["status"]
     return Outcome(status, resumption.folder, exit_code=exits.BY_STATUS[status])

@@ -13,7 +13,6 @@ from fedge.process.endings import exits
 from fedge.process.resources.threads import available_cores
 from fedge.records.folder import short, writing_below
 from fedge.records.lock import RunLock
-from fedge.report.html.tables import quantity
 from fedge.sweep.plan import Sweep, read_sweep
 from fedge.sweep.pool import END_S, Ended, RunPool
 from fedge.sweep.progress import SweepPace, run_line, seconds_left
@@ -23,6 +22,7 @@ from fedge.sweep.searching import kept_draws, next_batch, search_through, write_
 from fedge.sweep.slurm import Wishes, submit, to_submit, write_script
 from fedge.sweep.standing import RunStanding, standings
 from fedge.sweep.study import keep_study, study_of
+from hhar.quantity import quantity
 
 _LEAVE_S = END_S + 3.0  # after a signal: runs end first
 _WORDS = {"new": "to do", "resume": "to resume", "again": "to restart", "skip": "complete"}
@@ -185,7 +185,7 @@ def _list_runs(found: Sequence[Sequence[RunStanding]]) -> None:
     for runs in found:
         width = max(len(standing.run.name) for standing in runs)
         for standing in runs:
-            rounds = f"{standing.done_rounds}/{standing.run.config.num_server_rounds} rounds"
+            rounds = f"{standing.done_rounds}/{quantity(standing.run.config.num_server_rounds, 'round')}"
             print(f"{standing.run.name:<{width}}  {_WORDS[standing.action]:<13}  {rounds}")
 
 
@@ -254,10 +254,7 @@ def _carry_out(
                 print(counter.take(ended, pool), flush=True)
     except KeyboardInterrupt:
         files = " ".join(map(str, options.files)) + (" --launcher ray" if how.address else "")
-        print(
-            f"interrupted: {counter.done} of {counter.total} runs are done; resume with: fedge sweep {files}",
-            flush=True,
-        )
+        print(f"interrupted: {_done(counter)}; resume with: fedge sweep {files}", flush=True)
         raise
     _summarise(sweeps)
     return _exit_code(counter)
@@ -291,11 +288,7 @@ def _search(options: argparse.Namespace, jobs: int, workers: int) -> int:
         try:
             sweep = search_through(search, drawn, carry)
         except KeyboardInterrupt:
-            print(
-                f"interrupted: {counter.done} of {counter.total} runs are done; resume with: fedge sweep "
-                f"{search.path}",
-                flush=True,
-            )
+            print(f"interrupted: {_done(counter)}; resume with: fedge sweep {search.path}", flush=True)
             raise
         _summarise([sweep])
         print(*write_trials(search, drawn), sep="\n", flush=True)
@@ -368,6 +361,11 @@ def _summarise(sweeps: Sequence[Sweep]) -> None:
             ) from error
         print("", *lines, sep="\n")
         print(*(short(sweep.folder / name) for name in (PAGE, TABLE, RUNS)), sep="\n", flush=True)
+
+
+def _done(counter: _Counter) -> str:
+    """Words on the runs done, of all."""
+    return f"{counter.done} of {quantity(counter.total, 'run')} {'is' if counter.total == 1 else 'are'} done"
 
 
 def _exit_code(counter: _Counter) -> int:

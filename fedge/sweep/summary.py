@@ -18,9 +18,9 @@ from fedge.report.comparison.metrics import Metric, by_validation, comparison_me
 from fedge.report.comparison.sweep_page import Comparison, sweep_page
 from fedge.report.html.page import write_page
 from fedge.report.html.svg import figure_style
-from fedge.report.html.tables import quantity
 from fedge.report.intact import intact_tables
 from fedge.sweep.study import StudyPlan
+from hhar.quantity import quantity
 
 PAGE, TABLE, RUNS = "sweep.html", "sweep.csv", "runs.csv"
 _ON_TERMINAL = 2  # metrics

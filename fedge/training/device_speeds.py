@@ -38,6 +38,7 @@ from fedge.process.resources.threads import available_cores
 from fedge.process.versions import versions
 from fedge.training.settings import LocalTraining
 from fedge.training.sgd import pays_recording
+from hhar.quantity import quantity
 
 CORES, GPU = "cpu", "cuda"
 FROM_GFLOP, RECORDED_FROM_GFLOP = 0.5, 0.08  # per core
@@ -111,7 +112,7 @@ def chosen_device(
     device, side = (GPU, "at least") if gflop >= least else (CORES, "less than")
     return device, (
         f"a step has {gflop:.2g} billion operations, {side} the {least:.3g} from which {_gpus(places.gpus)} "
-        f"should outdo {places.cores} core{'s' * (places.cores > 1)}; fedge doctor --gpu measures it"
+        f"should outdo {quantity(places.cores, 'core')}; fedge doctor --gpu measures it"
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hhar.quantity import quantity
 from hhar.windows.window_file import fingerprint, fingerprint_windows, load_windows
 
 
@@ -18,10 +19,10 @@ def describe_file(path: str | Path) -> str:
     windows = load_windows(path)
     users = sorted(set(windows.user.tolist()))
     num, channels, *sizes = windows.x.shape
-    samples = f"{sizes[0]} samples" if len(sizes) == 1 else " × ".join(map(str, sizes)) + " pixels"
+    samples = quantity(sizes[0], "sample") if len(sizes) == 1 else " × ".join(map(str, sizes)) + " pixels"
     lines = [
         f"file         {path}",
-        f"shape        {num} windows × {channels} channels × {samples}",
+        f"shape        {quantity(num, 'window')} × {quantity(channels, 'channel')} × {samples}",
         f"channels     {', '.join(windows.channels)}",
         f"classes      {', '.join(windows.classes)}",
         f"users        {len(users)}",

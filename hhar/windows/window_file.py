@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from hhar.errors import HharError
 from hhar.npz import NpzError, read_npz
+from hhar.quantity import quantity
 
 REQUIRED_ARRAYS = ("x", "y", "user", "classes", "channels")
 OPTIONAL_ARRAYS = ("device", "session", "part", "about")
@@ -105,10 +106,10 @@ class Windows:
     def _in_words(self) -> str:
         """Text of `repr` for windows in the format."""
         shape = " × ".join(map(str, np.shape(self.x)[1:]))
-        kinds = {"users": len(np.unique(self.user))}
+        kinds = {"user": len(np.unique(self.user))}
         if self.session is not None:
-            kinds["sessions"] = len(np.unique(self.session))
-        counted = ", ".join(f"{number} {name}" for name, number in kinds.items())
+            kinds["session"] = len(np.unique(self.session))
+        counted = ", ".join(quantity(number, name) for name, number in kinds.items())
         named = {"classes": self.classes, "channels": self.channels}
         names = [
             f"{what} {_named(known)}" for what, known in named.items() if known is not None and len(known)

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from math import comb, prod, sqrt
 
+from hhar.quantity import quantity
+
 FEWEST_LEAVES = 2
 MOST_DEALS_TO_ENUMERATE = 6000
 STRONG, WEAK = 0.01, 0.05  # levels of cluster.level = "auto"
@@ -164,7 +166,7 @@ def out_of_reach(
     in_force = level_in_force(level, sizes)
     if in_force <= STRONG and smallest <= in_force:
         return None
-    there = f"{sum(sizes)} clients in {len(sizes)} leaves"
+    there = f"{quantity(sum(sizes), 'client')} in {quantity(len(sizes), 'leaf')}"
     needed = clients_per_leaf_needed(len(sizes))
     line = f"{there} cannot show that one leaf differs from all others below p = {smallest:.2g}; "
     line += f"{needed} at each leaf could show it at {STRONG:g}"

@@ -29,6 +29,7 @@ from fedge.process.versions import versions
 from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.run.site import open_site
+from hhar.quantity import quantity
 
 _FOR_EVER_S = 1e9
 
@@ -70,7 +71,9 @@ def run_with_leaves(
     except LinkError as error:
         raise ConfigError(f"--leaves must be a free address of this machine, but {error}") from error
     with gate:
-        print(f"waiting for {len(sizes)} leaf servers at {gate.address}", file=terminal, flush=True)
+        print(
+            f"waiting for {quantity(len(sizes), 'leaf server')} at {gate.address}", file=terminal, flush=True
+        )
         engine = EdgeEngine(gate, sizes, _owners_facts(prepared, federation) if owners else None)
         described = {**federation.describe(), "leaves": len(sizes)}
         try:

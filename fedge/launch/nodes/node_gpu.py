@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedge.config.registers.option import shown
+from hhar.quantity import quantity
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HIDDEN = ("", "-1", "NoDevFiles")
@@ -37,7 +38,7 @@ def take_gpu() -> str:
         os.environ[VISIBLE] = ",".join([*names[place:], *names[:place]])
     which = f"GPU {place + 1} of {len(names)} ({names[place]})" if len(names) > 1 else "the GPU"
     if beside:
-        others = f"{beside} other node{'s' * (beside > 1)}"
+        others = f"{quantity(beside, 'other node')}"
         return f"this node shares {which} with {others} of this machine: they wait for each other"
     return f"this node takes {which}" if len(names) > 1 else ""
 

@@ -10,6 +10,7 @@ import psutil
 
 from fedge.process.resources.room import limit_mib
 from fedge.process.resources.threads import available_cores
+from hhar.quantity import quantity
 
 _MIB = 2**20
 _NO_LIMIT = 2**60  # bytes; version 1 cgroups without a limit report about this number
@@ -49,7 +50,7 @@ def this_machine(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
     quota, limit, used = limits(cgroups, own)
     cores = min(float(available_cores()), quota or float("inf"))
     total, available = memory.total / _MIB, memory.available / _MIB
-    said = [f"{quota:g} cores"] if quota else []
+    said = [quantity(round(quota, 6), "core")] if quota else []
     if limit is not None and limit < total:
         total, available = limit, min(available, limit - (used or 0.0))
         said.append(f"{limit:,.0f} MiB")

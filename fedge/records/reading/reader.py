@@ -35,6 +35,7 @@ from fedge.records.tables.timing_tables import MEMORY, MESSAGES, TIMING, WORKERS
 from fedge.states.averaging import State
 from fedge.tasks.chosen import least_loss_of, scores_of
 from fedge.tasks.task import Score
+from hhar.quantity import quantity
 
 if TYPE_CHECKING:
     from fedge.inference.models import Models, Prediction
@@ -147,7 +148,7 @@ class RunData:
     def __repr__(self) -> str:
         """One line for a notebook, because the frames are too large."""
         planned = self.config.get("num-server-rounds", "?")
-        text = f"RunData {self.folder}: {self.status}, {len(self.rounds)} of {planned} rounds"
+        text = f"RunData {self.folder}: {self.status}, {len(self.rounds)} of {quantity(planned, 'round')}"
         if self.rounds.is_empty():
             return text
         first = self.scores[0]

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from hhar.quantity import quantity
+
 if TYPE_CHECKING:
     from fedge.records.reading.reader import RunData
 
@@ -61,7 +63,7 @@ def _reason(run: "RunData") -> str:
 
 def _scores(run: "RunData") -> str:
     """Rounds done, and scores."""
-    text = f", {len(run.rounds)} of {escape(str(run.config.get('num-server-rounds', '?')))} rounds"
+    text = f", {len(run.rounds)} of {escape(quantity(run.config.get('num-server-rounds', '?'), 'round'))}"
     if run.rounds.is_empty():
         return text
     first = run.scores[0]

@@ -30,9 +30,10 @@ from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, yard
 from fedge.report.html.page import Notice, Page, PageSection, Panel, write_page
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure
-from fedge.report.html.tables import quantity, ranges, table, text_of
+from fedge.report.html.tables import ranges, table, text_of
 from fedge.report.intact import intact_tables
 from fedge.tasks.task import Score
+from hhar.quantity import quantity
 
 _STATISTICS = (
     "Mean ± sample standard deviation over seeds, after the last round. Intervals are 95 % t-intervals over "
@@ -92,7 +93,8 @@ def comparison_notices(groups: Sequence[Group], left_out: Sequence[str]) -> list
     found = [Notice("warning", f"Left out: {text}.") for text in left_out]
     found += [
         Notice("warning", f"{run.name} ({run.status}) has {len(run.rounds)} of "
-               f"{run.config.get('num-server-rounds', '?')} rounds: in the curves, not in the final numbers.")
+               f"{quantity(run.config.get('num-server-rounds', '?'), 'round')}: in the curves, not in the "
+               f"final numbers.")
         for run in runs if not reached_end(run)
     ]  # fmt: skip
     found += [

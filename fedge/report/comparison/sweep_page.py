@@ -17,7 +17,8 @@ from fedge.report.comparison.page import (
     settings_table,
 )
 from fedge.report.html.page import Notice, Page, PageSection, Panel
-from fedge.report.html.tables import NOTHING, quantity, table
+from fedge.report.html.tables import NOTHING, table
+from hhar.quantity import quantity
 
 
 @dataclass(frozen=True)

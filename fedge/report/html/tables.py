@@ -92,12 +92,6 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def quantity(number: int, noun: str) -> str:
-    """Number and noun: "1 leaf", "2 leaves", "3 rounds"."""
-    plural = "leaves" if noun == "leaf" else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
-
-
 def ranges(numbers: Sequence[int]) -> str:
     """Ascending whole numbers as text such as "1–3, 5"."""
     parts: list[list[int]] = []

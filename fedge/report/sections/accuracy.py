@@ -14,6 +14,7 @@ from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import NOTHING, NumberTable, table, text_of
 from fedge.report.sections.position import name_axis, position, round_labels
+from hhar.quantity import quantity
 
 _SPREAD = ("mean", "std", "worst", "p10", "jain")  # columns of unseen clients
 _LAST = "after the last round"
@@ -191,7 +192,7 @@ def common_panels(run: RunData) -> list[Panel]:
         .join(over["leaf"].select("global_round", *columns), on="global_round", suffix="_leaf")
         .iter_rows(),
     )
-    caption = f"{whole['test_samples'][-1]} windows, the same for every model."
+    caption = f"{quantity(whole['test_samples'][-1], 'window')}, the same for every model."
     return [Panel("Common test set", numbers, figure, caption)]
 
 

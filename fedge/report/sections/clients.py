@@ -14,6 +14,7 @@ from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import NumberTable, table, text_of
 from fedge.report.sections.spread import spread_panel
+from hhar.quantity import quantity
 
 MANY_CLIENTS = 40  # above this, bars become a scatter plot over ranks
 MANY_CLASSES = 40  # above this, a matrix is an image, and its table has a row per class alone
@@ -91,7 +92,7 @@ def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
     who = f"user {user}, " if user and "," not in user else ""
     return (
         f"client {row['client']} ({who}leaf {row['leaf']}) with {text_of(row[test])} "
-        f"on {row['test_samples']} test windows"
+        f"on {quantity(row['test_samples'], 'test window')}"
     )
 
 

@@ -12,8 +12,9 @@ from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
-from fedge.report.html.tables import NumberTable, quantity, ranges, table, text_of
+from fedge.report.html.tables import NumberTable, ranges, table, text_of
 from fedge.report.sections.clients import annotate_cells
+from hhar.quantity import quantity
 
 _AGREEMENT = {  # column → name, line style: the lines often coincide
     "ari": ("adjusted Rand index", "solid"),
@@ -80,13 +81,13 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
         return ["Leaves could not be compared in any cloud step; the remarks say why."]
     counts = steps["labels"].list.n_unique().value_counts().sort("labels")
     found = "; ".join(
-        f"{quantity(c, 'cluster')} in {n} of {len(steps)} cloud steps" for c, n in counts.rows()
+        f"{quantity(c, 'cluster')} in {n} of {quantity(len(steps), 'cloud step')}" for c, n in counts.rows()
     )
     text = [f"{found}. {_told(method) or _rule(run, compared)}."]
     if rests := int((~steps["compared"]).sum()):
         text.append(
-            f"A comparison was due in {len(steps) - rests} of {len(steps)} cloud steps; in the others "
-            "clusters stayed as they were."
+            f"A comparison was due in {len(steps) - rests} of {quantity(len(steps), 'cloud step')}; in the "
+            "others clusters stayed as they were."
         )
     pairs = np.concatenate([np.empty(0), *(_pairs(s) for s in compared["similarity"])])
     if pairs.size:
@@ -107,7 +108,7 @@ def _rule(run: RunData, compared: pl.DataFrame) -> str:
     rule = {
         "threshold": f"leaves at least {tau:g} alike are joined",
         "auto": "leaves are parted where a test finds groups and a trial finds them useful",
-    }.get(str(count or "threshold"), f"there are to be {count} clusters")
+    }.get(str(count or "threshold"), f"there are to be {quantity(count or '?', 'cluster')}")
     compared_by = SIGNALS.told(signal) or signal
     if run.config.get("cluster.count") == "auto":
         compared_by = "clients' updates from one start, then losses of groups' models at each other's clients"

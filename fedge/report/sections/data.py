@@ -12,6 +12,7 @@ from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure
 from fedge.report.html.tables import table
 from fedge.report.sections.clients import MANY_CLASSES, MANY_CLIENTS, shortened, users_of
+from hhar.quantity import quantity
 
 
 def windows_section(run: RunData) -> PageSection:
@@ -37,8 +38,9 @@ def _sentences(run: RunData) -> list[str]:
         "given": "the split that the data bring",
     }  # fmt: skip
     return [
-        f"Source: {data['name']}, {data['windows']:,} windows of {len(data['classes'])} classes, "
-        f"{len(data['channels'])} channels ({', '.join(data['channels'])}). "
+        f"Source: {data['name']}, {quantity(data['windows'], 'window', separated=True)} of "
+        f"{quantity(len(data['classes']), 'class')}, {quantity(len(data['channels']), 'channel')} "
+        f"({', '.join(data['channels'])}). "
         f"Training, validation and test windows are split by {split.get(data['split'], data['split'])}."
         + (" The data have lost their time order: blocks are random windows." * _is_disordered(data))
         + planted,

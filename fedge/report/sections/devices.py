@@ -13,6 +13,7 @@ from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel, Tile
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import NOTHING, bytes_text, frame_table, percent, seconds_text, table, text_of
+from hhar.quantity import quantity
 
 _OUTCOMES = ("updates", "dropped", "away", "late", "stale", "failed")
 _ROWS = 12  # drawn devices
@@ -45,13 +46,13 @@ def device_tiles(run: RunData) -> list[Tile]:
     leaves = _known(row, "leaf_versions") if _has_cloud(run) else None
     above = _known(row, "cloud_staleness") if _has_cloud(run) else None
     return [
-        Tile("Virtual time", seconds_text(row["virtual_s"]), f"{len(run.versions)} evaluations"),
+        Tile("Virtual time", seconds_text(row["virtual_s"]), quantity(len(run.versions), "evaluation")),
         Tile(
             "Versions",
             str(row["version"]),
-            f"of the server, from {row['updates']} updates"
+            f"of the server, from {quantity(row['updates'], 'update')}"
             if leaves is None
-            else f"of the cloud; {leaves} of leaves, from {row['updates']} updates",
+            else f"of the cloud; {leaves} of leaves, from {quantity(row['updates'], 'update')}",
         ),
         Tile(
             "Staleness",
@@ -61,7 +62,8 @@ def device_tiles(run: RunData) -> list[Tile]:
         Tile(
             "At work",
             percent(row["utilisation"], 1),
-            f"of {config.get('asynchrony.concurrency')} places; {percent(row['wasted'], 1)} of it lost",
+            f"of {quantity(config.get('asynchrony.concurrency', '?'), 'place')}; "
+            f"{percent(row['wasted'], 1)} of it lost",
         ),
     ]
 
@@ -87,8 +89,9 @@ def _sentences(run: RunData) -> list[str]:
     moved = sum(last[column] for column in run.versions.columns if column.endswith("_bytes"))
     return [
         f"{config.get('asynchrony.rule')} on the virtual clock: {text_of(last['virtual_s'])} virtual s, "
-        f"{config.get('asynchrony.concurrency')} devices at work at a time, {last['updates']} updates taken "
-        f"in of {last['jobs']} jobs, {last['version']} versions, {bytes_text(moved)} moved.",
+        f"{quantity(config.get('asynchrony.concurrency', '?'), 'device')} at work at a time, "
+        f"{quantity(last['updates'], 'update')} taken in of {quantity(last['jobs'], 'job')}, "
+        f"{quantity(last['version'], 'version')}, {bytes_text(moved)} moved.",
         f"Places were in use {percent(last['utilisation'], 1)} of the time, {percent(last['wasted'], 1)} of "
         f"which was lost. Mean staleness {_rounded(last['mean_staleness'])}. Gini coefficient of the "
         f"devices' updates {_rounded(last['gini'])}.",
@@ -102,8 +105,8 @@ def _of_the_cloud(run: RunData, last: Mapping[str, Any]) -> list[str]:
     if not _has_cloud(run) or _known(last, "leaf_versions") is None:
         return []
     return [
-        f"Leaves made {last['leaf_versions']} versions, and the cloud {last['version']} of what they sent by "
-        f"{run.config.get('asynchrony.cloud-rule')}; mean staleness there "
+        f"Leaves made {quantity(last['leaf_versions'], 'version')}, and the cloud {last['version']} of "
+        f"what they sent by {run.config.get('asynchrony.cloud-rule')}; mean staleness there "
         f"{_rounded(_known(last, 'cloud_staleness'))}."
     ]
 
@@ -115,7 +118,7 @@ def _limits(run: RunData) -> list[str]:
         return []
     return [
         f"Limited by {found['by']}: the loop waited {percent(found['waited'], 1)} of its real time for "
-        f"{found['workers']} worker{'s' * (found['workers'] != 1)}."
+        f"{quantity(found['workers'], 'worker')}."
     ]
 
 

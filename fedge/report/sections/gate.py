@@ -10,6 +10,7 @@ from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, whole_ticks
 from fedge.report.html.tables import frame_table, table
 from fedge.report.sections.accuracy import MANY_LEAVES
+from hhar.quantity import quantity
 
 _MANY_PANELS = 4  # leaves above which only the gain is drawn
 
@@ -34,11 +35,10 @@ def _sentences(run: RunData, offers: pl.DataFrame) -> list[str]:
     """Sentences on the number of accepted offers and the rule."""
     taken = (offers["gate"] == "accepted").sum()
     if (offers["gate"] == "off").all():
-        return [
-            f"The gate is off: all {len(offers)} offers were taken. {_plural(run)} are of validation windows."
-        ]
+        every = "the one offer was" if len(offers) == 1 else f"all {len(offers)} offers were"
+        return [f"The gate is off: {every} taken. {_plural(run)} are of validation windows."]
     return [
-        f"{taken} of {len(offers)} offers were taken. {_rule(run)} "
+        f"{taken} of {quantity(len(offers), 'offer')} {'was' if taken == 1 else 'were'} taken. {_rule(run)} "
         f"{_plural(run)} are of the validation windows of the leaf's own clients."
     ]
 
@@ -160,7 +160,7 @@ def personal_panels(run: RunData) -> list[Panel]:
     }  # fmt: skip
     rounds = run.config.get("personal.leaf-rounds", "?")
     said = f"Validation {run.score.said}"
-    caption = f"{said} before and after {rounds} leaf rounds for the clients that a leaf knows."
+    caption = f"{said} before and after {quantity(rounds, 'leaf round')} for the clients that a leaf knows."
     return [Panel("Personal models", frame_table(tuned, **headers), caption=caption)]
 
 

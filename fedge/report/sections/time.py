@@ -6,9 +6,10 @@ from fedge.console.palette import colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds, whole_ticks
-from fedge.report.html.tables import bytes_text, percent, quantity, seconds_text, table, total
+from fedge.report.html.tables import bytes_text, percent, seconds_text, table, total
 from fedge.report.sections.timeline import bound_sentence, has_timelines, timeline_panels
 from fedge.timing.laps import PHASES
+from hhar.quantity import quantity
 
 _DEEPER = 2  # tiers of servers below the root for which "cloud" is ambiguous
 _SMALL = 0.01  # phases with a smaller share of the time are drawn as one

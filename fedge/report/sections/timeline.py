@@ -13,9 +13,10 @@ from fedge.console.palette import FAINT, PAPER, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import Panel
 from fedge.report.html.svg import legend_below, new_figure, stacked_over_rounds
-from fedge.report.html.tables import NumberTable, percent, quantity, table, total
+from fedge.report.html.tables import NumberTable, percent, table, total
 from fedge.timing.calls import PARTS
 from fedge.timing.timeline import LEGS, PERCENTILES, TIMELINE_PARTS, cut_timelines
+from hhar.quantity import quantity
 
 _WORDS = {
     "train": "training",

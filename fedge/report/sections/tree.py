@@ -7,9 +7,10 @@ import polars as pl
 
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
-from fedge.report.html.tables import NOTHING, bytes_text, quantity, table, text_of
+from fedge.report.html.tables import NOTHING, bytes_text, table, text_of
 from fedge.report.html.tree import MOST_BELOW, Branch, open_tiers
 from fedge.report.sections.clustering import groups_text
+from hhar.quantity import quantity
 
 _DECISIONS = {"accepted": "took its offer", "rejected": "kept its own model"}
 Row = Mapping[str, Any]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from hhar.quantity import quantity
+
 
 @dataclass(frozen=True)
 class VersionRow:
@@ -69,6 +71,6 @@ class VersionRow:
         """
         stale = "-" if self.mean_staleness is None else f"{self.mean_staleness:.1f}"
         return (
-            f"{self.virtual_s:.1f} s virtual, {self.version} version{'s' * (self.version != 1)}, "
+            f"{self.virtual_s:.1f} s virtual, {quantity(self.version, 'version')}, "
             f"staleness {stale}, {self.at_work} of {self.places} at work"
         )

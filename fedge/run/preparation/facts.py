@@ -31,6 +31,7 @@ from fedge.run.preparation.parts import (
 from fedge.run.preparation.population import refuse_other_number, user_count_remark
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.resume import Resumption, refuse_other_data
+from hhar.quantity import quantity
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def _source(told: Mapping[int, WindowsReport]) -> DataSource:
     some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     digest = hashlib.sha256("\n".join(one.fingerprint for one in told.values()).encode()).hexdigest()
     synthetic = any(one.synthetic for one in told.values())
-    return DataSource(f"{len(told)} owners ({some})", digest, synthetic)
+    return DataSource(f"{quantity(len(told), 'owner')} ({some})", digest, synthetic)
 
 
 def _refuse_without_windows(told: Mapping[int, WindowsReport]) -> None:

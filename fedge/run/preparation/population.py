@@ -6,6 +6,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import PARTITIONS
 from fedge.config.registers.traits import WHOLE_USERS
+from hhar.quantity import quantity
 from hhar.windows.window_file import Windows
 
 AUTO = "auto"
@@ -58,9 +59,10 @@ def user_count_remark(
     users = np.unique(windows.user).size
     if not PARTITIONS.has(config.partition.kind, WHOLE_USERS) or users == clients:
         return None
+    there, people = quantity(clients, "client"), quantity(users, "user")
     if users < clients:
-        return f"{clients} clients for {users} users: users are cut, and several clients share a person"
+        return f"{there} for {people}: users are cut, and several clients share a person"
     return (
-        f"{users} users for {clients} clients: some clients hold several users; for one each, "
-        f"{one_each.format(users=users)}"
+        f"{people} for {there}: {'the client holds' if clients == 1 else 'some clients hold'} several users; "
+        f"for one each, {one_each.format(users=users)}"
     )

@@ -80,8 +80,8 @@ def test_unseen_clients_stand_apart(make_result):
         "             1    0.2500",
         "   1        1        1             20         -                  -         -  "
         "             0         -",
-        "all 1 clients: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
-        "all 1 clients on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
+        "the one client: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
+        "the one client on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
     ]
 
 
@@ -95,7 +95,7 @@ def test_own_models_of_clients_have_lines_of_their_own(make_result):
     assert lines[3:] == [
         "all 2 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
         "all 2 clients, own models (personal): test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
-        "all 1 clients on users unseen in training, own models (personal): "
+        "the one client on users unseen in training, own models (personal): "
         "test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
     ]
 

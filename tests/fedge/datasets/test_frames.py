@@ -164,7 +164,7 @@ def test_names_of_any_kind():
 def test_too_short_runs_and_users_are_said():
     given = columns((*TWO, ("a", "walk", 0.5), ("c", "sit", 0.02)))
     with pytest.warns(
-        UserWarning, match="2 of 5 runs of one label, 26 rows, are shorter than a window; 1 users have"
+        UserWarning, match="2 of 5 runs of one label, 26 rows, are shorter than a window; 1 user has"
     ):
         windows = fedge.from_pandas(pd.DataFrame(given), time="t", **AS)
     assert windows.about["left_out"].endswith("no window at all: c")

@@ -47,7 +47,7 @@ def test_a_run_that_cannot_work_is_an_error(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "✗ this run" in printed
     assert "data.path" in printed
-    assert "1 errors" in printed
+    assert "1 error (" in printed
 
 
 def test_shares_become_a_table():

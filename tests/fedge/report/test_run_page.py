@@ -340,7 +340,7 @@ def test_what_a_decision_rests_on_and_personal_models(tmp_path):
     rows = Outline(html).rows
     assert ["1", "0", "0.5000", "50", "6", "2", "0.0554", "0.1445", "accepted"] in rows
     assert ["1", "0", "0.8400", "0.9500", "personal"] in rows
-    assert "1 of 1 offers were taken." in html
+    assert "1 of 1 offer was taken." in html
     assert "exact one-sided test says at level 0.1 that it is worse." in html
     assert "before and after 3 leaf rounds" in html
 

@@ -54,7 +54,7 @@ def test_one_leaf_is_not_a_clustering(make_result):
     result = make_result()
     step = CloudStep("weights", np.array([0]), np.ones((1, 1)), 0.7, True, [None])
     assert seen(dataclasses.replace(result, leaves=result.leaves[:1], cloud=step)).lines() == [
-        "the gate never rejected: all 1 offers were accepted"
+        "the gate never rejected: its one offer was accepted"
     ]
 
 

@@ -55,7 +55,7 @@ def test_from_the_command_line(tmp_path, capsys):
     source, target = tmp_path / "all.npz", tmp_path / "thin.npz"
     save_windows(source, windows())
     assert main(["thin", str(source), str(target), "--keep-every", "2", "--mean-of", "2"]) == 0
-    assert "4 windows of 1 channels × 2 samples" in capsys.readouterr().out
+    assert "4 windows of 1 channel × 2 samples" in capsys.readouterr().out
     assert load_windows(target).x.shape == (4, 1, 2)
     assert main(["thin", str(source), str(target), "--mean-of", "5"]) == 2
     assert "mean-of must divide" in capsys.readouterr().err

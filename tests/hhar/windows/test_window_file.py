@@ -40,10 +40,10 @@ def arrays_of(windows: Windows) -> dict:
 
 def test_windows_show_themselves_in_a_line():
     assert repr(small()) == (
-        "<Windows: 4 of 2 × 3 float32, 1 users, 4 sessions, classes sit, walk, channels acc_x, acc_y>"
+        "<Windows: 4 of 2 × 3 float32, 1 user, 4 sessions, classes sit, walk, channels acc_x, acc_y>"
     )
     many = small(classes=tuple("abcdefgh"), session=None)
-    assert repr(many).endswith("1 users, classes a, b, c, d, e, f, … (8), channels acc_x, acc_y>")
+    assert repr(many).endswith("1 user, classes a, b, c, d, e, f, … (8), channels acc_x, acc_y>")
     assert repr(small(user=None, classes=None, x=[1])).count("\n") == 0  # what is to be refused has one, too
 
 

@@ -309,7 +309,7 @@ def test_a_leaf_with_too_few_replies_keeps_its_model(in_process):
     assert any(not np.array_equal(after[name], first[name]) for name in after if name.startswith("leaf-1/"))
     assert ended.column("kept_model", "leaf_rounds.csv") == ["0", "0", "1", "0"]
     assert "leaf 0 keeps its model: 1 of 2 replies that it needs" in ended.log
-    assert "leaf 0 kept its model in 1 leaf rounds, because it had too few valid replies" in ended.terminal
+    assert "leaf 0 kept its model in 1 leaf round, because it had too few valid replies" in ended.terminal
 
 
 def test_a_leaf_without_any_reply_keeps_its_model(in_process):

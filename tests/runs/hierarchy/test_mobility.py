@@ -129,7 +129,7 @@ def test_a_leaf_without_clients_keeps_its_model_and_takes_part_in_nothing(tmp_pa
     if not plain:
         assert [step.get("compared") for step in steps if step["round"] == 2] == [False]
     assert "leaf 2 has no clients: it keeps its model" in (folder / "run.log").read_text()
-    assert "leaf 2 had no clients in 1 global rounds; it kept its model and did not take part" in shown[0]
+    assert "leaf 2 had no clients in 1 global round; it kept its model and did not take part" in shown[0]
 
 
 def test_without_groups_in_force_the_cloud_waits_for_a_round_in_which_no_leaf_is_empty(tmp_path):

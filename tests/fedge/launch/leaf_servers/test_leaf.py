@@ -39,7 +39,7 @@ def test_one_leaf_server_serves_one_run_and_ends(tmp_path, certificates, capsys)
     outcome, shown = cloud(config, address, certificates)
     serving.join(20)
     assert (outcome.status, codes) == ("completed", [0])
-    assert f"waiting for 1 leaf servers at {address}" in shown
+    assert f"waiting for 1 leaf server at {address}" in shown
     assert read_manifest(outcome.folder)["federation"]["leaves"] == 1
     assert "the run is over" in capsys.readouterr().out
     assert (tmp_path / "own" / "leaf.log").is_file()

@@ -306,7 +306,7 @@ def test_the_choice_is_by_validation_scores():
 def test_a_run_without_rounds_compares(make, tmp_path):
     young = load_run(write_run(tmp_path / "young", [], status="running"))
     write_comparison([make("old", 1, [8] * 4), young], tmp_path / "c.html")
-    assert "young (running) has 0 of 1 rounds" in (tmp_path / "c.html").read_text()
+    assert "young (running) has 0 of 1 round:" in (tmp_path / "c.html").read_text()
 
 
 @pytest.mark.slow

@@ -10,13 +10,13 @@ from fedge.report.html.tables import (
     bytes_text,
     frame_table,
     percent,
-    quantity,
     ranges,
     seconds_text,
     table,
     text_of,
     total,
 )
+from hhar.quantity import quantity
 
 
 @pytest.mark.parametrize(
