@@ -2,7 +2,6 @@
 
 import json
 import math
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from typing import Any
 
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
+from fedge.config.registers.failing import told as told_failure
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
 from fedge.records.tables.columns import TEXT, Table
@@ -129,8 +129,8 @@ class Callbacks(Hooks):
                 answer = method(told)
             except Exception as error:
                 raise CallbackError(
-                    f"callback {name} failed in {hook}{self._when()}: {type(error).__name__}: "
-                    f"{' '.join(str(error).split())}{_place(error)}; mend it, or leave it out of callbacks"
+                    f"callback {name} failed in {hook}{self._when()}: {told_failure(error)}; "
+                    f"mend it, or leave it out of callbacks"
                 ) from error
             if answer is None or hook == "end_run":
                 continue
@@ -192,8 +192,7 @@ def _callback_of(name: str, config: Config) -> Any:
         raise
     except Exception as error:
         raise ConfigError(
-            f"callbacks {name} cannot be made: {type(error).__name__}: {error}{_place(error)}; mend it, or "
-            f"change callbacks-args"
+            f"callbacks {name} cannot be made: {told_failure(error)}; mend it, or change callbacks-args"
         ) from error
     refuse_uncalled(callback, name)
     refuse_other_columns(callback, config)
@@ -241,7 +240,7 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
     except Exception as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "
-            f"{type(error).__name__}: {' '.join(str(error).split())}; mend it"
+            f"{told_failure(error)}; mend it"
         ) from error
 
 
@@ -258,12 +257,5 @@ def _put_back(name: str, callback: Any, state: Any) -> None:
     except Exception as error:
         raise CallbackError(
             f"callback {name} must take back with load_state_dict what its state_dict gave, but: "
-            f"{type(error).__name__}: {' '.join(str(error).split())}; mend it"
+            f"{told_failure(error)}; mend it"
         ) from error
-
-
-def _place(error: Exception) -> str:
-    """Position of an error in the user's code: " (file, line n)"."""
-    frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    return "" if last is None or last.filename == __file__ else f" ({last.filename}, line {last.lineno})"

@@ -17,6 +17,7 @@ import numpy as np
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.likeness.similarity import number_by_first_appearance
+from fedge.config.registers.failing import told
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit
@@ -225,8 +226,7 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
         part = code(**arguments)
     except Exception as error:
         raise ConfigError(
-            f"cluster.method {name} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}; "
-            f"mend it, or change cluster.method-args"
+            f"cluster.method {name} cannot be made: {told(error)}; mend it, or change cluster.method-args"
         ) from error
 
     def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:

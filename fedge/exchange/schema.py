@@ -177,11 +177,12 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
     if task.says_clipped and reply.clipped is None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
     _check_beside(reply, task)
-    model, windows = task.model, task.seen(reply.samples)
-    if task.form is not None and not task.form.plain:
-        model, windows = {name: model[name] for name in task.form.entries}, steps * task.batch_size
+    model, most, windows = task.model, steps, task.seen(reply.samples)
+    if task.form is not None and not task.form.plain:  # a step may pass several batches through the network
+        model, most = {name: model[name] for name in task.form.entries}, MOST_STEPS
+        windows = most * task.batch_size
     check_form(reply.state, model)
-    check_values(reply.state, model, task.variances, steps, windows=windows)
+    check_values(reply.state, model, task.variances, most, windows=windows)
 
 
 def least_told(least: float, form: ReplyForm | None) -> float:

@@ -17,6 +17,7 @@ from fedge.algorithm.client import Client, Place
 from fedge.algorithm.making import algorithm_of, leaf_part_of
 from fedge.algorithm.taking_part import TakenPart, further_models, plain_training, take_part
 from fedge.config.config import Config
+from fedge.config.registers.failing import told
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.config.registers.twice import asked_twice
@@ -61,10 +62,9 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
     except ConfigError:
         raise
     except Exception as error:
-        words = " ".join(str(error).split())
         raise ConfigError(
             f"train.algorithm {name} fails in a trial of two rounds on a few windows: "
-            f"{type(error).__name__}: {words}; mend it (docs/own-method.md)"
+            f"{told(error)}; mend it (docs/own-method.md)"
         ) from error
 
 

@@ -214,6 +214,20 @@ def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
     return bool(taken)
 
 
+def refuse_gate_that_fails(config: GateConfig, by_windows: bool) -> None:
+    """Raise ConfigError for a rule of the user's that fails, or gives no decision, on made-up pairs.
+
+    Args:
+        config: of the gate.
+        by_windows: windows are right or wrong.
+    """
+    pair: AnyPaired = Paired(60, 10, 20, 100)
+    if not by_windows:
+        pair = PairedScores(0.7, 0.8, total=10.0, squares=30.0, windows=100, higher_is_better=True)
+    for tried in (pair, pair.swapped):
+        takes_offer(tried, config)
+
+
 def published(pair: AnyPaired, config: GateConfig) -> bool:
     """Accept for a gain of at least min-gain (contract C7): acc_new ≥ acc_own + min-gain.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedge.config.registers.failing import told
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
 from fedge.config.registers.register import refuse_class
@@ -297,11 +297,9 @@ def _try_score(score: Score, sums: Sums, whose: str) -> None:
     except ConfigError:
         raise
     except Exception as error:
-        place = inspect.getmodule(score.of)
         raise ConfigError(
-            f"{whose}: score {score.name} failed on {on}: "
-            f"{type(error).__name__}: {' '.join(str(error).split())}"
-            f"{f' (in {place.__name__})' if place else ''}; it gets a table with {', '.join(sums)}; mend it"
+            f"{whose}: score {score.name} failed on {on}: {told(error)}; "
+            f"it gets a table with {', '.join(sums)}; mend it"
         ) from error
     if not score.lowest <= number <= score.highest:
         raise ConfigError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedge.config.registers.failing import told
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCHEDULES
 from fedge.config.registers.twice import asked_twice
@@ -92,8 +93,8 @@ def _sound_size(config: TrainConfig, global_round: int) -> float:
         found = step_size(config, global_round)
     except Exception as error:
         raise ConfigError(
-            f"{what} fails in global round {global_round}: {type(error).__name__}: "
-            f"{' '.join(str(error).split())}; mend it, or change train.schedule-args"
+            f"{what} fails in global round {global_round}: {told(error)}; "
+            f"mend it, or change train.schedule-args"
         ) from error
     if not _LEAST <= found < math.inf:
         raise ConfigError(

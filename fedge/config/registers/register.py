@@ -15,7 +15,6 @@ import os
 import re
 import sys
 import threading
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fedge.config.registers.failing import told as told_failure
 from fedge.config.registers.option import ConfigError, checked_value, nearest, shown
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
@@ -217,12 +217,11 @@ class Register:
         except _RunInImport as error:
             raise ConfigError(str(error)) from None
         except Exception as error:
-            place = _place(error)
             step = f"mend it, or start where {module.split('.')[0]} can be found"
             if module.endswith(".py"):
                 step = f'name the module, not its file: "{module.removesuffix(".py")}:{path}"'
             raise ConfigError(
-                f"{self.option} {name} cannot be imported: {type(error).__name__}: {error}{place}; {step}"
+                f"{self.option} {name} cannot be imported: {told_failure(error)}; {step}"
             ) from error
         for attribute in path.split("."):
             if not hasattr(found, attribute):
@@ -292,10 +291,7 @@ class Register:
         except Exception as error:
             if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
                 raise
-            raise ConfigError(
-                f"{self.option} {name} failed: {type(error).__name__}: {' '.join(str(error).split())}"
-                f"{_place(error)}; mend it"
-            ) from error
+            raise ConfigError(f"{self.option} {name} failed: {told_failure(error)}; mend it") from error
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
         """Raise ConfigError when the code behind a name does not take its arguments.
@@ -451,11 +447,3 @@ def extend_path() -> None:
 def looked_in() -> list[str]:
     """The folders given to `look_in`, for other processes."""
     return list(_looked_in)
-
-
-def _place(error: Exception) -> str:
-    """Place of a failed import, " (file, line n)", if in a file."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
-    last = frames[-1] if frames else None
-    is_outside = last is None or last.filename == __file__ or "importlib" in last.filename
-    return "" if is_outside or last is None else f" ({last.filename}, line {last.lineno})"

@@ -114,6 +114,10 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
         given = cluster.arguments("method") if cluster.method_args else {}
         GROUPINGS.refuse_wrong_arguments(cluster.method, given, "evidence", "config", "before")
     GATES.refuse_wrong_arguments(gate.rule, gate.arguments("rule"), "pair", "config")
+    if gate.enabled and GATES.is_own(gate.rule) and not TASKS.is_own(config.train.task):
+        from fedge.serving.gate import refuse_gate_that_fails
+
+        refuse_gate_that_fails(gate, by_windows=config.train.task == TASKS.names[0])
     kind, given = config.partition.kind, config.partition.arguments("kind")
     if PARTITIONS.is_own(kind):
         PARTITIONS.refuse_wrong_arguments(kind, given, "windows", "clients_per_leaf", "rng")

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from flower_runs import comparable, flwr_run, write_overrides
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from killed_runs import rounds_done
@@ -16,7 +17,7 @@ from killed_runs import start as start_killable
 from small_runs import small_config
 
 from fedge import simulate
-from fedge.algorithm import Algorithm, LeafPart, Sent
+from fedge.algorithm import Algorithm, Fit, LeafPart, Sent
 from fedge.client_app import app as client_app
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS
@@ -464,3 +465,41 @@ def test_a_method_goes_on_exactly_after_a_kill(method, tmp_path):
     again = simulate({**config, "resume": str(folder), "run-name": ""}, terminal=io.StringIO())
     assert again.status == "completed", again.reason
     assert comparable(folder) == comparable(whole)
+
+
+class TwoViews(Algorithm):
+    """A step passes two batches through the network: the windows, and noisy ones."""
+
+    def train(self, client):
+        def loss(network, x, y):
+            return client.settings.task.loss(network(x), y) + network(x + 0.1).square().mean()
+
+        return client.fit(loss=loss)
+
+
+class Sharp(Algorithm):
+    """Sharpness-aware steps (Foret et al. 2021): the gradient is that of a place further up."""
+
+    def train(self, client):
+        trainer, losses = client.trainer(client.received), []
+        for x, y in client.batches():
+            _, up = trainer.gradients(x, y)
+            with torch.no_grad():
+                for weight, gradient in zip(trainer.weights, up, strict=True):
+                    weight += 0.01 * gradient
+            loss, gradients = trainer.gradients(x, y)
+            with torch.no_grad():
+                for weight, gradient in zip(trainer.weights, up, strict=True):
+                    weight -= 0.01 * gradient
+            trainer.move(gradients)
+            losses.append(loss.item())
+        return Fit(trainer.state(), float(np.mean(losses)), trainer.steps)
+
+
+@pytest.mark.parametrize("algorithm", [TwoViews, Sharp])
+def test_a_step_may_pass_several_batches_through_batch_norm(algorithm, tmp_path):
+    """BatchNorm counts batches, of which a method's step may take several."""
+    config = {**config_of(tmp_path, "fedavg", num_server_rounds=1), "train.model": "mlp-tiny"}
+    del config["train.algorithm"]
+    done = simulate(config, algorithm=algorithm, terminal=io.StringIO())
+    assert done.status == "completed", done.reason

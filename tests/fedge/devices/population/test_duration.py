@@ -32,7 +32,9 @@ def test_what_is_no_duration_is_one_line(seconds):
 
 
 def test_an_exception_is_one_line():
-    with pytest.raises(ConfigError, match=r"devices\.duration raised KeyError: 'x' for device 1"):
+    with pytest.raises(
+        ConfigError, match=r"devices\.duration raised KeyError: 'x' \(\S+, line \d+\) for device 1"
+    ):
         asked(lambda work: {}["x"], work_of())
 
 

@@ -60,6 +60,7 @@ def test_a_rule_that_raises_is_named():
 
     made = server(breaks)
     with pytest.raises(
-        ConfigError, match=r"asynchrony\.rule raised KeyError: 'late' after version 0; mend it"
+        ConfigError,
+        match=r"asynchrony\.rule raised KeyError: 'late' \(\S+, line \d+\) after version 0; mend it",
     ):
         made.take(arrival(made, 0, 1))

@@ -75,6 +75,18 @@ class Net(nn.Module):
 def gate(pair, config, slack=0.0):
     return True
 
+def losing(pair, config):
+    return pair.loss_offered <= pair.loss_own
+
+def unsure(pair, config):
+    return None
+
+def of_windows(pair, config):
+    return pair.only_own < pair.only_offered
+
+def of_scores(pair, config):
+    return pair.merit_own <= pair.merit_offered
+
 def function(evidence, config, before, size=2):
     return None
 """
@@ -123,6 +135,16 @@ def test_own_parts_are_those_that_do_not_come_with_fedge():
             {"gate.rule": "my_parts:gate", "gate.rule-args.slak": 0.1},
             "gate.rule my_parts:gate.*mean slack",
         ),
+        (
+            {"gate.rule": "my_parts:losing"},
+            r"my_parts:losing failed: AttributeError: .*loss_offered.*my_parts\.py, line",
+        ),
+        ({"gate.rule": "my_parts:losing", "gate.enabled": False}, ""),
+        ({"gate.rule": "my_parts:unsure"}, "must return True or False, but returned None"),
+        ({"gate.rule": "my_parts:of_windows"}, ""),
+        ({"gate.rule": "my_parts:of_scores"}, ""),
+        ({"gate.rule": "my_parts:of_scores", "train.task": "multilabel"}, ""),
+        ({"gate.rule": "my_parts:of_windows", "train.task": "multilabel"}, "my_parts:of_windows failed"),
         ({"gate.rule-args.slak": 0.1}, "gate.rule published.*unexpected keyword argument 'slak'"),
         ({"cluster.method": "my_parts:function"}, ""),
         ({"cluster.signal": "my_parts:function"}, r"must take \(evidence\), but: missing"),

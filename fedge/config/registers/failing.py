@@ -1,0 +1,28 @@
+"""Errors of a user's code in one line, with the place in their file."""
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+_OURS = Path(__file__).resolve().parents[2]
+_INSTALLED = tuple(
+    f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _OURS}
+)
+
+
+def told(error: BaseException) -> str:
+    """Kind, words and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place(error)}"
+
+
+def place(error: BaseException) -> str:
+    """Innermost line of the user's own code behind an error, " (file, line n)"; "" where there is none.
+
+    What it calls in PyTorch, NumPy or Fedge is deeper, but the user looks for their own line.
+    """
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<", *_INSTALLED))
+    ]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -1,0 +1,53 @@
+"""Errors of a user's code name the user's own line."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from fedge.config.registers.failing import place, told
+
+ROOT = Path(__file__).parents[4]
+
+
+def _failure(code, **known):
+    """The error of a code's function `part`, of a file of the user's."""
+    exec(compile(code, "/home/me/my_part.py", "exec"), known)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - any
+        known["part"]()
+    return caught.value
+
+
+def test_kind_words_and_line():
+    error = _failure("def part():\n    raise ValueError('two\\n lines')\n")
+    assert told(error) == "ValueError: two lines (/home/me/my_part.py, line 2)"
+
+
+def test_the_users_line_is_named_not_that_of_a_package():
+    """PyTorch's line is deeper, but says nothing to the user."""
+    error = _failure("import torch\n\n\ndef part():\n    torch.nn.functional.conv1d(1, 2)\n")
+    assert place(error) == " (/home/me/my_part.py, line 5)"
+
+
+def test_an_error_elsewhere_has_no_place():
+    assert place(ValueError("of nowhere")) == ""
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        int("x")
+    caught.value.__traceback__ = None
+    assert told(caught.value) == "ValueError: invalid literal for int() with base 10: 'x'"
+
+
+def test_every_error_of_a_part_is_told_with_its_place():
+    """No part's error is put into a message by its kind and words alone."""
+    elsewhere = {  # files and messages of others, not code of the user's
+        "fedge/data/own.py", "fedge/datasets/columns.py", "fedge/datasets/images.py",
+        "fedge/devices/population/convert.py", "fedge/inference/export.py", "fedge/link/frames.py",
+        "fedge/run/preparation/parts.py", "fedge/sweep/searching.py", "fedge/sweep/study.py",
+    }  # fmt: skip
+    found = set()
+    for path in sorted((ROOT / "fedge").rglob("*.py")):
+        for step in ast.walk(ast.parse(path.read_text())):
+            if isinstance(step, ast.Raise) and re.search(r"type\(error\)\.__name__", ast.unparse(step)):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == elsewhere
