@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
-from fedge.config.registers.failing import told as told_failure
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
 from fedge.records.tables.columns import TEXT, Table
@@ -129,7 +129,7 @@ class Callbacks(Hooks):
                 answer = method(told)
             except Exception as error:
                 raise CallbackError(
-                    f"callback {name} failed in {hook}{self._when()}: {told_failure(error)}; "
+                    f"callback {name} failed in {hook}{self._when()}: {own_error(error)}; "
                     f"mend it, or leave it out of callbacks"
                 ) from error
             if answer is None or hook == "end_run":
@@ -192,7 +192,7 @@ def _callback_of(name: str, config: Config) -> Any:
         raise
     except Exception as error:
         raise ConfigError(
-            f"callbacks {name} cannot be made: {told_failure(error)}; mend it, or change callbacks-args"
+            f"callbacks {name} cannot be made: {own_error(error)}; mend it, or change callbacks-args"
         ) from error
     refuse_uncalled(callback, name)
     refuse_other_columns(callback, config)
@@ -240,7 +240,7 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
     except Exception as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "
-            f"{told_failure(error)}; mend it"
+            f"{own_error(error)}; mend it"
         ) from error
 
 
@@ -257,5 +257,5 @@ def _put_back(name: str, callback: Any, state: Any) -> None:
     except Exception as error:
         raise CallbackError(
             f"callback {name} must take back with load_state_dict what its state_dict gave, but: "
-            f"{told_failure(error)}; mend it"
+            f"{own_error(error)}; mend it"
         ) from error

@@ -17,7 +17,7 @@ import numpy as np
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit
@@ -226,7 +226,8 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
         part = code(**arguments)
     except Exception as error:
         raise ConfigError(
-            f"cluster.method {name} cannot be made: {told(error)}; mend it, or change cluster.method-args"
+            f"cluster.method {name} cannot be made: {own_error(error)}; mend it, or change "
+            f"cluster.method-args"
         ) from error
 
     def group(evidence: Evidence, config: ClusterConfig, _: np.ndarray | None) -> Grouping:

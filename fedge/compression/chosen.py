@@ -10,7 +10,7 @@ import numpy as np
 from fedge.compression.compressor import Compressor
 from fedge.compression.uplink import Uplink
 from fedge.config.config import Config
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
 from fedge.config.registers.register import Register, refuse_misfit
@@ -64,7 +64,9 @@ def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compresso
     except ConfigError:
         raise
     except Exception as error:
-        raise ConfigError(f"{what} cannot be made: {told(error)}; change {register.option}-args") from error
+        raise ConfigError(
+            f"{what} cannot be made: {own_error(error)}; change {register.option}-args"
+        ) from error
 
 
 def keeps_feedback(config: UplinkConfig) -> bool:

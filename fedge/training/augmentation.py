@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
 from fedge.config.registers.register import refuse_class
@@ -136,7 +136,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
         raise
     except Exception as error:
         raise ConfigError(
-            f"train.augment {config.augment} fails: {told(error)}; change train.augment-args"
+            f"train.augment {config.augment} fails: {own_error(error)}; change train.augment-args"
         ) from error
     if made.dtype.kind == "f" and not np.isfinite(made).all():
         raise ConfigError(f"train.augment {config.augment} must return finite numbers, but does not; mend it")

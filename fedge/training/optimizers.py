@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.registers.twice import asked_twice
@@ -167,7 +167,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{what} cannot take a step: {told(error)}; mend it, or change train.optimizer-args"
+            f"{what} cannot take a step: {own_error(error)}; mend it, or change train.optimizer-args"
         ) from error
     if weight.eq(1).all() or not weight.isfinite().all():
         raise ConfigError(

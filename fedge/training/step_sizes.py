@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCHEDULES
 from fedge.config.registers.twice import asked_twice
@@ -93,7 +93,7 @@ def _sound_size(config: TrainConfig, global_round: int) -> float:
         found = step_size(config, global_round)
     except Exception as error:
         raise ConfigError(
-            f"{what} fails in global round {global_round}: {told(error)}; "
+            f"{what} fails in global round {global_round}: {own_error(error)}; "
             f"mend it, or change train.schedule-args"
         ) from error
     if not _LEAST <= found < math.inf:

@@ -10,7 +10,7 @@ _INSTALLED = tuple(
 )
 
 
-def told(error: BaseException) -> str:
+def own_error(error: BaseException) -> str:
     """Kind, words and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{place(error)}"
 

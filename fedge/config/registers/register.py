@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedge.config.registers.failing import told as told_failure
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, checked_value, nearest, shown
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
@@ -221,7 +221,7 @@ class Register:
             if module.endswith(".py"):
                 step = f'name the module, not its file: "{module.removesuffix(".py")}:{path}"'
             raise ConfigError(
-                f"{self.option} {name} cannot be imported: {told_failure(error)}; {step}"
+                f"{self.option} {name} cannot be imported: {own_error(error)}; {step}"
             ) from error
         for attribute in path.split("."):
             if not hasattr(found, attribute):
@@ -291,7 +291,7 @@ class Register:
         except Exception as error:
             if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
                 raise
-            raise ConfigError(f"{self.option} {name} failed: {told_failure(error)}; mend it") from error
+            raise ConfigError(f"{self.option} {name} failed: {own_error(error)}; mend it") from error
 
     def refuse_wrong_arguments(self, name: str, arguments: Mapping[str, Any], *positions: str) -> None:
         """Raise ConfigError when the code behind a name does not take its arguments.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.population.availability import Presence
 from fedge.devices.population.draws import PickDraws
@@ -80,7 +80,7 @@ class Choosing:
             raise
         except Exception as error:
             raise ConfigError(
-                f"devices.selection raised {told(error)} at {turn.now_s:g} virtual s; mend it"
+                f"devices.selection raised {own_error(error)} at {turn.now_s:g} virtual s; mend it"
             ) from error
         if device is None:
             return None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.private import PrivateSum
@@ -99,7 +99,7 @@ class DeviceServer:
             raise
         except Exception as error:
             raise ConfigError(
-                f"asynchrony.rule raised {told(error)} after version {self.number}; mend it"
+                f"asynchrony.rule raised {own_error(error)} after version {self.number}; mend it"
             ) from error
 
     @property

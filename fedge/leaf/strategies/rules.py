@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QF
 from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
@@ -118,7 +118,7 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
         made = rule(**{**everyone, **given})
     except Exception as error:
         raise ConfigError(
-            f"{option} {name} cannot be made: {told(error)}; mend it, or change {option}-args"
+            f"{option} {name} cannot be made: {own_error(error)}; mend it, or change {option}-args"
         ) from error
     if not isinstance(made, Strategy):
         raise ConfigError(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedge.config.registers.failing import told
+from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import refuse_misfit
@@ -329,7 +329,7 @@ def _words(shape: Any) -> str:
 
 def _refusal(name: str, what: str, error: Exception | None, hint: str) -> ConfigError:
     """An error in one line."""
-    why = "" if error is None else f": {told(error)}"
+    why = "" if error is None else f": {own_error(error)}"
     return ConfigError(f"train.model {name} {what}{why}; {hint}")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.registers.failing import place, told
+from fedge.config.registers.failing import own_error, place
 
 ROOT = Path(__file__).parents[4]
 
@@ -21,7 +21,7 @@ def _failure(code, **known):
 
 def test_kind_words_and_line():
     error = _failure("def part():\n    raise ValueError('two\\n lines')\n")
-    assert told(error) == "ValueError: two lines (/home/me/my_part.py, line 2)"
+    assert own_error(error) == "ValueError: two lines (/home/me/my_part.py, line 2)"
 
 
 def test_the_users_line_is_named_not_that_of_a_package():
@@ -35,7 +35,7 @@ def test_an_error_elsewhere_has_no_place():
     with pytest.raises(ValueError, match="invalid literal") as caught:
         int("x")
     caught.value.__traceback__ = None
-    assert told(caught.value) == "ValueError: invalid literal for int() with base 10: 'x'"
+    assert own_error(caught.value) == "ValueError: invalid literal for int() with base 10: 'x'"
 
 
 def test_every_error_of_a_part_is_told_with_its_place():
