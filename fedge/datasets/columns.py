@@ -255,9 +255,10 @@ def times_ns(frame: Any, name: str, unit: str) -> NDArray[np.int64]:
             raise HharError(f"{name}: dates must be from 1678 to 2262, are not; mend them, or give numbers")
         return cast.astype(np.int64)
     if values.dtype.kind not in "fiu":
+        is_polars = hasattr(column, "to_pandas")
+        step = f"frame[{name!r}].str.to_datetime()" if is_polars else f"pandas.to_datetime(frame[{name!r}])"
         raise HharError(
-            f"{name}: must hold dates or numbers, holds {frame[name].dtype}; make dates of text: "
-            f"pandas.to_datetime(frame[{name!r}])"
+            f"{name}: must hold dates or numbers, holds {frame[name].dtype}; make dates of text: {step}"
         )
     most = 9.2e18 / UNITS_NS[unit]
     sizes = np.abs(values.astype(np.float64))

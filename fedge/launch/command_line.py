@@ -1,6 +1,7 @@
 """Parser of the command line: an unknown word is refused in one line that suggests the nearest."""
 
 import argparse
+import difflib
 import json
 import os
 import shutil
@@ -120,6 +121,14 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
     return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 
+_ALIKE = 0.6  # of two names of options; --verbose does not mean --certs
+_FLOWERS = {  # options of `flwr run`
+    "--federation": "its name follows the folder's: fedge run . NAME",
+    "--federation-config": "the number of clients is --clients N",
+    "--stream": "leave it out: lines are printed as they come",
+}
+
+
 def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str]) -> NoReturn:
     """Exit with a line on the first word that a command does not know."""
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
@@ -129,7 +138,11 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str
         after = next((text for text in words[words.index(word) + 1 :] if not text.startswith("-")), None)
         told = value or after or json.dumps(options()[meant][0])
         command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={told}')}")
-    near = nearest(name, [text for action in command._actions for text in action.option_strings])
+    known = {text.lstrip("-"): text for action in command._actions for text in action.option_strings}
+    close = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)  # without dashes, which all have
+    near = f"; did you mean {known[close[0]]}?" if close else ""
+    if name in _FLOWERS and "--clients" in known.values():
+        near = f"; {_FLOWERS[name]}"
     command.error(f"{'there is no' if word.startswith('-') else 'too many words:'} {shown(word)}{near}")
 
 

@@ -5,6 +5,7 @@ Entries of the wrong type, e.g. after an edit, are ignored; the others are trust
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,12 @@ _IS_TASK = _with(name=_is_text, scores=_list_of(_IS_SCORE), loss_unit=_is_text)
 def _has_bounds(task: Mapping[str, Any]) -> bool:
     """Whether the bounds of a task's loss and scores are numbers, if present."""
     bounds = [task.get("least_loss"), *(each.get(name) for each in task["scores"] for name in _BOUNDS)]
-    return all(bound is None or _is_number(bound) for bound in bounds)
+    return all(bound is None or _is_bound(bound) for bound in bounds)
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether a value is a finite number of any size, as -1e30 for "as low as you like"."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _are_names(value: Any) -> bool:

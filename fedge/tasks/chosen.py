@@ -98,6 +98,11 @@ def _of_name(name: str, code: Any, arguments: Mapping[str, Any]) -> Task:
         )
     for score in task.scores:
         _refuse_score(score, f"train.task {name}")
+    if not _is_bound(task.least_loss):
+        raise ConfigError(
+            f"train.task {name} must have a number as least_loss, the smallest possible loss, but has "
+            f"{shown(task.least_loss)}; set -1e30 if there is none"
+        )
     return task
 
 
@@ -122,6 +127,24 @@ def _refuse_score(score: Any, what: str) -> None:
         raise ConfigError(
             f"{what}: score {score.name} must be made by a function, but of is {shown(score.of)}"
         )
+    for key in ("unit", "words"):
+        if not isinstance(getattr(score, key), str):
+            raise ConfigError(
+                f"{what}: {key} of score {score.name} must be text, but is {shown(getattr(score, key))}; "
+                f"leave it out if there is none"
+            )
+    bounds = (score.lowest, score.highest)
+    if not all(map(_is_bound, bounds)) or score.lowest > score.highest:
+        raise ConfigError(
+            f"{what}: score {score.name} must have numbers as lowest and highest, in this order, but has "
+            f"{shown(bounds)}; leave out the one that it does not have"
+        )
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether a value is a number or infinity."""
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return is_number and not math.isnan(value)
 
 
 class _Extended(Task):
@@ -323,7 +346,7 @@ def task_entry(config: TrainConfig) -> dict[str, Any]:
 
 def _told(bound: float) -> float | None:
     """A bound for the manifest, None for infinity."""
-    return bound if math.isfinite(bound) else None
+    return float(bound) if math.isfinite(bound) else None
 
 
 def _bound(told: Any, otherwise: float) -> float:

@@ -24,6 +24,17 @@ def refused(words, capsys, code=2):
     [
         ("rnu", "there is no command 'rnu'; did you mean run?"),
         ("fly", "there is no command 'fly'; it is one of demo, new, run, "),
+        ("run --verbose", "there is no '--verbose'; see fedge run --help"),
+        (
+            "run --federation-config a=1",
+            "there is no '--federation-config'; the number of clients is --clients N",
+        ),
+        (
+            "run --federation local",
+            "there is no '--federation'; its name follows the folder's: fedge run . NAME",
+        ),
+        ("run --stream", "there is no '--stream'; leave it out"),
+        ("status --stream", "there is no '--stream'; see fedge status --help"),
         ("run --wokers 3", "there is no '--wokers'; did you mean --workers?"),
         ("run --train.lr=0.1", "there is no --train.lr: options of a run follow -c, as -c 'train.lr=0.1'"),
         ("run --seed", "as -c 'seed=42'"),

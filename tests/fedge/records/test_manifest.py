@@ -3,15 +3,20 @@
 import json
 import os
 
+import numpy as np
 import pytest
 from run_folders import round_result, write_run
 
 from fedge import load_run
 from fedge.cli import main
+from fedge.config.registers.parts import TASKS
+from fedge.config.sections.train import TrainConfig
 from fedge.process.identity import this_process
-from fedge.records.manifest import RunFolderError, read_manifest
+from fedge.records.manifest import RunFolderError, odd_entries, read_manifest
 from fedge.records.reading.status import read_status, status_lines
 from fedge.report.listing import line_of_run
+from fedge.tasks import Score, Task
+from fedge.tasks.chosen import least_loss_of, scores_of, task_entry
 
 DAMAGED = ["", "{", "[]", "3", '{"status": "fine"}', '{"status": ["running"]}', "{}", "[" * 100_000,
            "\x00", "\ud800", '{"status": "running", "seed": ' + "9" * 5000 + "}"]  # fmt: skip
@@ -131,3 +136,26 @@ def test_no_odd_entry_is_a_traceback(folder, odd):
         return  # pages take seconds
     for words in (["report", "first"], ["compare", "first", "first", "-o", str(folder / "compare.html")]):
         assert main([*words, "--runs-dir", str(folder.parent)]) == 0, words
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [0, -1, -1e30, -1e300, -(10**25), -np.inf, np.float32(-2), np.float64(-1e20), np.int64(-3)],
+    ids=repr,
+)
+def test_a_task_of_any_bounds_is_read_back(bound):
+    """A least loss of -1e30 was no number to the reader, which took the run for one of classification."""
+
+    class Own(Task):
+        least_loss = bound
+        scores = (Score("gain", lambda sums: 0.0, higher_is_better=True, lowest=bound, highest=-bound),)
+
+    name = TASKS.given(Own)
+    try:
+        written = json.loads(json.dumps(task_entry(TrainConfig(task=name))))
+    finally:
+        TASKS.forget(name)
+    assert odd_entries({"task": written}, ["task"]) == []
+    (score,), _ = scores_of(written)
+    assert (score.name, score.lowest, score.highest) == ("gain", float(bound), -float(bound))
+    assert least_loss_of(written) == float(bound)

@@ -1,5 +1,6 @@
 """Losses and scores of one's own: what they do by hand, and how wrong ones are refused, each in one line."""
 
+import math
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import TASKS
 from fedge.config.sections.train import TrainConfig
+from fedge.tasks import Score, Task
 from fedge.tasks.chosen import CLASSIFICATION, refuse_task_that_fails, scores_of, task_entry, task_of
 
 Y = torch.tensor([0, 1, 1])
@@ -124,3 +127,35 @@ def test_a_manifest_names_scores_without_their_code():
     )  # fmt: skip
     assert unit == "nat"
     assert scores_of(None) == (tuple(CLASSIFICATION.scores), "nat")
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"unit": 5}, "unit of score gain must be text, but is 5"),
+        ({"words": None}, "words of score gain must be text, but is None"),
+        ({"lowest": None}, "must have numbers as lowest and highest"),
+        ({"highest": math.nan}, "must have numbers as lowest and highest"),
+        ({"lowest": 1, "highest": 0}, r"in this order, but has \(1, 0\)"),
+        ({"lowest": True}, "must have numbers as lowest and highest"),
+        ({"least_loss": None}, "must have a number as least_loss"),
+        ({"least_loss": math.nan}, "must have a number as least_loss"),
+    ],
+    ids=str,
+)
+def test_a_score_of_other_kinds_is_one_line(told, words):
+    """They went into the manifest, and no reader of it knew the task."""
+
+    class Own(Task):
+        least_loss = told.get("least_loss", 0.0)
+        scores = (
+            Score("gain", lambda sums: 0.0, True, **{k: v for k, v in told.items() if k != "least_loss"}),
+        )
+
+    name = TASKS.given(Own)
+    try:
+        with pytest.raises(ConfigError, match=words) as caught:
+            task_of(TrainConfig(task=name))
+    finally:
+        TASKS.forget(name)
+    assert "\n" not in str(caught.value)
