@@ -28,7 +28,7 @@ from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import Receiver, Requests
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
-from fedge.states.restored import whole
+from fedge.states.restored import known_facts, whole
 from fedge.tasks.chosen import task_of
 
 
@@ -239,7 +239,9 @@ class EdgeLeaves:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the result of `facts`."""
-        if not facts.get("versions") and any(leaf.control is not None for leaf in self._leaves):
+        if not known_facts(facts, {"versions"}).get("versions") and any(
+            leaf.control is not None for leaf in self._leaves
+        ):
             raise RunError(
                 "the clients' control variates of this run are in its checkpoint, not at leaf servers; go on "
                 "without --leaves"

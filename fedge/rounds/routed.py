@@ -24,6 +24,7 @@ from fedge.rounds.measurements.wanted import Receiver
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
+from fedge.states.restored import known_facts
 from fedge.tasks.chosen import task_of
 
 
@@ -153,7 +154,7 @@ class RoutedLeaves:
 
     def restore(self, facts: Mapping[str, Any]) -> None:
         """Refuse to resume a run with clients' control variates elsewhere."""
-        if facts.get("versions") and self._has_controls:
+        if known_facts(facts, {"versions"}).get("versions") and self._has_controls:
             raise RunError(
                 "the clients' control variates of this run are at its leaf servers; go on with --leaves"
             )

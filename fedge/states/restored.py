@@ -114,6 +114,14 @@ def finite(given: State, what: str) -> State:
     return given
 
 
+def known_facts(given: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    """Facts under no other names than these."""
+    odd = sorted(given.keys() - set(names))
+    if odd:
+        raise ValueError(f"{shown(odd[0])} must not be there: this run has no such state")
+    return given
+
+
 def refuse_unlike(given: Any, back: Any, what: str = "") -> None:
     """Refuse facts that a restored part does not give back: an entry too many, missing, or of another kind.
 

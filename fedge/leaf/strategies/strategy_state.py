@@ -5,19 +5,22 @@ adaptive clipping keeps a norm (a number), and wrappers, such as Flower's own fo
 user's may keep single arrays, Flower's records, text, and lists and tables of numbers as well; any other
 attribute that a round changes would be lost in a checkpoint, and is refused before a run (`unkept_of`).
 Settings are numbers as well; they are kept too and put back as they were. How many nodes Flower is to wait
-for is one of them: values from elsewhere must not ask for more than before, or a round would never begin.
+for is one of them: values from elsewhere must not ask for more than before, or a round would never begin. The
+others of Flower's and Fedge's own strategies are those they were made with; a user's may change with rounds.
 """
 
 import inspect
 import json
 import pickle
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedYogi, Strategy
 
+from fedge.config.registers.option import shown
 from fedge.states.averaging import State
 from fedge.states.records import from_record, to_record
 
@@ -27,6 +30,7 @@ _OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # numbers 
 _LARGEST = 1e150  # of numbers kept: the square is finite
 _LONGEST = 2**20  # characters of text, lists and tables kept as JSON
 _KINDS = "fiub"  # of arrays in a file
+_HOUSES = frozenset({"flwr", "fedge"})  # packages whose strategies never change what they are made with
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
@@ -144,9 +148,32 @@ def refuse_other(
         raise ValueError(f"{sorted(lost)[0]!r} of {type(strategy).__name__} is missing")
     for name, number in numbers.items():
         _refuse_number(name, number, _kept(strategy, name))
+        _refuse_setting(strategy, name, number)
     for name, state in states.items():
         _refuse_state(name, state, _kept(strategy, _bare(name)), model)
+        _refuse_setting(strategy, _bare(name), None)
     _refuse_moments(strategy, states, model)
+
+
+def _refuse_setting(strategy: Strategy, name: str, value: Any) -> None:
+    """Raise ValueError for another setting, or an unknown attribute, of Flower's or Fedge's own classes."""
+    holder, last = _holder(strategy, name)
+    settings = _settings_of(type(holder))
+    if settings is None:
+        return
+    if last not in vars(holder):
+        raise ValueError(f"{name!r} is nothing that {type(holder).__name__} keeps")
+    if last in settings and value != vars(holder)[last]:
+        raise ValueError(f"{name!r} must be {shown(vars(holder)[last])}, but is {shown(value)}")
+
+
+@lru_cache
+def _settings_of(kind: type[Strategy]) -> frozenset[str] | None:
+    """Parameters of a class of Flower's or Fedge's own, but for counts of nodes; None for any other class."""
+    if kind.__module__.partition(".")[0] not in _HOUSES:
+        return None
+    made = [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]
+    return frozenset(name for init in made for name in inspect.signature(init).parameters) - _OF_NODES
 
 
 def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: State, inside: str = "") -> None:
@@ -158,8 +185,9 @@ def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: Stat
         first, second = (states.get(f"{inside}{name}", {}) for name in ("m_t", "v_t"))
         forms = [{name: array.shape for name, array in state.items()} for state in (first, second)]
         own = {name: array.shape for name, array in model.items()}
-        if forms[0] != forms[1] or not forms[0].items() <= own.items():
-            raise ValueError("'m_t' and 'v_t' must both be of the model's entries")
+        kinds = {array.dtype.kind for state in (first, second) for array in state.values()}
+        if forms[0] != forms[1] or not forms[0].items() <= own.items() or not kinds <= {"f"}:
+            raise ValueError("'m_t' and 'v_t' must both be floats of the model's entries")
 
 
 def _bare(name: str) -> str:
@@ -224,15 +252,25 @@ def _kept(strategy: Any, name: str) -> Any:
     Raises:
         ValueError: the name is none of an attribute.
     """
+    holder, last = _holder(strategy, name)
+    of_class = getattr(type(holder), last, None)  # methods and properties name no state
+    if not last.isidentifier() or last.startswith("__") or hasattr(of_class, "__get__"):
+        raise ValueError(f"{name!r} is nothing that a strategy keeps")
+    return vars(holder).get(last)
+
+
+def _holder(strategy: Any, name: str) -> tuple[Strategy, str]:
+    """The strategy, or inner one, of an attribute with dots in its name, and the attribute's own name.
+
+    Raises:
+        ValueError: there is no such strategy.
+    """
     *outer, last = name.split(".")
     for inner in outer:
         strategy = vars(strategy).get(inner)
         if not isinstance(strategy, Strategy):
             raise ValueError(f"{name!r} is nothing that a strategy keeps")
-    of_class = getattr(type(strategy), last, None)  # methods and properties name no state
-    if not last.isidentifier() or last.startswith("__") or hasattr(of_class, "__get__"):
-        raise ValueError(f"{name!r} is nothing that a strategy keeps")
-    return vars(strategy).get(last)
+    return strategy, last
 
 
 def _attributes(strategy: Strategy) -> list[tuple[str, Any]]:
@@ -246,7 +284,5 @@ def _are_arrays(values: list[Any]) -> bool:
 def _set(strategy: Any, name: str, value: Any) -> None:
     """Set an existing attribute, of an inner strategy if the name has dots."""
     _kept(strategy, name)  # never one of a class, or of another object than a strategy
-    *outer, last = name.split(".")
-    for inner in outer:
-        strategy = vars(strategy)[inner]
-    vars(strategy)[last] = value
+    holder, last = _holder(strategy, name)
+    vars(holder)[last] = value

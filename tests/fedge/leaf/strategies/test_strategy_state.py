@@ -234,3 +234,47 @@ def test_nobody_makes_a_strategy_wait_for_more_nodes(name, number):
     with pytest.raises(ValueError, match="min_available_nodes"):
         refuse_other(strategy, states_of(strategy), {**told, settings[0]: number}, {})
     restore_strategy(strategy, {}, told)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_settings_of_a_strategy_that_comes_with_flower_are_those_it_was_made_with(name):
+    """A forged checkpoint, or a leaf server that lies, does not choose the step of a server."""
+    strategy = STRATEGIES[name]()
+    aggregate(strategy, 1)
+    told, states = numbers_of(strategy), states_of(strategy)
+    model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
+    refuse_other(STRATEGIES[name](), states, told, model)
+    for setting in ("eta", "tau", "beta_1", "server_momentum", "server_learning_rate", "noise_multiplier"):
+        for at in (key for key in told if key.rpartition(".")[2] == setting):
+            with pytest.raises(ValueError, match=f"'{at}' must be .*, but is -5"):
+                refuse_other(STRATEGIES[name](), states, {**told, at: -5}, model)
+    for at, state in states.items():
+        with pytest.raises(ValueError, match=f"'{at[:3]}.*zz' is nothing that"):
+            refuse_other(STRATEGIES[name](), {**states, f"{at.rstrip('[]')}zz": state}, told, model)
+
+
+class Decays(FedAdam):
+    """Its step falls with the rounds, and something new comes with them."""
+
+    def aggregate_train(self, server_round, replies):
+        self.eta, self.seen = self.eta / 2, server_round
+        return super().aggregate_train(server_round, replies)
+
+
+def test_settings_of_a_strategy_of_a_user_may_change_with_rounds():
+    strategy, fresh = Decays(eta=0.1), Decays(eta=0.1)
+    aggregate(strategy, 1)
+    model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
+    refuse_other(fresh, states_of(strategy), numbers_of(strategy), model)
+    restore_strategy(fresh, states_of(strategy), numbers_of(strategy))
+    assert (fresh.eta, fresh.seen) == (0.05, 1)
+
+
+def test_moments_are_floats():
+    strategy = FedAdam(eta=0.1)
+    aggregate(strategy, 1)
+    states = states_of(strategy)
+    model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
+    whole = {**states, "m_t": {name: array.astype(np.int16) for name, array in states["m_t"].items()}}
+    with pytest.raises(ValueError, match="'m_t' and 'v_t' must both be floats"):
+        refuse_other(FedAdam(eta=0.1), whole, numbers_of(strategy), model)
