@@ -29,6 +29,7 @@ from fedge.data.shares import deal_among_known
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, groups_of
 from fedge.data.window_split import codes, split_apart, split_kind, split_rows
 from fedge.seeding import Purpose, numpy_stream
+from hhar.quantity import quantity
 from hhar.windows.window_file import Windows
 
 _SPLIT_NAMES = {TRAIN: "training", VAL: "validation", TEST: "test"}
@@ -186,5 +187,24 @@ def _refuse_empty(
             if len(indices) == 0:
                 raise ConfigError(
                     f"partition.kind={dealt} must give every client {_SPLIT_NAMES[part]} windows, "
-                    f"but client {k} of {len(clients)} has none; {remedy}"
+                    f"but client {k} of {len(clients)} has none{_too_few_of_a_class(windows, parts, kind)}; "
+                    f"{remedy}"
                 )
+
+
+def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], kind: str) -> str:
+    """Words on a client that has fewer windows of a class than blocks of time are cut from; else "".
+
+    Args:
+        windows: of all clients.
+        parts: indices of the client's windows of each split.
+        kind: of the split.
+    """
+    own = np.concatenate(list(parts)).astype(np.int64)
+    if kind != "blocks" or not own.size or windows.y.ndim != 1 or windows.y.dtype.kind != "i":
+        return ""
+    classes = len(np.unique(windows.y[own]))
+    if own.size >= len(_SPLIT_NAMES) * classes:
+        return ""
+    of = f"{quantity(own.size, 'window')} of {quantity(classes, 'class')}"
+    return f" among {of}, each of which is cut in time by itself"

@@ -347,6 +347,17 @@ def test_a_client_without_windows_is_refused(make_windows):
         deal(make_windows(rows), [3, 3], partition__kind="dirichlet")
 
 
+def test_many_windows_of_as_many_classes_are_refused_with_the_reason(make_windows):
+    """Thirty windows each seem enough."""
+    rows = [(user, None, None, c) for user in "ab" for c in range(30)]
+    with pytest.raises(
+        ConfigError,
+        match=r"validation windows, but client 0 of 2 has none among 30 windows of 30 classes, each of which "
+        r"is cut in time by itself; use fewer clients or more data",
+    ):
+        deal(make_windows(rows), [2], data__split="blocks")
+
+
 def test_what_the_file_does_not_name_cannot_be_dealt(make_windows):
     windows = make_windows([("a", None, None, c) for c in (0, 1) for _ in range(20)])
     with pytest.raises(ConfigError, match=r'^data\.split is "session", but .* set data\.split="blocks"$'):
