@@ -146,6 +146,9 @@ def checked_value(key: str, value: Any, default: Any, rule: Mapping[str, Any]) -
         value = float(value) if abs(value) <= sys.float_info.max else math.inf
     if type(value) is not kind:
         step = f"set for example {key}={_toml(default)}"
+        can_be_text = kind is str and not (rule["register"] or rule["choices"])
+        if can_be_text and type(value) in (int, float) and abs(value) < 1e9:  # without its quotes
+            step = f"set for example {key}={_toml(str(value))}"
         if rule["register"] is not None and callable(value):
             name = getattr(value, "__name__", type(value).__name__)
             step = f'name it, as "module:{name}" of a file, or pass it as an argument of fedge.simulate'

@@ -93,3 +93,20 @@ def test_code_in_place_of_its_name_is_told_how_to_be_named(option):
         from_run_config({option: own_loss})
     with pytest.raises(ConfigError, match=f"set for example {option}="):
         from_run_config({option: 1})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "step"),
+    [
+        ("cluster.count", 2, 'cluster.count="2"'),
+        ("hierarchy.participation", 0.5, 'hierarchy.participation="0.5"'),
+        ("hierarchy.clients-per-server", 10**12, 'hierarchy.clients-per-server="auto"'),
+        ("scenario-sizes", float("nan"), 'scenario-sizes=""'),
+    ],
+)
+def test_a_number_without_its_quotes_is_shown_with_them(option, value, step):
+    from fedge.config.flat import from_run_config
+
+    with pytest.raises(ConfigError) as caught:
+        from_run_config({option: value})
+    assert str(caught.value).endswith(f"; set for example {step}")
