@@ -43,6 +43,7 @@ class ReplyForm:
         plain: clients follow the options alone; clients only keep unsent remainders of an uplink.
         within: name among the arrays → least and most of its numbers.
         beside_models: names of models among the arrays.
+        many_passes: whether a step may pass several batches through the network, as one of a user's may.
     """
 
     entries: tuple[str, ...]
@@ -53,6 +54,7 @@ class ReplyForm:
     plain: bool = False
     within: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     beside_models: frozenset[str] = frozenset()
+    many_passes: bool = False
 
     def leaving(self) -> dict[str, Quantity]:
         """Quantities leaving clients beside the model, by name."""

@@ -178,9 +178,9 @@ def check_train(reply: TrainReply, task: TrainTask) -> None:
         raise ReplyRejected("other entries", "whether the update was clipped is missing")
     _check_beside(reply, task)
     model, most, windows = task.model, steps, task.seen(reply.samples)
-    if task.form is not None and not task.form.plain:  # a step may pass several batches through the network
-        model, most = {name: model[name] for name in task.form.entries}, MOST_STEPS
-        windows = most * task.batch_size
+    if task.form is not None and not task.form.plain:
+        most = MOST_STEPS if task.form.many_passes else steps
+        model, windows = {name: model[name] for name in task.form.entries}, most * task.batch_size
     check_form(reply.state, model)
     check_values(reply.state, model, task.variances, most, windows=windows)
 

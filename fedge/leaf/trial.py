@@ -154,8 +154,9 @@ class _Trial:
                 f"within and beside_models must name arrays that are sent, but {unknown[0]!r} is not"
             )
         return ReplyForm(
-            tuple(part.sent), form, bool(part.memory), within=dict(within), beside_models=frozenset(models)
-        )
+            tuple(part.sent), form, bool(part.memory), within=dict(within), beside_models=frozenset(models),
+            many_passes=ALGORITHMS.is_own(self._config.train.algorithm),
+        )  # fmt: skip
 
     def _client(self, client: int, leaf_round: int, beside: State, evaluates: bool = False) -> Client:
         x, y = (tensor_of(a) for a in self._windows[client])

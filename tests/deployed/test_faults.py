@@ -368,7 +368,7 @@ def test_a_run_goes_on_without_a_node_that_is_gone_for_good(faults, run):
     assert "begin without it by guard.start-clients=2" in refused.said
     without = faults.run(*words, "-c", "guard.start-clients=2", command="resume")
     assert without.wait() == 3, without.said
-    assert "1 of 3 clients are missing (partition 2); the run begins without them" in without.said
+    assert "1 of 3 clients is missing (partition 2); the run begins without them" in without.said
     assert status(run.folder) == "partial"
 
 

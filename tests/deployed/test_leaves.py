@@ -157,7 +157,7 @@ def test_a_quorum_with_leaf_servers_of_nodes(fewer):
     code, folder = finished(fewer, "fewer", fewer.run("fewer"))
     said = fewer.said("run-fewer")
     assert code == 3, said
-    assert "1 of 4 clients are missing (partition 1); the run begins without them" in said
+    assert "1 of 4 clients is missing (partition 1); the run begins without them" in said
     assert "they never take part: their windows are unknown" in said
     assert trained_in(folder, 2) == [0, 2, 3]
     end(fewer.nodes[3])

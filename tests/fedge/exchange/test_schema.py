@@ -161,6 +161,19 @@ def test_numbers_beside_a_model_are_in_the_ranges_that_its_method_names(name, va
     assert refused.value.failure.kind == "rejected: beside out of range"
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_counter_rises_by_one_a_step_but_with_a_method_of_a_users(many):
+    """Such a step may pass several batches through the network."""
+    state = reply(**{"norm.count": np.array(4 + 9, np.int64)})
+    task = replace(TASK, form=ReplyForm(tuple(MODEL), many_passes=many))
+    sent = TrainReply(state, 5, 4, 0.5, 1.0, uplink_bytes=0)
+    if many:
+        check_train(sent, task)
+        return
+    with pytest.raises(ReplyRejected, match="count out of range"):
+        check_train(sent, task)
+
+
 @pytest.mark.parametrize("name", ["samples", "steps", "loss", "seconds"])
 @pytest.mark.parametrize("digits", [400, 5000])
 @pytest.mark.parametrize("sign", [1, -1])
