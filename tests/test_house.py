@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -175,27 +176,61 @@ def test_a_repeated_name_is_seen(tmp_path: Path) -> None:
 
 
 def _imports_between_children(package: Path) -> dict[str, set[str]]:
-    """Child of a package → those of its children that it imports when it is loaded or used."""
+    """Child of a package → those of its children that it imports: when loaded, when used, or for types."""
     prefix = ".".join(package.relative_to(ROOT).parts)
     found: dict[str, set[str]] = {}
     for file in package.rglob("*.py"):
         child = file.relative_to(package).parts[0].removesuffix(".py")
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for_types = {
-            inner
-            for node in ast.walk(tree)
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(tree):
-            names = []
-            if isinstance(node, ast.ImportFrom) and node not in for_types:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import) and node not in for_types:
-                names = [alias.name for alias in node.names]
-            inside = [name.removeprefix(f"{prefix}.") for name in names if name.startswith(f"{prefix}.")]
-            found.setdefault(child, set()).update(name.partition(".")[0] for name in inside)
+        inside = [name for name in _imported(file) if name.startswith(f"{prefix}.")]
+        found.setdefault(child, set()).update(
+            name.removeprefix(f"{prefix}.").partition(".")[0] for name in inside
+        )
     return {child: others - {child} for child, others in found.items()}
+
+
+def _imported(file: Path) -> set[str]:
+    """Modules and names that a file imports: when loaded, when used, or for types."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {f"{node.module}"}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def _circle(files: Mapping[str, Path]) -> list[str]:
+    """Modules that import each other, in order; empty for none."""
+    order = TopologicalSorter(
+        {name: (_imported(file) & files.keys()) - {name} for name, file in files.items()}
+    )
+    try:
+        order.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Not for types, either: whoever reads one of two such modules must read both."""
+    files = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): file
+        for top in ("fedge", "hhar", "studies")
+        for file in (ROOT / top).rglob("*.py")
+        if file.name != "__init__.py"
+    }
+    assert _circle(files) == []
+
+
+def test_a_circle_is_seen(tmp_path: Path) -> None:
+    """An import for types alone, and one inside a function, are imports."""
+    one, other, third = (tmp_path / f"{name}.py" for name in ("one", "other", "third"))
+    one.write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from other import Name\n")
+    other.write_text("def late():\n    import third\n")
+    third.write_text("from one import Name\n")
+    assert set(_circle({"one": one, "other": other, "third": third})) == {"one", "other", "third"}
+    third.write_text("import ast\n")
+    assert _circle({"one": one, "other": other, "third": third}) == []
 
 
 @pytest.mark.parametrize("package", [name for name in PACKAGES if name.count(".") == 1])
@@ -376,6 +411,16 @@ ELSEWHERE = (
         "fedge/leaf/drift.py": "fedge/cloud/test_control.py",
         # options are read as a whole
         "fedge/config/config.py": "fedge/config/test_flat.py",
+        "fedge/config/run_options.py": "fedge/config/test_flat.py",
+        # data between modules, whose tests make them
+        "fedge/cloud/method_memory.py": "fedge/cloud/test_memory.py",
+        "fedge/cloud/probe.py": "fedge/cloud/test_step.py",
+        "fedge/console/size.py": "fedge/console/test_terminal.py",
+        "fedge/devices/servers/arrivals.py": "fedge/devices/servers/test_rules.py",
+        "fedge/devices/state.py": "fedge/devices/test_procedure.py",
+        "fedge/devices/work/routes.py": "fedge/devices/test_transit.py",
+        "fedge/edge/at_work.py": "fedge/edge/test_host.py",
+        "fedge/rounds/task.py": "fedge/rounds/test_port.py",
     }
     | {
         f"fedge/methods/{file.name}": "runs/methods/test_algorithms.py"

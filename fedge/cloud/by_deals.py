@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedge.cloud.dealt import DealtGroups
-from fedge.cloud.groups import Settled, Tried
+from fedge.cloud.groups import GroupStep, Settled, Tried
 from fedge.clustering.deal_test import reach
 from fedge.clustering.deal_test.deals import leaf_similarity
 from fedge.clustering.likeness.evidence import Answers, CrossLosses, Questions
@@ -16,10 +16,6 @@ from fedge.clustering.memberships.membership import events_between
 from fedge.clustering.registry import Grouping
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
-
-if TYPE_CHECKING:
-    from fedge.cloud.memory import CloudMemory
-    from fedge.cloud.step import Meeting, OpenStep, Probe
 
 
 class GroupsByDeals:
@@ -72,20 +68,17 @@ class GroupsByDeals:
         self.dealt.hear_updates(likeness, seed)
         return self.dealt.likeness
 
-    def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
+    def ask(self, step: GroupStep, tried: Tried) -> Questions:
         """Questions of the changes on trial."""
-        where = (met.begun.setting.seed, met.global_round)
-        taught = met.begun.setting.taught
-        return self.dealt.ask(met.models, met.weights, tried.forks, tried.folds or {}, where, taught)
+        where = (step.seed, step.global_round)
+        return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, where, step.taught)
 
-    def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
+    def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
         """The groups in force after the trials of the step."""
-        dealt, met, probe = self.dealt, open_step.met, open_step.probe
-        memory, begun, children = met.begun.memory, met.begun, len(met.models)
-        memory.since_probe = 0 if begun.common_start or probe is not None else memory.since_probe + 1
-        asked_anew = probe is not None or begun.updates is not None
-        facts: dict[str, Any] = dealt.result() if asked_anew or dealt.is_open else {}
-        if asked_anew and dealt.too_few:
+        dealt, memory, probe, children = self.dealt, step.memory, step.probe, len(step.brought)
+        memory.since_probe = 0 if step.common_start or probe is not None else memory.since_probe + 1
+        facts: dict[str, Any] = dealt.result() if step.has_updates or dealt.is_open else {}
+        if step.has_updates and dealt.too_few:
             facts["skipped"] = dealt.too_few
         before = dealt.proposals.labels
         labels, told = dealt.settle(answers, children)
@@ -103,13 +96,11 @@ class GroupsByDeals:
         similarity = None
         if dealt.likeness is not None and "tests" in facts:
             similarity = leaf_similarity(dealt.likeness.cosines, dealt.likeness.leaf_of, children)
-        given = zip(met.brought, *dealt.brought(met.models, met.weights), strict=True)
+        given = zip(step.brought, *dealt.brought(step.models, step.weights), strict=True)
         brought = [replace(each, state=state, weight=weight) for each, state, weight in given]
-        return Settled(Grouping(labels, similarity, facts), labels, facts, brought, begun.common_start)
+        return Settled(Grouping(labels, similarity, facts), labels, facts, brought, step.common_start)
 
-    def forks(
-        self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
-    ) -> list[State | None]:
+    def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Per child the model with which a fork is to train until the next step; None for no fork."""
         return self.dealt.forks(models, weights)
 

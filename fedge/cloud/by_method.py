@@ -6,11 +6,12 @@ Shape letter: S children of the server.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from fedge.cloud.groups import Settled, Tried
+from fedge.cloud.groups import GroupStep, Settled, Tried
+from fedge.cloud.method_memory import RECENT_STEPS, MethodMemory
 from fedge.clustering.likeness.evidence import (
     Answers,
     CrossLosses,
@@ -30,11 +31,6 @@ from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 from fedge.states.named import packed
 
-if TYPE_CHECKING:
-    from fedge.cloud.memory import CloudMemory
-    from fedge.cloud.step import Meeting, OpenStep, Probe
-
-RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
 _RECENT = "recent-"  # before their numbers, among the states
 
 
@@ -73,28 +69,27 @@ class GroupsByMethod:
         """The newest updates are remembered."""
         return likeness
 
-    def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
+    def ask(self, step: GroupStep, tried: Tried) -> Questions:
         """Questions to clients: all models to all clients if needed by the method."""
-        compared = met.models if probe is None else probe.models
-        asks = met.begun.memory.needs("cross-losses")
+        compared = step.models if step.probe is None else step.probe.models
+        asks = step.memory.needs("cross-losses")
         return all_to_all(compared) if asks else [{} for _ in compared]
 
-    def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
+    def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
         """The groups in force after the method's result.
 
         Raises:
             ValueError: the signal is not finite in a leaf (the leaf is named).
         """
-        memory = open_step.met.begun.memory
-        evidence = _evidence(open_step, answers)
+        memory, evidence = step.memory, _evidence(step, answers)
         found = self._grouped(memory, evidence)
         memory.kept = memory.kept if found.kept is None else found.kept
         own = packed(evidence.memory, "memory of the cloud")
-        memory.own = open_step.met.begun.setting.keep(own) if own else {}
-        labels, facts = self._settled(memory, found, evidence, open_step.probe is not None)
-        return Settled(found, labels, facts, open_step.met.brought, evidence.common_start)
+        memory.own = step.keep(own) if own else {}
+        labels, facts = self._settled(memory, found, evidence, step.probe is not None)
+        return Settled(found, labels, facts, step.brought, evidence.common_start)
 
-    def _grouped(self, memory: "CloudMemory", evidence: Evidence) -> Grouping:
+    def _grouped(self, memory: MethodMemory, evidence: Evidence) -> Grouping:
         """Grouping of the method, or the present one and the reason if comparison is impossible."""
         try:
             return memory.method.group(evidence, memory.config, self.labels)
@@ -102,7 +97,7 @@ class GroupsByMethod:
             return skipped(evidence, self.labels, str(reason))
 
     def _settled(
-        self, memory: "CloudMemory", found: Grouping, evidence: Evidence, probed: bool
+        self, memory: MethodMemory, found: Grouping, evidence: Evidence, probed: bool
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """The labels in force from now on, and facts of the step."""
         membership, config = self.membership, self._config
@@ -124,9 +119,7 @@ class GroupsByMethod:
         memory.pace.note_comparison(quiet=not events and not membership.is_unsettled)
         return labels, facts
 
-    def forks(
-        self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
-    ) -> list[State | None]:
+    def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """No forks."""
         return [None] * len(models)
 
@@ -160,14 +153,14 @@ class GroupsByMethod:
             losses.refuse_others(children)
 
 
-def _evidence(open_step: "OpenStep", answers: Answers | None) -> Evidence:
+def _evidence(step: GroupStep, answers: Answers | None) -> Evidence:
     """Evidence for the method; after a probe the probe's."""
-    memory, probe, evidence = open_step.met.begun.memory, open_step.probe, open_step.met.evidence(answers)
-    memory.since_probe = 0 if open_step.met.begun.common_start else memory.since_probe + 1
+    memory, probe, evidence = step.memory, step.probe, step.evidence(answers)
+    memory.since_probe = 0 if step.common_start else memory.since_probe + 1
     if probe is None:
         return evidence
     memory.since_probe = 0
-    starts = [probe.start] * len(open_step.met.models)
+    starts = [probe.start] * len(step.brought)
     return replace(evidence, models=probe.models, starts=starts, common_start=True, recent=())
 
 

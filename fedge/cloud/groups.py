@@ -6,22 +6,59 @@ Two implementations: `fedge.cloud.by_method`, where a method finds groups, which
 itself. Shape letter: S children of the server.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from fedge.clustering.likeness.evidence import Answers, CrossLosses, Questions
+from fedge.cloud.method_memory import MethodMemory
+from fedge.cloud.probe import Probe
+from fedge.clustering.likeness.evidence import Answers, CrossLosses, Evidence, Questions
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships.strangers import Folds
 from fedge.clustering.registry import Grouping
 from fedge.leaf.strategies.aggregation import Contribution
 from fedge.states.averaging import State
 
-if TYPE_CHECKING:
-    from fedge.cloud.memory import CloudMemory
-    from fedge.cloud.step import Meeting, OpenStep, Probe
+
+@dataclass(frozen=True)
+class GroupStep:
+    """A step of a server, as far as its groups depend on it.
+
+    Attributes:
+        memory: of the method; changes in the step.
+        brought: per child its model, with its weight.
+        global_round: 1, 2, …
+        probe: made before the step, or None.
+        common_start: whether all children began the round from one model.
+        has_updates: whether clients' updates from one start are new.
+        seed: root of the run's random streams.
+        taught: (clients, C) training windows of each class, by partition id; None where nobody has counted.
+        keep: decides where states lie.
+        evidence: for the method, from the answers to the step's questions.
+    """
+
+    memory: MethodMemory
+    brought: Sequence[Contribution]
+    global_round: int
+    probe: Probe | None
+    common_start: bool
+    has_updates: bool
+    seed: int
+    taught: np.ndarray | None
+    keep: Callable[[State], State]
+    evidence: Callable[[Answers | None], Evidence]
+
+    @property
+    def models(self) -> list[State]:
+        """Per child its model."""
+        return [each.state for each in self.brought]
+
+    @property
+    def weights(self) -> list[float]:
+        """Per child its number of training windows."""
+        return [each.weight for each in self.brought]
 
 
 @dataclass(frozen=True)
@@ -96,15 +133,13 @@ class Groups(Protocol):
     def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
         """Take in updates from one start; return those to be remembered by the server."""
 
-    def ask(self, met: "Meeting", probe: "Probe | None", tried: Tried) -> Questions:
+    def ask(self, step: GroupStep, tried: Tried) -> Questions:
         """Questions to clients: per child, role → model."""
 
-    def settle(self, open_step: "OpenStep", answers: Answers | None) -> Settled:
+    def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
         """The groups in force from now on."""
 
-    def forks(
-        self, memory: "CloudMemory", models: Sequence[State], weights: Sequence[float]
-    ) -> list[State | None]:
+    def forks(self, models: Sequence[State], weights: Sequence[float]) -> list[State | None]:
         """Per child the model with which a fork is to train until the next step; None for no fork."""
 
     def fold_starts(self, models: Sequence[State], weights: Sequence[float]) -> dict[int, list[State]]:

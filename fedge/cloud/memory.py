@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.cloud.by_deals import GroupsByDeals
-from fedge.cloud.by_method import RECENT_STEPS, GroupsByMethod
+from fedge.cloud.by_method import GroupsByMethod
 from fedge.cloud.groups import Groups
+from fedge.cloud.method_memory import MethodMemory
 from fedge.cloud.rule import CloudRule
-from fedge.clustering.cadence import Pace
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.methods.ifca import Pool
-from fedge.clustering.registry import Need, method_named
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.states.averaging import State
 from fedge.states.restored import finite, whole, wholes
@@ -19,40 +18,25 @@ _LIKENESS = "likeness"  # among the states
 _OWN = "method"
 
 
-class CloudMemory:
+class CloudMemory(MethodMemory):
     """Memory of the cloud between two cloud steps.
 
     Attributes:
-        config: when to cluster, by which method.
-        method: for grouping the leaves.
         groups: present and proposed ones.
-        pace: which steps compare.
         pool: the cloud's own models, for a method with such models, or None.
-        since_probe: comparisons from different starts since the last probe.
         likeness: of clients' newest updates from one start, if needed by the method.
-        kept: the method's own state, as JSON.
-        own: state of a part at the cloud, packed.
         rule: combines models of a group, with its state; None for their mean.
         rests: whether the coming step compares nothing, because a leaf has no clients.
     """
 
     def __init__(self, config: ClusterConfig, pool: Pool | None = None) -> None:
         """Begin a run."""
-        self.config = config
-        self.method = method_named(config)
+        super().__init__(config)
         self.groups: Groups = GroupsByDeals(config) if config.deals else GroupsByMethod(config)
-        self.pace = Pace(config.regroup_every, settled_after=RECENT_STEPS + 1)
         self.pool = pool
-        self.since_probe = 0
         self.likeness: Likeness | None = None
-        self.kept: Mapping[str, Any] = {}
-        self.own: State = {}
         self.rule: CloudRule | None = None
         self.rests = False
-
-    def needs(self, what: Need) -> bool:
-        """Whether the method needs costly evidence."""
-        return self.config.enabled and what in self.method.needs(self.config)
 
     @property
     def compares(self) -> bool:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.families import offers_of_family
-from fedge.cloud.groups import Settled, Tried
+from fedge.cloud.groups import GroupStep, Settled, Tried
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.probe import Probe
 from fedge.cloud.rule import RuleMaker
 from fedge.cloud.starts import usable
 from fedge.clustering.cadence import splits_now
@@ -64,21 +65,6 @@ class CloudStep:
     trials: Sequence[State | None] = ()
     folds: Mapping[int, Sequence[State]] = field(default_factory=dict)
     memberships: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A leaf round of all leaves from one model, for comparison only.
-
-    Attributes:
-        start: the model.
-        models: per leaf the trained one.
-        updates: clients' updates; None where nobody needs them.
-    """
-
-    start: State
-    models: Sequence[State]
-    updates: Updates | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +183,15 @@ class Meeting:
             labels, self.dispersion, unpacked(memory.own),
         )  # fmt: skip
 
+    def comparison(self, probe: Probe | None) -> GroupStep:
+        """The step, as far as groups depend on it."""
+        begun, setting = self.begun, self.begun.setting
+        has_updates = probe is not None or begun.updates is not None
+        return GroupStep(
+            begun.memory, self.brought, self.global_round, probe, begun.common_start, has_updates,
+            setting.seed, setting.taught, setting.keep, self.evidence,
+        )  # fmt: skip
+
     def probe_start(self) -> State | None:
         """The model from which leaves are to make a probe before this step, or None for no probe."""
         memory, begun = self.begun.memory, self.begun
@@ -245,7 +240,7 @@ class Meeting:
             due = splits_now(self.global_round, split_round, config.every, is_first)
             described: dict[str, State] = {DESCRIBED: mean_of(self.brought)} if due else {}
             return [described for _ in models]
-        return memory.groups.ask(self, probe, tried)
+        return memory.groups.ask(self.comparison(probe), tried)
 
 
 @dataclass(frozen=True)
@@ -273,7 +268,11 @@ class OpenStep:
         """
         memory, models = self.met.begun.memory, self.met.models
         config = memory.config
-        settled = memory.groups.settle(self, answers) if memory.compares else self._without_comparison()
+        settled = (
+            memory.groups.settle(self.met.comparison(self.probe), answers)
+            if memory.compares
+            else self._without_comparison()
+        )
         labels, facts, found = settled.labels, settled.facts, settled.found
         offers, told = _offers(self.met, settled)
         facts |= told
@@ -292,10 +291,14 @@ class OpenStep:
             offers=offers,
             method=config.method if config.enabled else "off",
             facts=facts,
-            trials=memory.groups.forks(memory, models, self.met.weights),
+            trials=memory.groups.forks(models, self.met.weights),
             folds=memory.groups.fold_starts(models, self.met.weights),
             memberships=found.memberships,
         )
+
+    def _settled(self, answers: Answers | None) -> Settled:
+        """The clusters in force after a comparison."""
+        return self.met.begun.memory.groups.settle(self.met.comparison(self.probe), answers)
 
     def _without_comparison(self) -> Settled:
         """The clusters in force; one of all leaves if clustering is disabled."""

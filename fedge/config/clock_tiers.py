@@ -6,14 +6,12 @@ Rounds that are only timed (`devices.time-rounds`) have the edges alone.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.config.run_options import RunOptions
 from fedge.config.sections.devices import AsynchronyConfig
 from fedge.config.sections.hierarchy import HierarchyConfig
-
-if TYPE_CHECKING:
-    from fedge.config.config import Config
 
 _KEY = "asynchrony.tiers"
 _WORDS = ("rule", "rule-args", "every", "delay-s", "megabytes-s", "link-megabytes-s")
@@ -25,7 +23,7 @@ def has_servers_above_leaves(hierarchy: HierarchyConfig) -> bool:
     return hierarchy.num_servers > 1 or hierarchy.tiers > 2
 
 
-def clock_of_tiers(config: "Config") -> list[AsynchronyConfig]:
+def clock_of_tiers(config: RunOptions) -> list[AsynchronyConfig]:
     """Options on the cloud as they are for each tier of servers over servers, from the root down.
 
     Raises:

@@ -1,16 +1,12 @@
 """Common test set: the word for clients' own windows, and settings beside which there can be none."""
 
-from typing import TYPE_CHECKING
-
 from fedge.config.registers.option import ConfigError
-
-if TYPE_CHECKING:
-    from fedge.config.config import Config
+from fedge.config.run_options import RunOptions
 
 OF_CLIENTS = "test"  # `evaluate.common`: all known clients' test windows
 
 
-def refuse_impossible_common_test(config: "Config") -> None:
+def refuse_impossible_common_test(config: RunOptions) -> None:
     """Raise ConfigError for a common test set without rounds, or of private clients' windows."""
     common = config.evaluate.common
     if common and config.asynchrony.is_on:

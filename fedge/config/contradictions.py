@@ -1,4 +1,4 @@
-"""Contradictions between sections of a configuration: checks of a whole `fedge.config.config.Config`.
+"""Contradictions between sections of a configuration: checks of all `fedge.config.run_options.RunOptions`.
 
 One section by itself is checked in `fedge.config.sections`, its fit to the data where the
 data are known.
@@ -6,26 +6,23 @@ data are known.
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.common_test import refuse_impossible_common_test
 from fedge.config.effects import EFFECTS
 from fedge.config.leaf_groups import static_groups
 from fedge.config.mobility import refuse_association, refuse_mobility
-from fedge.config.participation import refuse_participation
 from fedge.config.planted import refuse_impossible_groups
 from fedge.config.registers import groupings, parts, traits
 from fedge.config.registers.choices import BY_TEST
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.run_options import RunOptions
+from fedge.config.sampling import refuse_participation
 from fedge.config.tiers import refuse_what_tiers_cannot_have
 from fedge.config.uplinks import refuse_broken_promises
 
-if TYPE_CHECKING:
-    from fedge.config.config import Config
 
-
-def refuse_contradictions(config: "Config") -> None:
+def refuse_contradictions(config: RunOptions) -> None:
     """Raise ConfigError for the first pair of contradictory settings."""
     refuse_what_tiers_cannot_have(config)
     _refuse_groups_that_are_not_there(config)
@@ -48,7 +45,7 @@ def refuse_contradictions(config: "Config") -> None:
     refuse_impossible_common_test(config)
 
 
-def _refuse_groups_that_are_not_there(config: "Config") -> None:
+def _refuse_groups_that_are_not_there(config: RunOptions) -> None:
     """Raise ConfigError when there are fewer leaves than planted groups, or none for a method to know."""
     refuse_impossible_groups(config)
     needs_truth = config.cluster.enabled and groupings.GROUPINGS.has(config.cluster.method, traits.TRUTH)
@@ -59,7 +56,7 @@ def _refuse_groups_that_are_not_there(config: "Config") -> None:
         )
 
 
-def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
+def _refuse_scaffold_beside_other_averages(config: RunOptions) -> None:
     """Raise ConfigError when leaves would average models and control variates differently."""
     if config.scaffold.enabled and not config.leaf.is_mean:
         raise ConfigError(
@@ -75,7 +72,7 @@ def _refuse_scaffold_beside_other_averages(config: "Config") -> None:
         )
 
 
-def _refuse_what_needs_sgd(config: "Config") -> None:
+def _refuse_what_needs_sgd(config: RunOptions) -> None:
     """Raise ConfigError for an option that treats a client's update as a sum of gradients."""
     optimizer = config.train.optimizer
     if config.train.kernel == "native" and config.train.loss != parts.OF_THE_TASK:
@@ -102,7 +99,7 @@ def _refuse_what_needs_sgd(config: "Config") -> None:
         )
 
 
-def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
+def _refuse_clusters_that_leaves_cannot_form(config: RunOptions) -> None:
     """Raise ConfigError when there are too few leaves for the cloud's options."""
     cluster, hierarchy = config.cluster, config.hierarchy
     if not cluster.enabled:
@@ -121,7 +118,7 @@ def _refuse_clusters_that_leaves_cannot_form(config: "Config") -> None:
         )
 
 
-def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
+def _refuse_other_models_beside_those_of_the_cloud(config: RunOptions) -> None:
     """Raise ConfigError when a leaf might train another model than the one averaged with its result.
 
     A method with its own models averages, for each, the results of the leaves with this model. A gate lets a
@@ -149,7 +146,7 @@ def _refuse_other_models_beside_those_of_the_cloud(config: "Config") -> None:
         )
 
 
-def _refuse_what_would_do_nothing(config: "Config") -> None:
+def _refuse_what_would_do_nothing(config: RunOptions) -> None:
     """Raise ConfigError for options without effect that would misname a run."""
     if config.scaffold.levels > 1 and not config.scaffold.enabled:
         raise ConfigError(
@@ -168,7 +165,7 @@ def _refuse_what_would_do_nothing(config: "Config") -> None:
 _LEAST_LR = 2.0**-126  # the smallest normal float32: with less no weight moves, and SCAFFOLD divides by it
 
 
-def _refuse_models_of_rounds_that_never_come(config: "Config") -> None:
+def _refuse_models_of_rounds_that_never_come(config: RunOptions) -> None:
     """Raise ConfigError for models to keep of a round beyond the last."""
     last = max(config.checkpoint.rounds, default=0)
     if last > config.num_server_rounds:
@@ -178,7 +175,7 @@ def _refuse_models_of_rounds_that_never_come(config: "Config") -> None:
         )
 
 
-def _refuse_steps_of_nothing(config: "Config") -> None:
+def _refuse_steps_of_nothing(config: RunOptions) -> None:
     """Raise ConfigError when the step size decays to nothing before the last round."""
     lr, decay, rounds = config.train.lr, config.train.lr_decay, config.num_server_rounds
     if config.train.schedule not in parts.SCHEDULES.reading("train.lr-decay"):
@@ -197,7 +194,7 @@ def _refuse_steps_of_nothing(config: "Config") -> None:
         )
 
 
-def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
+def _refuse_privacy_beside_what_it_cannot_cover(config: RunOptions) -> None:
     """Raise ConfigError for quantities leaving a client without noise, or broken by noise."""
     kind = config.privacy.kind
     if kind == "off":
@@ -241,7 +238,7 @@ def _refuse_privacy_beside_what_it_cannot_cover(config: "Config") -> None:
         )
 
 
-def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
+def _refuse_personal_layers_that_the_model_lacks(config: RunOptions) -> None:
     """Raise ConfigError when a leaf is to keep its own BatchNorm of a model without any."""
     has_batch_norm = parts.MODELS.has(config.train.model, traits.BATCH_NORM)
     # of which nothing is known here; see `fedge.run.preparation.parts`
@@ -254,7 +251,7 @@ def _refuse_personal_layers_that_the_model_lacks(config: "Config") -> None:
         )
 
 
-_ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+_ROUNDS_ONLY: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
     ("scaffold.enabled=false", "control variates are averages over clients of one round",
      lambda config: config.scaffold.enabled),
     ("cluster.blend=1.0", "a leaf goes on from its group's model",
@@ -292,7 +289,7 @@ _ROUNDS_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 )  # fmt: skip
 
 
-def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> None:
+def _refuse_privacy_that_the_virtual_clock_cannot_count(config: RunOptions) -> None:
     """Raise ConfigError for privacy of devices with noise not covering a server's releases."""
     kind, rule = config.privacy.kind, config.asynchrony.rule
     if kind == "off" or not config.asynchrony.is_on:
@@ -317,7 +314,7 @@ def _refuse_privacy_that_the_virtual_clock_cannot_count(config: "Config") -> Non
         )
 
 
-def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
+def _refuse_what_has_no_meaning_on_the_virtual_clock(config: RunOptions) -> None:
     """Raise ConfigError for parts of the method in need of synchronous rounds."""
     if not config.asynchrony.is_on:
         return
@@ -345,7 +342,7 @@ def _refuse_what_has_no_meaning_on_the_virtual_clock(config: "Config") -> None:
     _refuse_buffers_that_are_never_full(config)
 
 
-def _refuse_buffers_that_are_never_full(config: "Config") -> None:
+def _refuse_buffers_that_are_never_full(config: RunOptions) -> None:
     """Raise ConfigError where a server over servers would wait for more of them than there are."""
     hierarchy = config.hierarchy
     labels = static_groups(config.asynchrony.groups, hierarchy.branches)
@@ -364,7 +361,7 @@ def _refuse_buffers_that_are_never_full(config: "Config") -> None:
         )
 
 
-def _refuse_what_processes_cannot_share(config: "Config") -> None:
+def _refuse_what_processes_cannot_share(config: RunOptions) -> None:
     """Raise ConfigError when several processes cannot train a client's model together."""
     train = config.train
     if train.processes == 1:

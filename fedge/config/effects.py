@@ -7,7 +7,7 @@ effect in every run.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedge.config.clock_tiers import has_servers_above_leaves
 from fedge.config.registers import parts, traits
@@ -15,11 +15,9 @@ from fedge.config.registers.choices import BY_TEST, BY_THRESHOLD
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import key_of, shown
 from fedge.config.registers.register import Register
+from fedge.config.run_options import RunOptions
 
-if TYPE_CHECKING:
-    from fedge.config.config import Config
-
-Holds = Callable[["Config"], bool]
+Holds = Callable[[RunOptions], bool]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Effect:
     holds: Holds
 
 
-def options_without_effect(config: "Config") -> list[str]:
+def options_without_effect(config: RunOptions) -> list[str]:
     """A line for every changed option without effect in this run."""
     lines = []
     for section, holder in [("", config), *((f.name, getattr(config, f.name)) for f in fields(config))]:
@@ -97,7 +95,7 @@ def _tau() -> Effect:
     )
 
 
-def _makes_offers(config: "Config") -> bool:
+def _makes_offers(config: RunOptions) -> bool:
     """Whether the cloud can offer a leaf anything."""
     apart = config.cluster.enabled and GROUPINGS.has(config.cluster.method, traits.APART)
     return not (apart and config.cluster.blend == 1.0)
@@ -120,7 +118,7 @@ def _devices(needs: str = "", holds: Holds = lambda _: True) -> Effect:
     return Effect(words, lambda config: _are_devices(config) and holds(config))
 
 
-def _are_devices(config: "Config") -> bool:
+def _are_devices(config: RunOptions) -> bool:
     """Whether clients are timed as devices."""
     return config.asynchrony.is_on or config.devices.time_rounds
 

@@ -1,16 +1,13 @@
 """Mobility and association of clients beside other options: impossible pairs."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fedge.config.registers import groupings, parts, traits
 from fedge.config.registers.choices import BY_TEST
 from fedge.config.registers.option import ConfigError
+from fedge.config.run_options import RunOptions
 
-if TYPE_CHECKING:
-    from fedge.config.config import Config
-
-_FIXED_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+_FIXED_ONLY: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
     ('asynchrony.rule="off"', "the virtual clock gives each device to one leaf",
      lambda config: config.asynchrony.is_on),
     ("leaves under one cloud (hierarchy.tree)", "a region gives its mean to every leaf below, also to one "
@@ -32,7 +29,7 @@ _FIXED_ONLY: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 )  # fmt: skip
 
 
-def refuse_mobility(config: "Config") -> None:
+def refuse_mobility(config: RunOptions) -> None:
     """Raise ConfigError when clients cannot go from leaf to leaf beside another option."""
     if not config.hierarchy.moves:
         return
@@ -44,7 +41,7 @@ def refuse_mobility(config: "Config") -> None:
             )
 
 
-def refuse_association(config: "Config") -> None:
+def refuse_association(config: RunOptions) -> None:
     """Raise ConfigError when clients cannot change hands beside another option."""
     hierarchy = config.hierarchy
     if not hierarchy.associates:

@@ -10,13 +10,8 @@ A number with a decimal point is a share of the leaf's clients. Code of one's ow
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fedge.config.registers import parts, traits
 from fedge.config.registers.option import ConfigError, shown
-
-if TYPE_CHECKING:
-    from fedge.config.config import Config
 
 Number = int | float
 """Clients of a leaf, or as a float a share of them above 0 and at most 1."""
@@ -98,28 +93,3 @@ def _misread(text: str) -> ConfigError:
         f'{_KEY} must be clients per leaf as "2" or "3,2,2", shares as "0.5", "all", rounds before them as '
         f'"1: all; 10: 2", or code as "module:Name", but is {shown(text)}; set for example {_KEY}="2"'
     )
-
-
-def refuse_participation(config: "Config") -> None:
-    """Raise ConfigError when the clients that train cannot be chosen as two options say."""
-    hierarchy, kind = config.hierarchy, config.privacy.kind
-    said = hierarchy.participation
-    is_said = said not in parts.PARTICIPATIONS.names
-    if is_said and hierarchy.fraction_train != 1.0:
-        raise ConfigError(
-            f"hierarchy.fraction-train must be 1.0 beside {_KEY}, which says how many train, but is "
-            f"{hierarchy.fraction_train:g}; leave one of them out"
-        )
-    is_steady = hierarchy.participants is not None and len(hierarchy.participants.steps) == 1
-    if is_said and not is_steady and kind not in ("off", "local"):
-        raise ConfigError(
-            f"privacy.kind {kind} needs the same number of clients in every round, for which its noise is "
-            f"measured, but {_KEY} is {shown(said)}; leave the rounds out"
-        )
-    selection = hierarchy.selection
-    if kind != "off" and not parts.CLIENT_SELECTIONS.has(selection, traits.BLIND_TO_DATA):
-        raise ConfigError(
-            f"privacy.kind {kind} needs hierarchy.selection to be "
-            f"{' or '.join(parts.CLIENT_SELECTIONS.having(traits.BLIND_TO_DATA))}, because who trains would "
-            f"tell of clients' data without noise, but it is {selection}; set one of them otherwise"
-        )

@@ -5,13 +5,10 @@ beginning of a global round (`fedge.data.scenario` draws the members).
 """
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from fedge.config.registers import parts, traits
 from fedge.config.registers.option import ConfigError, shown
-
-if TYPE_CHECKING:
-    from fedge.config.config import Config
+from fedge.config.run_options import RunOptions
 
 _MOST_DIGITS = 9  # of a number in a list
 
@@ -64,7 +61,7 @@ def files_of(path: str) -> list[str]:
     return [name for name in map(str.strip, path.split(",")) if name]
 
 
-def group_count(config: "Config") -> int:
+def group_count(config: RunOptions) -> int:
     """How many groups are planted: as many as files, as sizes, or `scenario-groups`."""
     if parts.SCENARIOS.has(config.scenario, traits.FILES):
         return len(files_of(config.data.path))
@@ -72,7 +69,7 @@ def group_count(config: "Config") -> int:
     return len(sizes) or config.scenario_groups
 
 
-def refuse_impossible_groups(config: "Config") -> None:
+def refuse_impossible_groups(config: RunOptions) -> None:
     """Raise ConfigError where leaves cannot form the groups, or groups not begin, end and move as said."""
     if config.scenario == "none":
         return
@@ -98,7 +95,7 @@ def refuse_impossible_groups(config: "Config") -> None:
     _refuse_impossible_changes(config, leaves - group_count(config))
 
 
-def _refuse_wrong_files(config: "Config") -> None:
+def _refuse_wrong_files(config: RunOptions) -> None:
     """Raise ConfigError where the scenario datasets lacks files, or its sizes do not fit them."""
     if not parts.SCENARIOS.has(config.scenario, traits.FILES):
         return
@@ -120,7 +117,7 @@ def _refuse_wrong_files(config: "Config") -> None:
         )
 
 
-def _refuse_impossible_changes(config: "Config", most: int) -> None:
+def _refuse_impossible_changes(config: RunOptions, most: int) -> None:
     """Raise ConfigError where groups cannot begin, end or move as said; `most` may move at once."""
     first, last, moved = config.scenario_from, config.scenario_until, moves(config.scenario_moves)
     if (first > 1 or last or moved) and parts.SCENARIOS.has(config.scenario, traits.FIXED):

@@ -1,23 +1,20 @@
 """Contradictions in a tree of servers: what servers of a tier cannot have."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fedge.config.registers import groupings, traits
 from fedge.config.registers.choices import BY_TEST
 from fedge.config.registers.option import ConfigError, shown
-
-if TYPE_CHECKING:
-    from fedge.config.config import Config
+from fedge.config.run_options import RunOptions
 
 
-def _groups_of_regions(config: "Config") -> bool:
+def _groups_of_regions(config: RunOptions) -> bool:
     """Whether servers group children that are no leaves."""
     tiers = config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
     return config.cluster.enabled and min(tiers) < config.hierarchy.tiers - 2
 
 
-def _is_judged_too_late(config: "Config") -> bool:
+def _is_judged_too_late(config: RunOptions) -> bool:
     """Whether an offer taken tentatively would be replaced, or its taker regrouped, before its trial."""
     hierarchy = config.hierarchy
     tiers = hierarchy.tiers_said(config.gate.tiers, "gate.tiers")
@@ -27,7 +24,7 @@ def _is_judged_too_late(config: "Config") -> bool:
     return config.gate.is_tentative and (len(tiers) > 1 or max(groups) > at or is_replaced)
 
 
-def _models_are_replaced(config: "Config") -> bool:
+def _models_are_replaced(config: RunOptions) -> bool:
     """Whether servers above one with models of its own give its children others."""
     hierarchy = config.hierarchy
     above = range(max(hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")))
@@ -35,7 +32,7 @@ def _models_are_replaced(config: "Config") -> bool:
     return own and any(len(server.children) > 1 for tier in above for server in hierarchy.shape.servers(tier))
 
 
-_DEEP: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+_DEEP: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
     ('cluster.tiers="0"', "on the virtual clock the cloud alone compares its children",
      lambda config: (config.asynchrony.is_on and config.cluster.enabled
                      and max(config.hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")) > 0)),
@@ -59,7 +56,7 @@ _DEEP: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 )  # fmt: skip
 
 
-def refuse_what_tiers_cannot_have(config: "Config") -> None:
+def refuse_what_tiers_cannot_have(config: RunOptions) -> None:
     """Raise ConfigError for tiers that are not there, and for what regions cannot have."""
     hierarchy, levels = config.hierarchy, config.scaffold.levels
     for section, key in (("cluster", "tiers"), ("gate", "tiers"), ("cloud", "rule_tiers")):

@@ -1,15 +1,12 @@
 """Compression beside other options: promises that it would break."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from fedge.config.registers import parts, traits
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.run_options import RunOptions
 
-if TYPE_CHECKING:
-    from fedge.config.config import Config
-
-_EXACT_MODELS: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
+_EXACT_MODELS: tuple[tuple[str, str, Callable[[RunOptions], bool]], ...] = (
     ("gate.enabled=false", "a server that keeps its own model would go on from one that nobody above knows",
      lambda config: config.gate.enabled),
     ("cluster.enabled=false", "evidence on groups, and trials of them, are sent beside the model",
@@ -25,7 +22,7 @@ _EXACT_MODELS: tuple[tuple[str, str, Callable[["Config"], bool]], ...] = (
 )  # fmt: skip
 
 
-def refuse_broken_promises(config: "Config") -> None:
+def refuse_broken_promises(config: RunOptions) -> None:
     """Raise ConfigError where something relies on models that compression makes inexact."""
     uplink = config.uplink
     if not uplink.is_on:
@@ -45,7 +42,7 @@ def refuse_broken_promises(config: "Config") -> None:
             )
 
 
-def _refuse_at_clients(config: "Config", name: str) -> None:
+def _refuse_at_clients(config: RunOptions, name: str) -> None:
     """Raise ConfigError where it breaks sums of control variates, or comes before the noise."""
     register = parts.CLIENT_UPLINKS
     if config.scaffold.enabled and not register.is_own(name) and not register.has(name, traits.FEEDBACK):

@@ -17,7 +17,7 @@ from rich.console import Console as Painter
 
 from fedge.console.frame import Board, frame, marks_for
 from fedge.console.lines import Console, round_line
-from fedge.console.terminal import size
+from fedge.console.size import terminal_size
 from fedge.exchange.clients import Standing
 from fedge.exchange.joint import JOINT
 from fedge.exchange.train import TRAIN
@@ -144,7 +144,7 @@ class LiveConsole(Console):
 
     def _painted(self) -> tuple[str, list[int]]:
         """A new frame, without a final line break, and the width of each line."""
-        width, height = size(self._stream)
+        width, height = terminal_size(self._stream)
         now = self._clock()
         board = self._board
         board.elapsed_s = now - self._began
@@ -182,7 +182,7 @@ class LiveConsole(Console):
     def _width(self) -> int:
         """The terminal's present width."""
         try:
-            return size(self._stream)[0]
+            return terminal_size(self._stream)[0]
         except (OSError, ValueError):
             return 80
 

@@ -6,6 +6,7 @@ from typing import TextIO
 
 from fedge.console.lines import Console
 from fedge.console.notebook import NotebookConsole, in_notebook
+from fedge.console.size import terminal_size
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10  # smallest terminal for a frame
 
@@ -28,17 +29,7 @@ def can_draw(stream: TextIO, environment: Mapping[str, str]) -> bool:
     try:
         if not stream.isatty():
             return False
-        width, height = size(stream)
+        width, height = terminal_size(stream)
     except (OSError, ValueError, AttributeError):  # no descriptor, or a closed one
         return False
     return width >= LEAST_WIDTH and height >= LEAST_HEIGHT
-
-
-def size(stream: TextIO) -> tuple[int, int]:
-    """Columns and lines of a terminal; 80 × 24 if unknown.
-
-    Raises:
-        OSError, ValueError: the stream is not a terminal, or is gone.
-    """
-    width, height = os.get_terminal_size(stream.fileno())
-    return width or 80, height or 24

@@ -18,6 +18,6 @@ __getattr__, __dir__, __all__ = lazy.attach(
         "timeline.clock": ["Clock", "Event", "Kind"],
         "population.fleet": ["Fleet"],
         "procedure": ["Procedure"],
-        "servers.rules": ["Arrival", "Memory"],
+        "servers.arrivals": ["Arrival", "Memory"],
     },
 )

@@ -1,11 +1,7 @@
 """Ends of a run on the virtual clock beside time: versions, updates, bytes, joules."""
 
-from typing import TYPE_CHECKING
-
 from fedge.config.sections.devices import AsynchronyConfig
-
-if TYPE_CHECKING:
-    from fedge.devices.procedure import Procedure
+from fedge.devices.state import ClockState
 
 
 class Ends:
@@ -25,16 +21,16 @@ class Ends:
         }
         self.are_set = any(self._most.values())
 
-    def reached(self, procedure: "Procedure") -> str:
+    def reached(self, state: ClockState) -> str:
         """The bounds reached by a run, in words; empty if none."""
-        ledger = procedure.ledger
+        ledger = state.ledger
         found = {
-            "end-versions": procedure.versions,
+            "end-versions": state.versions,
             "end-updates": ledger.taken,
             "end-megabytes": sum(ledger.moved.values()) / 1e6,
             "end-joules": ledger.joules or 0.0,
         }
         for name, most in self._most.items():
             if most and found[name] >= most:
-                return f"asynchrony.{name} {most:g} was reached at {procedure.clock.now_us / 1e6:g} virtual s"
+                return f"asynchrony.{name} {most:g} was reached at {state.clock.now_us / 1e6:g} virtual s"
         return ""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from fedge.cloud.step import CloudStep
 from fedge.devices.clients.results import Period, clock_server_rows, mean_score, round_result
 from fedge.devices.servers.private import releases_of
 from fedge.devices.servers.vectors import Version
+from fedge.devices.state import ClockState
 from fedge.devices.timeline.clock import SECOND_US
 from fedge.devices.work.ledger import gini
 from fedge.exchange.evaluate import Evaluation
@@ -18,38 +18,35 @@ from fedge.rounds.measurements.moment import VersionRow
 from fedge.rounds.measurements.results import ModelResult, RoundResult, ServerResult
 from fedge.tasks.chosen import task_of
 
-if TYPE_CHECKING:
-    from fedge.devices.procedure import Procedure
 
-
-def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
+def end_period(state: ClockState) -> tuple[RoundResult, VersionRow]:
     """Evaluate the models of the moment; the rows of the ending period. The next one begins."""
-    world, ledger = procedure.world, procedure.ledger
+    world, ledger = state.world, state.ledger
     began = world.clock.began
     world.clock.lap("configure")
-    step = _compare(procedure)
-    tops = [top.version for top in procedure.tops]
+    step = _compare(state)
+    tops = [top.version for top in state.tops]
 
     def served(client: int) -> Version:
         return tops[world.who.leaf_of[client]]
 
-    evaluated, failures = world.evaluating.evaluate(served, procedure.evaluated)
-    validated, failed_too = world.evaluating.validate(served, procedure.evaluated)
+    evaluated, failures = world.evaluating.evaluate(served, state.evaluated)
+    validated, failed_too = world.evaluating.validate(served, state.evaluated)
     models: list[ModelResult] = []
     failed_last: dict[int, Failure] = {}
-    if procedure.algorithms is not None:
-        models, failed_last = world.evaluating.own_models(served, world.who, procedure.evaluated)
+    if state.algorithms is not None:
+        models, failed_last = world.evaluating.own_models(served, world.who, state.evaluated)
     for client, failure in (*failures.items(), *failed_too.items(), *failed_last.items()):
         ledger.failures.setdefault(client, failure)
     world.clock.lap("wait")
-    moved = {name: count - procedure.moved_before[name] for name, count in ledger.moved.items()}
+    moved = {name: count - state.moved_before[name] for name, count in ledger.moved.items()}
     period = Period(
-        procedure.evaluated, ledger.losses, ledger.failures, moved, began, task_of(world.config.train),
+        state.evaluated, ledger.losses, ledger.failures, moved, began, task_of(world.config.train),
         validated,
     )  # fmt: skip
-    labels = [0] if procedure.above is None else procedure.above.labels()
+    labels = [0] if state.above is None else state.above.labels()
     row = replace(
-        moment(procedure),
+        moment(state),
         seen_score=mean_score(world.who, evaluated, unseen=False),
         unseen_score=mean_score(world.who, evaluated, unseen=True),
     )
@@ -58,19 +55,19 @@ def end_period(procedure: "Procedure") -> tuple[RoundResult, VersionRow]:
         cloud=step,
         models=models,
         moment=row,
-        releases=releases(procedure),
-        servers=_server_rows(procedure, evaluated),
+        releases=releases(state),
+        servers=_server_rows(state, evaluated),
         tier_names=world.config.hierarchy.tier_names,
     )
-    procedure.moved_before, procedure.between_before = dict(ledger.moved), ledger.between.copy()
+    state.moved_before, state.between_before = dict(ledger.moved), ledger.between.copy()
     ledger.begin_period()
     return result, row
 
 
-def _compare(procedure: "Procedure") -> CloudStep | None:
+def _compare(state: ClockState) -> CloudStep | None:
     """Compare the cloud's children, leaves or regions, if due; let them share models by the result."""
-    groups, above, world = procedure.groups, procedure.above, procedure.world
-    evaluation, ledger = procedure.evaluated, procedure.ledger
+    groups, above, world = state.groups, state.above, state.world
+    evaluation, ledger = state.evaluated, state.ledger
     if groups is None or above is None or not groups.is_due(evaluation):
         return None
     who = world.who.under(above.branch_of, len(above.branches))
@@ -83,7 +80,7 @@ def _compare(procedure: "Procedure") -> CloudStep | None:
             ledger.failures.setdefault(device, failure)
         world.clock.lap("wait")
         return _share_models(
-            procedure, groups.test(probed.likeness, evaluation, probed.downlink_bytes + probed.uplink_bytes)
+            state, groups.test(probed.likeness, evaluation, probed.downlink_bytes + probed.uplink_bytes)
         )
     answers, models = None, [server.version for server in above.branches]
     if groups.asks_losses:
@@ -92,39 +89,39 @@ def _compare(procedure: "Procedure") -> CloudStep | None:
             ledger.failures.setdefault(client, failure)
         world.clock.lap("wait")
     states = [model.state for model in models]
-    return _share_models(procedure, groups.compare(states, above.cloud.weights, answers, evaluation))
+    return _share_models(state, groups.compare(states, above.cloud.weights, answers, evaluation))
 
 
-def _share_models(procedure: "Procedure", step: CloudStep) -> CloudStep:
+def _share_models(state: ClockState, step: CloudStep) -> CloudStep:
     """Let the cloud's children share models as a comparison has found."""
-    above = procedure.above
+    above = state.above
     assert above is not None
     if step.labels.tolist() != above.cloud.labels:
-        above.cloud.regroup(step.labels.tolist(), above.branches, procedure.clock, procedure.ledger)
-    procedure.world.clock.lap("cluster")
+        above.cloud.regroup(step.labels.tolist(), above.branches, state.clock, state.ledger)
+    state.world.clock.lap("cluster")
     return step
 
 
-def _server_rows(procedure: "Procedure", evaluated: Mapping[int, Evaluation]) -> list[ServerResult]:
+def _server_rows(state: ClockState, evaluated: Mapping[int, Evaluation]) -> list[ServerResult]:
     """Rows of all servers of a tree with regions; of leaves under one cloud the tables of leaves have all."""
-    above = procedure.above
+    above = state.above
     if above is None or len(above.parents) < 2:
         return []
-    moved = (procedure.ledger.between - procedure.between_before).tolist()
-    return clock_server_rows(procedure.world.who, evaluated, above.paths, above.labels(), moved)
+    moved = (state.ledger.between - state.between_before).tolist()
+    return clock_server_rows(state.world.who, evaluated, above.paths, above.labels(), moved)
 
 
-def moment(procedure: "Procedure") -> VersionRow:
+def moment(state: ClockState) -> VersionRow:
     """The row of this moment, without accuracies."""
-    ledger, now_us, jobs = procedure.ledger, procedure.clock.now_us, procedure.jobs.values()
+    ledger, now_us, jobs = state.ledger, state.clock.now_us, state.jobs.values()
     at_work = ledger.total("busy_us") + sum(now_us - job.began_us for job in jobs)
-    at_work += sum(job.busy_us for line in procedure.lines for job in line.waiting)
-    updates = ledger.counts["updates"][np.fromiter(sorted(procedure.world.who.windows), np.int64)]
-    above = procedure.above
+    at_work += sum(job.busy_us for line in state.lines for job in line.waiting)
+    updates = ledger.counts["updates"][np.fromiter(sorted(state.world.who.windows), np.int64)]
+    above = state.above
     return VersionRow(
-        evaluation=procedure.evaluated,
+        evaluation=state.evaluated,
         virtual_s=now_us / SECOND_US,
-        version=procedure.versions,
+        version=state.versions,
         updates=ledger.taken,
         jobs=ledger.total("jobs"),
         seen_score=None,
@@ -134,36 +131,34 @@ def moment(procedure: "Procedure") -> VersionRow:
         cloud_up=ledger.moved["cloud_up"],
         cloud_down=ledger.moved["cloud_down"],
         mean_staleness=ledger.mean_staleness,
-        utilisation=at_work / (sum(procedure.places) * now_us) if now_us else 0.0,
+        utilisation=at_work / (sum(state.places) * now_us) if now_us else 0.0,
         wasted=ledger.total("wasted_us") / max(1, ledger.total("busy_us")),
         gini=gini(updates),
-        events=procedure.clock.events,
-        server_busy=_share(
-            sum(line.done_us(now_us) for line in procedure.lines), len(procedure.lines) * now_us
-        ),
-        in_line=sum(len(line.waiting) for line in procedure.lines),
-        at_work=sum(procedure.at_work),
+        events=state.clock.events,
+        server_busy=_share(sum(line.done_us(now_us) for line in state.lines), len(state.lines) * now_us),
+        in_line=sum(len(line.waiting) for line in state.lines),
+        at_work=sum(state.at_work),
         leaf_versions=ledger.leaf_versions,
         cloud_staleness=ledger.mean_cloud_staleness,
         cloud_busy=0.0 if above is None else _share(above.done_us(now_us), now_us),
         cloud_in_line=0 if above is None else above.in_line,
         joules=ledger.joules,
-        places=sum(procedure.places),
+        places=sum(state.places),
         partial=ledger.total("partial"),
     )
 
 
-def releases(procedure: "Procedure") -> int:
+def releases(state: ClockState) -> int:
     """Releases of the device with the most, for counting privacy; 0 without privacy.
 
     If the leaf adds the noise, those of its buffers. If the device adds noise, all its updates count, used or
     not.
     """
-    kind = procedure.world.config.privacy.kind
+    kind = state.world.config.privacy.kind
     if kind == "local":
-        counts = procedure.ledger.counts
+        counts = state.ledger.counts
         return int((counts["updates"] + counts["stale"] + counts["failed"]).max())
-    return releases_of([server.memory for server in procedure.servers])
+    return releases_of([server.memory for server in state.servers])
 
 
 def _share(part_us: float, whole_us: int) -> float:

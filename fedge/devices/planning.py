@@ -15,8 +15,8 @@ from fedge.devices.servers.server import DeviceServer
 from fedge.devices.timeline.clock import SECOND_US
 from fedge.devices.timeline.real import logged_ends
 from fedge.devices.timeline.sharing import duration_us, rate_of
-from fedge.devices.transit import NOT_YET_US, Route
 from fedge.devices.work.jobs import Fate, Job
+from fedge.devices.work.routes import NOT_YET_US, Route
 from fedge.training.passes import steps_of_passes, windows_seen
 
 

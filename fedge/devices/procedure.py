@@ -13,7 +13,7 @@
     EVALUATE       clients evaluate the model of the run, whose rows are written (`fedge.devices.periods`)
     START          a leaf gives work to devices that are idle and there, or to those of a round
 
-Everything between two events stands in the attributes of `Procedure`: so a run can go on from there.
+Everything between two events stands in `fedge.devices.state.ClockState`: so a run can go on from there.
 """
 
 import math
@@ -22,59 +22,25 @@ from dataclasses import replace
 from functools import partial
 
 from fedge.config.registers import parts, traits
-from fedge.config.topology import places_per_leaf
 from fedge.devices import transit
 from fedge.devices.clients.algorithms import ClockAlgorithms
 from fedge.devices.ends import Ends
 from fedge.devices.periods import end_period
-from fedge.devices.planning import Planning
-from fedge.devices.population.choosing import Choosing
-from fedge.devices.servers.rules import Arrival
+from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.servers.server import DeviceServer
-from fedge.devices.servers.vectors import Version
+from fedge.devices.state import ClockState
 from fedge.devices.tiers.above import Above
 from fedge.devices.tiers.groups import ClockGroups
-from fedge.devices.tiers.parent import Parent
-from fedge.devices.timeline.clock import SECOND_US, Clock, Event, Kind
-from fedge.devices.timeline.line import Line
-from fedge.devices.timeline.network import SharedLinks
-from fedge.devices.transit import OpenRound, Route
+from fedge.devices.timeline.clock import SECOND_US, Event, Kind
 from fedge.devices.work.jobs import Job
-from fedge.devices.work.ledger import Ledger
 from fedge.devices.work.rounds import goal_of, settled
 from fedge.devices.world import JobRow, World
 from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.train import TrainReply
 
 
-class Procedure:
-    """A run on the virtual clock.
-
-    Attributes:
-        world: its setting.
-        clock: virtual time, and events to come.
-        servers: the leaves, in order.
-        above: the servers above them; None above a single one.
-        groups: of the cloud's children with a model of their own each; None where all share one.
-        algorithms: the leaves' sides of their clients' algorithm; None where options say all.
-        jobs: number → job that is under way.
-        lines: per leaf the jobs that have ended and wait to be taken in.
-        choosing: devices idle, present, and picked for work.
-        planning: outcomes of jobs.
-        ledger: of all events.
-        network: shared links.
-        routes: number → way of a job under way over the shared link of its leaf; empty where there is none.
-        rounds: per leaf the open round, with shared links; None: none is.
-        evaluated: how many evaluations there have been.
-        ending: the reached limit of the run, in words; the next evaluation is the last. Empty before.
-        has_ended: the newest evaluation is to be the last.
-        moved_before: the bytes that had been moved at the last evaluation.
-        between_before: the same per server, as `Ledger.between`.
-        places: devices of each leaf that are to be at work at a time.
-        at_work: devices of each leaf that are.
-        wakes: per leaf its next look for devices, virtual microseconds; in the past where nothing is
-            due.
-    """
+class Procedure(ClockState):
+    """Events of a run on the virtual clock, one after another."""
 
     def __init__(
         self,
@@ -84,55 +50,12 @@ class Procedure:
         groups: ClockGroups | None = None,
         algorithms: ClockAlgorithms | None = None,
     ) -> None:
-        """Stand before the first event.
-
-        Args:
-            world: of the run.
-            servers: the leaves, in order, with their first model.
-            above: the servers above them, with the same model; None above a single leaf.
-            groups: of the cloud's children; None: all share a model.
-            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
-        """
+        """Stand before the first event; arguments as of `ClockState`."""
+        super().__init__(world, servers, above, groups, algorithms)
         config = world.config
-        self.world = world
-        self.clock = Clock()
-        self.servers = list(servers)
-        self.above = above
-        self.groups = groups
-        self.algorithms = algorithms
-        self.jobs: dict[int, Job] = {}
-        self.lines: list[Line[Job]] = [Line() for _ in self.servers]
-        self.places = places_per_leaf(config.asynchrony.concurrency, len(self.servers))
-        self.at_work = [0] * len(self.servers)
-        self.wakes = [-1] * len(self.servers)
-        windows = world.who.window_counts(len(world.fleet))
-        self.choosing = Choosing(
-            world.seed, world.who.devices_by_leaf(), world.presence, self.places, windows,
-            world.selection, world.selection_arguments,
-        )  # fmt: skip
-        model_bytes = self.servers[0].version.nbytes
-        moves = None if algorithms is None else algorithms.bytes_moved(self.servers[0].version)
-        self._down_bytes, up_bytes = moves or (model_bytes, model_bytes)
-        self.planning = Planning(
-            config, world.seed, world.fleet, windows, self._down_bytes, world.duration, self.choosing.history,
-            up_bytes,
-        )  # fmt: skip
-        parents = [] if above is None else above.parents
-        self.ledger = Ledger(len(world.fleet), world.fleet, sum(len(parent.nodes) for parent in parents))
-        rates = [parent.link_megabytes_s for parent in parents]
-        self.network = SharedLinks(config.asynchrony, len(self.servers), model_bytes, rates, moves)
-        for parent in parents:
-            parent.network = self.network if self.network.is_shared(parent.number) else None
-        self.routes: dict[int, Route] = {}
-        self.rounds: list[OpenRound | None] = [None] * len(self.servers)
-        self.evaluated = 0
-        self.ending = ""
-        self.has_ended = False
-        self.moved_before, self.between_before = dict(self.ledger.moved), self.ledger.between.copy()
         self._ends = Ends(config.asynchrony)
         self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
         self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
-        self._last_us = 0
         self._handlers: Mapping[int, Callable[[Event], None]] = {
             Kind.SENT: partial(transit.end_transfers, self),
             Kind.SEND: partial(transit.begin_transfer, self),
@@ -162,7 +85,7 @@ class Procedure:
 
         Jobs ending by then are given to the workers; also those in flight, trained again after a checkpoint.
         """
-        self._last_us = evaluations * self._every_us
+        self.last_us = evaluations * self._every_us
         for job in sorted(self.under_way, key=lambda job: job.end_us):
             self.hand_over(job)
         most = math.inf if events is None else events
@@ -172,18 +95,6 @@ class Procedure:
             if self._ends.are_set and not self.ending and (reason := self._ends.reached(self)):
                 self.ending = reason
                 self.clock.at(self.clock.now_us, Kind.EVALUATE, 0, self.evaluated + 1)
-
-    @property
-    def under_way(self) -> list[Job]:
-        """Jobs whose results have not been taken in."""
-        return [*(job for line in self.lines for job in line.waiting), *self.jobs.values()]
-
-    def hand_over(self, job: Job) -> None:
-        """Let a job be trained if its result will be needed."""
-        has_come = not self.network.at_leaves or job.there_us <= self.clock.now_us
-        is_needed = job.fate == "trains" and job.end_us <= self._last_us and has_come
-        if is_needed and job not in self.world.ahead:
-            self.world.ahead.begin(job)
 
     # --- work is given ------------------------------------------------------------------------------
 
@@ -252,7 +163,7 @@ class Procedure:
             job = replace(job, kept=self.algorithms.valid(job.device))
         self.jobs[job.number] = job
         self.at_work[job.server] += 1
-        self.ledger.moved["down"] += self._down_bytes
+        self.ledger.moved["down"] += self.down_bytes
         if self.network.at_leaves:
             transit.begin_job(self, job, self.routes[job.number])
             return
@@ -387,28 +298,6 @@ class Procedure:
             self.world.clock.lap("cluster")
 
     # --- how good it is -----------------------------------------------------------------------------
-
-    @property
-    def cloud(self) -> Parent | None:
-        """The root; None above a single leaf."""
-        return None if self.above is None else self.above.cloud
-
-    @property
-    def tops(self) -> list[DeviceServer]:
-        """Per leaf whose model its clients are served: the cloud's for its group, or the only leaf."""
-        if self.above is None:
-            return self.servers
-        return [self.above.top_of(leaf) for leaf in range(len(self.servers))]
-
-    @property
-    def served(self) -> Version:
-        """The served model of the first leaf's clients; of all, unless there are groups."""
-        return self.tops[0].version
-
-    @property
-    def versions(self) -> int:
-        """Number of models made by the servers of clients' models."""
-        return sum({id(top): top.number for top in self.tops}.values())
 
     def _evaluate(self, event: Event) -> None:
         """Let clients evaluate, and report the ending period."""

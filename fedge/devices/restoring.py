@@ -14,8 +14,8 @@ from fedge.devices.procedure import Procedure
 from fedge.devices.servers.vectors import Layout
 from fedge.devices.timeline.clock import Kind
 from fedge.devices.timeline.real import RealClock
-from fedge.devices.transit import BACK
 from fedge.devices.work.jobs import Fate
+from fedge.devices.work.routes import BACK
 from fedge.states.averaging import State
 from fedge.states.memory import kept_of
 from fedge.states.restored import (

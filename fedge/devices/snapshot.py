@@ -17,15 +17,15 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.clients.algorithms import ClockAlgorithms, WaitingReply
 from fedge.devices.procedure import Procedure
 from fedge.devices.restoring import counters_like, model_vector, refuse_others
-from fedge.devices.servers.rules import Arrival
+from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.tiers.parent import Parent, ParentLink
 from fedge.devices.timeline.clock import Clock
 from fedge.devices.timeline.line import Line
 from fedge.devices.timeline.real import RealClock
-from fedge.devices.transit import OpenRound, Route
 from fedge.devices.work.jobs import restored
+from fedge.devices.work.routes import OpenRound, Route
 from fedge.states.averaging import State
 from fedge.states.restored import listed, number, refuse_other_states, refuse_unlike, whole
 

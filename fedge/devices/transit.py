@@ -11,161 +11,108 @@ its model has come; a later loss means training in vain.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
+from fedge.devices.state import ClockState
 from fedge.devices.timeline.clock import Event, Kind
 from fedge.devices.timeline.network import DOWN, UP
 from fedge.devices.work.jobs import Fate, Job
-
-if TYPE_CHECKING:
-    from fedge.devices.procedure import Procedure
-
-COMING, RECEIVING, TRAINING, SENDING, BACK = range(5)
-NOT_YET_US = 2**61  # when something happens of which nobody knows
+from fedge.devices.work.routes import BACK, COMING, RECEIVING, SENDING, TRAINING, OpenRound, Route
 
 
-@dataclass
-class Route:
-    """One job's way over shared links.
-
-    Attributes:
-        down_us, train_us, up_us: before its model comes, of training, before its result goes.
-        back_us: of sending the result if nobody else were sending.
-        cut_us: virtual time of its loss unless returned; None: never.
-        lost_as: its outcome then.
-        leg: its position.
-    """
-
-    down_us: int
-    train_us: int
-    up_us: int
-    back_us: int
-    cut_us: int | None = None
-    lost_as: Fate = "late"
-    leg: int = COMING
-
-    def facts(self) -> list[Any]:
-        """The route as JSON, for `Route(*facts)`."""
-        return list(astuple(self))
-
-
-@dataclass
-class OpenRound:
-    """A round with its end on enough results.
-
-    Attributes:
-        number: of its last job, an identifier among rounds.
-        goal: awaited results.
-        at_work: unfinished jobs.
-        back: present results.
-        is_ending: its end is noted.
-    """
-
-    number: int
-    goal: int
-    at_work: int
-    back: int = 0
-    is_ending: bool = False
-
-    def facts(self) -> list[Any]:
-        """The round as JSON, for `OpenRound(*facts)`."""
-        return list(astuple(self))
-
-
-def begin_job(procedure: "Procedure", job: Job, route: Route) -> None:
+def begin_job(state: ClockState, job: Job, route: Route) -> None:
     """Let a device's job begin to come."""
-    procedure.routes[job.number] = route
-    procedure.clock.at(job.began_us + route.down_us, Kind.SEND, job.device, job.number)
+    state.routes[job.number] = route
+    state.clock.at(job.began_us + route.down_us, Kind.SEND, job.device, job.number)
     if route.cut_us is not None:
-        procedure.clock.at(route.cut_us, Kind.ARRIVE, job.device, job.number)
+        state.clock.at(route.cut_us, Kind.ARRIVE, job.device, job.number)
 
 
-def begin_transfer(procedure: "Procedure", event: Event) -> None:
+def begin_transfer(state: ClockState, event: Event) -> None:
     """Let a device begin to receive or to send, unless its job has been lost."""
-    job = procedure.jobs.get(event.number)
+    job = state.jobs.get(event.number)
     if job is None:
         return
-    route, links = procedure.routes[job.number], procedure.planning.links(job.device)
+    route, links = state.routes[job.number], state.planning.links(job.device)
     direction = DOWN if route.leg == COMING else UP
     route.leg = RECEIVING if route.leg == COMING else SENDING
-    link = procedure.network.of_leaf(job.server, direction)
-    procedure.network.join(link, job.number, links[direction], procedure.clock)
+    link = state.network.of_leaf(job.server, direction)
+    state.network.join(link, job.number, links[direction], state.clock)
 
 
-def end_transfers(procedure: "Procedure", event: Event) -> None:
+def end_transfers(state: ClockState, event: Event) -> None:
     """Let a transferred model go on its way; its device begins to train a received one."""
-    for key in procedure.network.ended(event.subject, event.number, procedure.clock):
-        parent = procedure.network.parent_of(event.subject)
+    for key in state.network.ended(event.subject, event.number, state.clock):
+        parent = state.network.parent_of(event.subject)
         if parent is not None:
-            assert procedure.above is not None
-            procedure.above.parents[parent].sent(key, procedure.clock)
-        elif _sent(procedure, key):
-            procedure.hand_over(procedure.jobs[key])
+            assert state.above is not None
+            state.above.parents[parent].sent(key, state.clock)
+        elif _sent(state, key):
+            state.hand_over(state.jobs[key])
 
 
-def _sent(procedure: "Procedure", number: int) -> bool:
+def _sent(state: ClockState, number: int) -> bool:
     """Let a device train its received model, or its sent one arrive; whether to train now."""
-    job, route, now_us = procedure.jobs[number], procedure.routes[number], procedure.clock.now_us
+    job, route, now_us = state.jobs[number], state.routes[number], state.clock.now_us
     if route.leg == SENDING:
         route.leg = BACK
         if job.fate == "trains":
-            procedure.jobs[number] = replace(job, end_us=now_us)
-            procedure.clock.at(now_us, Kind.ARRIVE, job.device, number)
+            state.jobs[number] = replace(job, end_us=now_us)
+            state.clock.at(now_us, Kind.ARRIVE, job.device, number)
         return False
     route.leg = TRAINING
     trained_us = now_us + route.train_us
-    procedure.clock.at(trained_us + route.up_us, Kind.SEND, job.device, number)
+    state.clock.at(trained_us + route.up_us, Kind.SEND, job.device, number)
     end_us = job.end_us if job.fate != "trains" else trained_us + route.up_us + route.back_us
-    procedure.jobs[number] = replace(job, there_us=now_us, trained_us=trained_us, end_us=end_us)
+    state.jobs[number] = replace(job, there_us=now_us, trained_us=trained_us, end_us=end_us)
     return True
 
 
-def ended(procedure: "Procedure", number: int, lost_as: Fate | None = None) -> Job | None:
+def ended(state: ClockState, number: int, lost_as: Fate | None = None) -> Job | None:
     """Remove a finished job: returned, or lost, as planned or as given; None: already."""
-    job = procedure.jobs.pop(number, None)
+    job = state.jobs.pop(number, None)
     if job is None:
         return None
-    route = procedure.routes.pop(number)
+    route = state.routes.pop(number)
     if route.leg in (RECEIVING, SENDING):
-        link = procedure.network.of_leaf(job.server, DOWN if route.leg == RECEIVING else UP)
-        procedure.network.leave(link, number, procedure.clock)
+        link = state.network.of_leaf(job.server, DOWN if route.leg == RECEIVING else UP)
+        state.network.leave(link, number, state.clock)
     if lost_as is None and route.leg != BACK and job.fate == "trains":
         lost_as = route.lost_as
     if lost_as is None:
-        return replace(job, end_us=procedure.clock.now_us)
-    procedure.world.ahead.forget(job)
-    return replace(job, fate=lost_as, end_us=procedure.clock.now_us)
+        return replace(job, end_us=state.clock.now_us)
+    state.world.ahead.forget(job)
+    return replace(job, fate=lost_as, end_us=state.clock.now_us)
 
 
-def begin_round(procedure: "Procedure", leaf: int, jobs: Sequence[Job], goal: int, deadline_us: int) -> None:
+def begin_round(state: ClockState, leaf: int, jobs: Sequence[Job], goal: int, deadline_us: int) -> None:
     """Record a round of started jobs, waiting for `goal` results until a time; 0: for as long."""
-    procedure.rounds[leaf] = OpenRound(jobs[-1].number, goal, len(jobs))
+    state.rounds[leaf] = OpenRound(jobs[-1].number, goal, len(jobs))
     if deadline_us:
-        procedure.clock.at(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
+        state.clock.at(deadline_us, Kind.ROUND_END, leaf, jobs[-1].number)
 
 
-def count_ended_job(procedure: "Procedure", job: Job) -> Job:
+def count_ended_job(state: ClockState, job: Job) -> Job:
     """An ended job of a round; late if the round is complete."""
-    found, has_deadline = procedure.rounds[job.server], procedure.world.config.asynchrony.deadline_s > 0
+    found, has_deadline = state.rounds[job.server], state.world.config.asynchrony.deadline_s > 0
     assert found is not None, "a job belongs to a round"
     found.at_work -= 1
     if job.fate == "trains" and found.back == found.goal:
-        procedure.world.ahead.forget(job)
+        state.world.ahead.forget(job)
         return replace(job, fate="late")
     found.back += job.fate == "trains"
     if not found.is_ending and (found.back == found.goal or (not found.at_work and not has_deadline)):
         found.is_ending = True
-        procedure.clock.at(procedure.clock.now_us, Kind.ROUND_END, job.server, found.number)
+        state.clock.at(state.clock.now_us, Kind.ROUND_END, job.server, found.number)
     return job
 
 
-def stopped(procedure: "Procedure", event: Event) -> list[Job] | None:
+def stopped(state: ClockState, event: Event) -> list[Job] | None:
     """End a round: those still at work are told to stop, in the order of ids; None: ended before."""
-    found = procedure.rounds[event.subject]
+    found = state.rounds[event.subject]
     if found is None or found.number != event.number:
         return None
-    procedure.rounds[event.subject] = None
-    at_work = [job for job in procedure.jobs.values() if job.server == event.subject]
-    over = [ended(procedure, job.number, "late") for job in sorted(at_work, key=lambda job: job.device)]
+    state.rounds[event.subject] = None
+    at_work = [job for job in state.jobs.values() if job.server == event.subject]
+    over = [ended(state, job.number, "late") for job in sorted(at_work, key=lambda job: job.device)]
     return [job for job in over if job is not None]

@@ -18,7 +18,7 @@ from fedge.devices.population.duration import Work, asked, duration_of
 from fedge.devices.population.fleet import Fleet, check_fleet
 from fedge.devices.population.idle import Idle
 from fedge.devices.population.selection import DeviceTurn, History
-from fedge.devices.servers.rules import Arrival, Memory
+from fedge.devices.servers.arrivals import Arrival, Memory
 
 PARTIAL_WORK = "takes_partial_work"  # attribute of a rule of the user's
 _DEVICES = 2

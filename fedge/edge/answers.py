@@ -18,10 +18,10 @@ import numpy as np
 from fedge.clustering.likeness.updates import Updates
 from fedge.config.config import Config
 from fedge.config.registers.option import shown
-from fedge.edge import orders
-from fedge.edge.memories import check_memories
-from fedge.edge.told import ToldError, finite_number, mapping, rows, text, whole_number
-from fedge.edge.turns import check_turns
+from fedge.edge.packets import orders
+from fedge.edge.packets.memories import check_memories
+from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, whole_number
+from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
 from fedge.exchange.failure import MEMORY_LOST, words_of

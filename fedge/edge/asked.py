@@ -13,11 +13,11 @@ from fedge.config.registers.option import shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
 from fedge.config.tree import dotted
-from fedge.edge import orders
-from fedge.edge.bundles import PARTS, unbundled
-from fedge.edge.memories import check_memories, check_needed
-from fedge.edge.told import ToldError, finite_number, mapping, rows, text, whole_number
-from fedge.edge.turns import check_turns
+from fedge.edge.packets import orders
+from fedge.edge.packets.bundles import PARTS, unbundled
+from fedge.edge.packets.memories import check_memories, check_needed
+from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, whole_number
+from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.failure import words_of

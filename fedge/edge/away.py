@@ -23,7 +23,7 @@ import numpy as np
 
 from fedge.cloud.region import Region, all_regions
 from fedge.config.config import Config
-from fedge.edge import orders
+from fedge.edge.packets import orders
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.server import Server

@@ -1,9 +1,9 @@
 """Orders to leaf servers, all at once, and the answers that count.
 
-Leaf servers of one process get theirs in one packet and answer in one (`fedge.edge.bundles`); each answer is
-judged by itself. The cloud waits for an absent leaf server for `guard.start-timeout`, and asks again after
-its return. One that stays away loses only itself: its clients have failed (contract C12). The same for an
-invalid answer (`fedge.edge.answers`), and for a failed order, unless its first.
+Leaf servers of one process get theirs in one packet and answer in one (`fedge.edge.packets.bundles`); each
+answer is judged by itself. The cloud waits for an absent leaf server for `guard.start-timeout`, and asks
+again after its return. One that stays away loses only itself: its clients have failed (contract C12). The
+same for an invalid answer (`fedge.edge.answers`), and for a failed order, unless its first.
 """
 
 import logging
@@ -15,12 +15,12 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from fedge.config.registers.option import shown
-from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, admitted, only, words_told
 from fedge.edge.away import RegionSpan
-from fedge.edge.bundles import PARTS, bundled, unbundled
+from fedge.edge.packets import orders
+from fedge.edge.packets.bundles import PARTS, bundled, unbundled
+from fedge.edge.packets.told import ToldError
 from fedge.edge.progress import Progress
-from fedge.edge.told import ToldError
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet

@@ -20,10 +20,10 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import shown
 from fedge.config.topology import leaf_of_clients
 from fedge.data.own import WindowsReport
-from fedge.edge import orders
 from fedge.edge.answers import words_told
+from fedge.edge.packets import orders
+from fedge.edge.packets.told import mapping, text
 from fedge.edge.port import EdgeLeaves
-from fedge.edge.told import mapping, text
 from fedge.exchange.engine import Elsewhere
 from fedge.exchange.failure import Failure, raised, reason_of, words_of
 from fedge.exchange.hello import Hello, hello_reply

@@ -8,12 +8,12 @@ A leaf without an answer that counts keeps its model (contract C12).
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
-from fedge.cloud.step import Probe
-from fedge.edge import orders
 from fedge.edge.answers import Schema, Trained
 from fedge.edge.away import RegionsAway
 from fedge.edge.dispatch import Dispatch, Order
+from fedge.edge.packets import orders
 from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.engine import RunError

@@ -11,12 +11,13 @@ same start.
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from fedge.cloud.region import Region, all_regions, servers_over
 from fedge.config.config import Config
-from fedge.edge import orders
 from fedge.edge.asked import check_order, check_region
+from fedge.edge.at_work import AtWork
+from fedge.edge.packets import orders
 from fedge.edge.progress import MergedNotes
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
@@ -24,14 +25,11 @@ from fedge.link.dial import Note
 from fedge.link.frames import Packet
 from fedge.states.averaging import State
 
-if TYPE_CHECKING:
-    from fedge.edge.host import AtWork
-
 
 class RegionAtWork:
     """A region in one run, over the leaf servers of its process."""
 
-    def __init__(self, config: Config, leaves: Mapping[int, "AtWork"]) -> None:
+    def __init__(self, config: Config, leaves: Mapping[int, AtWork]) -> None:
         """Stand over leaf servers, by their numbers, that know the run."""
         self._config, self._leaf_servers = config, leaves
 

@@ -8,10 +8,10 @@ the region's, or those of the leaves that have moved.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge import orders
 from fedge.edge.answers import Schema, admitted, only
 from fedge.edge.away import RegionSpan
-from fedge.edge.told import ToldError, rows, whole_number
+from fedge.edge.packets import orders
+from fedge.edge.packets.told import ToldError, rows, whole_number
 from fedge.exchange import schema
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet

@@ -1,27 +1,36 @@
 """Leaf servers of one process, and orders to several of them at once.
 
-A bundle (`fedge.edge.bundles`) is one order for each: all are carried out at the same time, each as if it had
-come alone, and one that fails fails alone. A process that is a region carries out the region's rounds
-(`fedge.edge.region`).
+A bundle (`fedge.edge.packets.bundles`) is one order for each: all are carried out at the same time, each as
+if it had come alone, and one that fails fails alone. A process that is a region carries out the region's
+rounds (`fedge.edge.region`).
 """
 
 import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
 
-from fedge.edge import orders
 from fedge.edge.asked import failed_order, leaves_named, orders_of
-from fedge.edge.bundles import bundled
+from fedge.edge.at_work import AtWork
+from fedge.edge.packets import orders
+from fedge.edge.packets.bundles import bundled
 from fedge.edge.progress import MergedNotes
 from fedge.edge.region import RegionAtWork
 from fedge.link.dial import Note
 from fedge.link.frames import Packet
 
-if TYPE_CHECKING:
-    from fedge.edge.host import LeafHost
+
+class Host(Protocol):
+    """Leaf server of this process, as `fedge.edge.host.LeafHost` is one."""
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """One order at a time."""
+
+    def in_run(self, facts: Mapping[str, Any]) -> AtWork:
+        """The leaf server in a run, begun unless it is in that."""
 
 
 class Together:
@@ -34,13 +43,13 @@ class Together:
     def __init__(self) -> None:
         """Be empty."""
         self.name = uuid.uuid4().hex
-        self._hosts: dict[int, LeafHost] = {}
+        self._hosts: dict[int, Host] = {}
 
     def __len__(self) -> int:
         """How many there are."""
         return len(self._hosts)
 
-    def take(self, leaf: int, host: "LeafHost") -> None:
+    def take(self, leaf: int, host: Host) -> None:
         """Take a leaf server in."""
         self._hosts[leaf] = host
 

@@ -15,7 +15,8 @@ __getattr__, __dir__, __all__ = lazy.attach(
     submod_attrs={
         "port": ["LeafPort"],
         "measurements.results": ["ClientResult", "LeafResult", "RoundResult"],
-        "strategy": ["HierarchicalStrategy", "RunTask"],
+        "strategy": ["HierarchicalStrategy"],
+        "task": ["RunTask"],
         "transport": ["Facilities", "Transport"],
     },
 )

@@ -16,8 +16,9 @@ import numpy as np
 from fedge.cloud import control as cloud_control
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import Offers, blends_of, make_offers
+from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region, leaves_below
-from fedge.cloud.step import CloudRound, CloudStep, Probe
+from fedge.cloud.step import CloudRound, CloudStep
 from fedge.clustering.likeness.evidence import Answers, Questions, collect_answers
 from fedge.config.config import Config
 from fedge.config.sections.serving import GateConfig, PersonalConfig

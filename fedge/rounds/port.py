@@ -10,21 +10,19 @@ servers within this process; `fedge.edge` has separate leaf servers.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
-from fedge.cloud.step import Probe
 from fedge.exchange.evaluate import EvaluateReply, SplitName
 from fedge.exchange.round_context import LEAF
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.wanted import Receiver
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
-
-if TYPE_CHECKING:
-    from fedge.rounds.strategy import RunTask
 
 
 class LeafPort(Protocol):
@@ -121,7 +119,7 @@ class Around:
         regions: between cloud and leaves, lowest tier first.
     """
 
-    task: "RunTask"
+    task: RunTask
     leaves: Sequence[Leaf]
     transport: Transport
     regions: Sequence[Region] = ()

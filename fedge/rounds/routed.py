@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from flwr.app import Message
 
+from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
-from fedge.cloud.step import Probe
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import RunError
 from fedge.exchange.evaluate import EvaluateReply, SplitName

@@ -15,14 +15,13 @@ leaf (`fedge.leaf.strategies.rules`).
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.region import Region, all_regions, leaves_below
-from fedge.config.config import Config
 from fedge.config.registers.parts import RULES
 from fedge.config.tree import Path, dotted
 from fedge.exchange.algorithm import OWN_MODELS
@@ -33,7 +32,6 @@ from fedge.leaf.moving import restore_places
 from fedge.leaf.server import Server, take_in_given
 from fedge.rounds import lines
 from fedge.rounds.evaluation import EvaluationRequest
-from fedge.rounds.measurements.common_test import CommonTest
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.measurements.server_rows import server_rows
 from fedge.rounds.measurements.virtual_time import VirtualTime, bytes_between_servers
@@ -41,6 +39,7 @@ from fedge.rounds.meeting import Meetings, seat_of
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
@@ -52,29 +51,6 @@ logger = logging.getLogger(__name__)
 
 RoundHook = Callable[[RoundResult, dict[str, float]], bool]
 """(result, laps) of a global round → whether the run is to end after it."""
-
-
-@dataclass(frozen=True)
-class RunTask:
-    """Learning task of a run, and facts known beforehand.
-
-    Attributes:
-        config: the run's configuration.
-        seed: root of the streams for sampling clients.
-        held_out: partition id → windows of its "train", "val" and "test" split.
-        classes: of the data.
-        truth: global round → each leaf's true group, with planted groups.
-        own_layers: a leaf's personal entries when taking an offer.
-        common: evaluates models on the common test set; None without one.
-    """
-
-    config: Config
-    seed: int
-    held_out: Mapping[int, Mapping[str, int]]
-    classes: int
-    truth: Callable[[int], Sequence[int]] | None = None
-    own_layers: Collection[str] = ()
-    common: CommonTest | None = None
 
 
 class HierarchicalStrategy:

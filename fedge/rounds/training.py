@@ -12,7 +12,7 @@ from typing import Literal
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedge.cloud.step import Probe
+from fedge.cloud.probe import Probe
 from fedge.config.config import Config
 from fedge.exchange.content import ARRAYS, CONTROL
 from fedge.exchange.failure import MEMORY_LOST, Failure

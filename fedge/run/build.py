@@ -47,7 +47,8 @@ from fedge.rounds.measurements.common_test import CommonTest
 from fedge.rounds.measurements.virtual_time import Speeds
 from fedge.rounds.port import PortMaker
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import HierarchicalStrategy, RoundHook, RunTask
+from fedge.rounds.strategy import HierarchicalStrategy, RoundHook
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.run.preparation.common_test import parts_of_clients, parts_of_file
 from fedge.serving.roles import models_beside

@@ -16,8 +16,8 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import Scale
-from fedge.edge.host import Site
-from fedge.edge.orders import WAIT_S
+from fedge.edge.at_work import Site
+from fedge.edge.packets.orders import WAIT_S
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients

@@ -17,14 +17,14 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.topology import clients_per_leaf, leaf_of_clients
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape, forget_source, write_client_data, write_frozen
-from fedge.edge.host import Site
+from fedge.edge.at_work import Site
 from fedge.edge.store import KeptStates
 from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.leaf.leaf import Leaf
 from fedge.records.folder import remove_client_data
-from fedge.rounds.strategy import RunTask
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.run.build import (
     RunPlan,

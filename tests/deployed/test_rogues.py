@@ -16,7 +16,7 @@ from support_folders import FOLDERS, SUPPORT
 
 from fedge.config.flat import from_run_config, to_run_config
 from fedge.data.prepared import load_source
-from fedge.edge import orders
+from fedge.edge.packets import orders
 from fedge.launch.deal import deal_into
 from fedge.link import gate as gate_module
 from fedge.link.certificates import CertificateRequest, make_certificates

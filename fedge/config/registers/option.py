@@ -10,10 +10,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fedge.config.registers.register import Register
+from typing import Any, Protocol
 
 Scalar = bool | int | float | str
 KEYWORDS = "its keyword arguments"  # what a table of arguments is, of the option that chooses a part
@@ -56,7 +53,7 @@ def option(
     choices: tuple[str, ...] = (),
     words: tuple[str, ...] = (),
     kind: type | None = None,
-    register: "Register | None" = None,
+    register: "PartNames | None" = None,
     table: bool = False,
     many: bool = False,
 ) -> Any:
@@ -80,6 +77,20 @@ def option(
         choices = register.names
     rule = {"doc": doc, **bounds, "choices": choices, "words": words, "register": register, "table": table}
     return field(default=default, metadata={**rule, "kind": kind or type(default), "many": many})
+
+
+class PartNames(Protocol):
+    """Part names allowed for an option, as `fedge.config.registers.register.Register` lists them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Built-in parts."""
+
+    def entry(self, name: str, default_said: str) -> Any:
+        """One part; ConfigError where there is none of this name, which ends with what is the default."""
+
+    def arguments(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments of a part, given ones checked, others with their defaults."""
 
 
 def key_of(section: str, name: str) -> str:

@@ -23,7 +23,7 @@ from flwr.app import Message
 
 from fedge.algorithm.leaf_part import Brought
 from fedge.devices.clients.results import Population
-from fedge.devices.servers.rules import Arrival
+from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import Version
 from fedge.devices.work.jobs import Job

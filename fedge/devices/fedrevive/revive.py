@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
-from fedge.devices.servers.rules import Arrival, Memory, model_after_arrivals, refuse_no_count, refuse_outside
+from fedge.devices.servers.arrivals import Arrival, Memory
+from fedge.devices.servers.rules import model_after_arrivals, refuse_no_count, refuse_outside
 from fedge.devices.servers.staleness import weight
 
 _PROBED = 2  # models of a child probed for its class shares

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class ModelFacts:
-    """Lies in `fedge.devices.servers.rules.Memory.facts` in every run; not part of checkpoints.
+    """Lies in `fedge.devices.servers.arrivals.Memory.facts` in every run; not part of checkpoints.
 
     Attributes:
         build: makes a network with a vector as state; its weights do not matter.

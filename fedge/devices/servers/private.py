@@ -19,16 +19,13 @@ privacy; the accounting here follows from the above.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedge.config.sections.privacy import PrivacyConfig
+from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.privacy.mechanism import clip_scale
 from fedge.privacy.noise import normals
-
-if TYPE_CHECKING:
-    from fedge.devices.servers.rules import Arrival, Memory
 
 _BUFFERS, _SQUARES = "private-buffers", "private-squares"  # in a server's memory, so in checkpoints
 
@@ -50,7 +47,7 @@ class PrivateSum:
     devices: int
 
     def released(
-        self, memory: "Memory", arrivals: Sequence["Arrival"], weights: Sequence[float], largest: float
+        self, memory: Memory, arrivals: Sequence[Arrival], weights: Sequence[float], largest: float
     ) -> np.ndarray:
         """Sum of clipped updates with noise, (P,) float64; counts the devices.
 
@@ -71,7 +68,7 @@ class PrivateSum:
             total += std * normals(self.config, self.seed, number, self.leaf).standard_normal(len(total))
         return total
 
-    def _count(self, memory: "Memory", arrivals: Sequence["Arrival"]) -> int:
+    def _count(self, memory: Memory, arrivals: Sequence[Arrival]) -> int:
         """Number of the buffer, 1, 2, …, once its devices are added up."""
         kept = memory.arrays
         kept[_BUFFERS] = kept.get(_BUFFERS, np.zeros(1, np.int64)) + 1
@@ -81,10 +78,10 @@ class PrivateSum:
         return int(kept[_BUFFERS][0])
 
 
-def releases_of(memories: Sequence["Memory"]) -> int:
+def releases_of(memories: Sequence[Memory]) -> int:
     """The largest Σ_f m_f² of a device, over all leaves: so many releases of one update each.
 
-    >>> from fedge.devices.servers.rules import Memory
+    >>> from fedge.devices.servers.arrivals import Memory
     >>> releases_of([Memory(2), Memory(2, arrays={_SQUARES: np.array([0, 0, 5, 2])})])
     5
     """

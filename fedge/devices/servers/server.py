@@ -8,9 +8,9 @@ import numpy as np
 
 from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
+from fedge.devices.servers.arrivals import Arrival, Memory, Rule
 from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.private import PrivateSum
-from fedge.devices.servers.rules import Arrival, Memory, Rule
 from fedge.devices.servers.vectors import Version
 
 

@@ -8,14 +8,10 @@ v are the server's state. Untrained entries, such as BatchNorm's statistics, get
                with v = ε² before the first, and no correction of its bias     (Reddi et al. 2021, FedAdam)
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, nearest, shown
-
-if TYPE_CHECKING:
-    from fedge.devices.servers.rules import Memory
+from fedge.devices.servers.arrivals import Memory
 
 PLAIN, MOMENTUM, ADAM = "sgd", "momentum", "adam"
 _KNOWN = (PLAIN, MOMENTUM, ADAM)
@@ -41,7 +37,7 @@ def refuse_server_optimizer(optimizer: str, beta: float, beta2: float, epsilon: 
 def stepped(
     model: np.ndarray,
     update: np.ndarray,
-    memory: "Memory",
+    memory: Memory,
     optimizer: str,
     lr: float,
     beta: float,
@@ -60,7 +56,7 @@ def stepped(
 
     β = ½, twice d = 2: m is 2, then 3:
 
-    >>> from fedge.devices.servers.rules import Memory
+    >>> from fedge.devices.servers.arrivals import Memory
     >>> w, memory = np.array([0.0]), Memory(2)
     >>> w = stepped(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
     >>> stepped(w, np.array([2.0]), memory, "momentum", 1.0, 0.5, 0.99, 1e-3)
@@ -81,7 +77,7 @@ def stepped(
     return found
 
 
-def _untrained(memory: "Memory", count: int) -> np.ndarray:
+def _untrained(memory: Memory, count: int) -> np.ndarray:
     """Mask of the untrained entries, (P,) bool; all False without facts of the model."""
     facts = memory.facts
     if facts is None:

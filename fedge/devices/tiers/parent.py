@@ -27,7 +27,7 @@ import numpy as np
 
 from fedge.config.registers import parts, traits
 from fedge.config.sections.devices import AsynchronyConfig
-from fedge.devices.servers.rules import Arrival, Rule
+from fedge.devices.servers.arrivals import Arrival, Rule
 from fedge.devices.servers.server import DeviceServer, within
 from fedge.devices.servers.vectors import Version
 from fedge.devices.timeline.clock import SECOND_US, Clock, Kind

@@ -2,9 +2,9 @@
 
 Each leaf has its own link, under the one certificate, its own host and its own clients. They share the
 process, its threads, and one deal of the data. Each carries out orders of its own, which come in one packet
-for all (`fedge.edge.bundles`), so models have the same bits, and each recovers from the same faults as a leaf
-server. If the server is a region that computes several means in a round of the server above it, the process
-carries these rounds out itself, by one order on the link of its first leaf (`fedge.edge.region`).
+for all (`fedge.edge.packets.bundles`), so models have the same bits, and each recovers from the same faults
+as a leaf server. If the server is a region that computes several means in a round of the server above it,
+the process carries these rounds out itself, by one order on the link of its first leaf (`fedge.edge.region`).
 """
 
 import argparse

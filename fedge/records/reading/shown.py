@@ -2,15 +2,52 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
+import polars as pl
+
+from fedge.tasks.task import Score
 from hhar.quantity import quantity
 
-if TYPE_CHECKING:
-    from fedge.records.reading.reader import RunData
+
+class ShownRun(Protocol):
+    """Parts of `fedge.records.reading.reader.RunData` that are shown."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+
+    @property
+    def rounds(self) -> pl.DataFrame:
+        """A row per global round."""
+
+    @property
+    def leaves(self) -> pl.DataFrame:
+        """A row per leaf and global round."""
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+
+    @property
+    def status(self) -> str:
+        """As in its manifest."""
+
+    @property
+    def reason(self) -> str:
+        """Of a failure; empty without one."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its options."""
+
+    @property
+    def scores(self) -> Sequence[Score]:
+        """Those of its task, the first one foremost."""
 
 
-def _columns(run: "RunData") -> dict[str, str]:
+def _columns(run: ShownRun) -> dict[str, str]:
     """Heading → column of leaf_rounds.csv."""
     first, *others = run.scores
     return {
@@ -25,7 +62,7 @@ def _columns(run: "RunData") -> dict[str, str]:
     }
 
 
-def run_html(run: "RunData") -> str:
+def run_html(run: ShownRun) -> str:
     """A run in a few lines: name, status, scores, a row per leaf of its newest round, and its report."""
     lines = [f"<p><b>{escape(run.name)}</b>: {escape(run.status)}{_reason(run)}{_scores(run)}</p>"]
     if not run.leaves.is_empty():
@@ -56,12 +93,12 @@ def _with_values(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) 
     return [{head: row[name] for head, name in there} for row in rows]
 
 
-def _reason(run: "RunData") -> str:
+def _reason(run: ShownRun) -> str:
     """Reason of a failure; empty without one."""
     return f" ({escape(run.reason)})" if run.reason else ""
 
 
-def _scores(run: "RunData") -> str:
+def _scores(run: ShownRun) -> str:
     """Rounds done, and scores."""
     text = f", {len(run.rounds)} of {escape(quantity(run.config.get('num-server-rounds', '?'), 'round'))}"
     if run.rounds.is_empty():

@@ -1,12 +1,12 @@
 """Groups by the deal test in the steps of a server: jumps, the first model, what survives."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedge.cloud.by_deals import GroupsByDeals
+from fedge.cloud.groups import GroupStep
 from fedge.cloud.memory import CloudMemory
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
@@ -47,11 +47,10 @@ def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since
     memory.since_probe = 3
     memory.groups.stranger_losses(likeness(), 3)
     memory.groups.dealt.too_few = "few"
-    begun = SimpleNamespace(memory=memory, common_start=common_start, updates=None)
-    models = [{"w": np.ones(2)}] * 2
-    brought = [Contribution(leaf, model, 1.0, 1) for leaf, model in enumerate(models)]
-    met = SimpleNamespace(begun=begun, models=models, weights=[1.0, 1.0], brought=brought)
-    settled = memory.groups.settle(SimpleNamespace(met=met, probe=probe), None)
+    brought = [Contribution(leaf, {"w": np.ones(2)}, 1.0, 1) for leaf in range(2)]
+    has_updates = probe is not None
+    step = GroupStep(memory, brought, 1, probe, common_start, has_updates, 7, None, lambda state: state, None)
+    settled = memory.groups.settle(step, None)
     assert memory.since_probe == since
     assert settled.facts.get("skipped") == ("few" if probe else None)
     assert settled.facts.get("probe") == (True if probe else None)

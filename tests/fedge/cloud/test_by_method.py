@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 
-from fedge.cloud.by_method import RECENT_STEPS, GroupsByMethod
+from fedge.cloud.by_method import GroupsByMethod
+from fedge.cloud.method_memory import RECENT_STEPS
 from fedge.clustering.likeness.evidence import CrossLosses
 from fedge.config.sections.cluster import ClusterConfig
 
@@ -19,7 +20,7 @@ def test_nothing_is_tried():
     assert not groups.decides
     assert not groups.has_jumped
     assert groups.alone == frozenset()
-    assert groups.forks(None, MODELS, [1.0] * 4) == [None] * 4
+    assert groups.forks(MODELS, [1.0] * 4) == [None] * 4
     assert groups.fold_starts(MODELS, [1.0] * 4) == {}
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from fedge.console.lines import Console
 from fedge.console.live import LiveConsole
-from fedge.console.terminal import can_draw, open_console, size
+from fedge.console.size import terminal_size
+from fedge.console.terminal import can_draw, open_console
 
 XTERM = {"TERM": "xterm-256color"}
 
@@ -30,7 +31,7 @@ def resize(stream, columns, lines):
 
 
 def test_a_terminal_is_drawn_on(terminal):
-    assert size(terminal) == (100, 30)
+    assert terminal_size(terminal) == (100, 30)
     assert can_draw(terminal, XTERM)
     assert isinstance(open_console(terminal, 3, XTERM), LiveConsole)
 
@@ -50,7 +51,7 @@ def test_a_small_terminal_gets_lines(terminal):
 
 def test_a_terminal_that_does_not_know_its_size(terminal):
     resize(terminal, 0, 0)
-    assert size(terminal) == (80, 24)
+    assert terminal_size(terminal) == (80, 24)
 
 
 def test_what_is_no_terminal(tmp_path):

@@ -10,8 +10,8 @@ from spoilt import with_changes
 
 from fedge.clustering.likeness.updates import Updates
 from fedge.config.flat import from_run_config
-from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema, Trained, check_note, words_told
+from fedge.edge.packets import orders
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet

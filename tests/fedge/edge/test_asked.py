@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam
 
-from fedge.edge import orders
 from fedge.edge.asked import OrderRefused, check_order, check_run, most_bytes
+from fedge.edge.packets import orders
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 

@@ -11,10 +11,10 @@ from leaf_servers import Quiet
 from links import serving
 
 from fedge.config.flat import from_run_config
-from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema
-from fedge.edge.bundles import bundled, unbundled
 from fedge.edge.dispatch import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED, Dispatch, Order
+from fedge.edge.packets import orders
+from fedge.edge.packets.bundles import bundled, unbundled
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
 from fedge.exchange.round_context import RoundContext
@@ -26,7 +26,7 @@ from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.port import Around, RunFacts
-from fedge.rounds.strategy import RunTask
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.tasks.chosen import CLASSIFICATION

@@ -8,8 +8,8 @@ from flwr.serverapp.strategy import FedAvg
 from leaf_servers import Quiet, in_threads
 
 from fedge.config.flat import from_run_config
-from fedge.edge import orders
 from fedge.edge.dispatch import LEAF_FAILED, LEAF_GONE, LEAF_REJECTED
+from fedge.edge.packets import orders
 from fedge.edge.port import EdgeLeaves
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import RunError
@@ -22,7 +22,7 @@ from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.measurements.book import RoundBook
 from fedge.rounds.port import Around, RunFacts
-from fedge.rounds.strategy import RunTask
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock

@@ -10,9 +10,9 @@ from spoilt import with_changes
 
 from fedge.cloud.region import Region
 from fedge.config.flat import from_run_config
-from fedge.edge import orders
 from fedge.edge.answers import AnswerRejected, Schema
 from fedge.edge.away import RegionSpan
+from fedge.edge.packets import orders
 from fedge.edge.region_answers import check_region_answer
 from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf

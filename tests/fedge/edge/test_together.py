@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from process_of_leaves import begun
 
-from fedge.edge import orders
-from fedge.edge.bundles import bundled, unbundled
 from fedge.edge.host import LeafHost
+from fedge.edge.packets import orders
+from fedge.edge.packets.bundles import bundled, unbundled
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
 

@@ -13,7 +13,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.rounds.meeting import Meetings, Seat
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import RunTask
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock

@@ -13,7 +13,8 @@ from fedge.exchange.engine import RunError
 from fedge.exchange.failure import Failure
 from fedge.exchange.round_context import LEAF, RoundContext
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.strategy import HierarchicalStrategy, RunTask
+from fedge.rounds.strategy import HierarchicalStrategy
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock

@@ -19,7 +19,7 @@ from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
-from fedge.rounds.strategy import RunTask
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock

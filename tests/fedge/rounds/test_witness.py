@@ -20,7 +20,8 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.rounds.strategy import HierarchicalStrategy, RunTask
+from fedge.rounds.strategy import HierarchicalStrategy
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities
 from fedge.states.averaging import weighted_mean
 from fedge.states.shared import SharedStates

@@ -28,7 +28,8 @@ from spoilt import Study, gone_at, plain, spoil_array, spoil_fact, spoil_states
 from fedge.client_app import app as client_app
 from fedge.data import own
 from fedge.data.prepared import all_windows
-from fedge.edge import answers, told
+from fedge.edge import answers
+from fedge.edge.packets import told
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange import algorithm, hello, schema
 from fedge.exchange.algorithm import EXTRA, KEPT

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from small_runs import carry_out, small_config
 
 from fedge import load_run
-from fedge.edge import orders
+from fedge.edge.packets import orders
 from fedge.records.manifest import read_manifest
 
 FEDGE = {

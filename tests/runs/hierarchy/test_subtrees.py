@@ -14,7 +14,7 @@ from leaf_servers import cloud, end, in_threads, start
 from processes import leftovers
 from small_runs import carry_out, small_config
 
-from fedge.edge import orders
+from fedge.edge.packets import orders
 from fedge.launch.leaf_servers.subtree import subtree_of
 from fedge.link.below import Below
 from fedge.link.certificates import CertificateRequest, make_certificates

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leaf_servers import host_of
 
-from fedge.edge import orders
+from fedge.edge.packets import orders
 from fedge.link import dial
 from fedge.link.dial import Link, Refused
 from fedge.link.frames import Packet, chunks_of

@@ -18,8 +18,8 @@ from lies import TEXTS, any_value, places
 
 from fedge.client_app import app as client_app
 from fedge.config.registers import engines
-from fedge.edge import orders
 from fedge.edge.engine import EdgeEngine
+from fedge.edge.packets import orders
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
 from fedge.link.frames import LinkError, Packet, chunks_of, packet_of

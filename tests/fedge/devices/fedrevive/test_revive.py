@@ -6,7 +6,8 @@ from virtual_world import START, facts_of
 
 from fedge.config.registers.option import ConfigError
 from fedge.devices.fedrevive.revive import fedrevive, seconds_of
-from fedge.devices.servers.rules import Arrival, Memory, fedbuff
+from fedge.devices.servers.arrivals import Arrival, Memory
+from fedge.devices.servers.rules import fedbuff
 from fedge.devices.servers.vectors import version_of
 
 

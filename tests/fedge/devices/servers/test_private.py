@@ -13,8 +13,9 @@ from virtual_world import carried_out, config_of, outcome, stopped_and_gone_on
 
 from fedge import simulate
 from fedge.config.sections.privacy import PrivacyConfig
+from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.devices.servers.private import PrivateSum, private_sum, releases_of
-from fedge.devices.servers.rules import Arrival, Memory, fedbuff
+from fedge.devices.servers.rules import fedbuff
 from fedge.privacy.account import Account
 
 C = 0.5

@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import SERVER_RULES
 from fedge.config.registers.traits import ROUNDS
-from fedge.devices.servers.rules import (
-    Arrival,
-    Memory,
-    ca2fl,
-    fedasync,
-    fedavg,
-    fedbuff,
-    fedfa,
-    model_after_arrivals,
-)
+from fedge.devices.servers.arrivals import Arrival, Memory
+from fedge.devices.servers.rules import ca2fl, fedasync, fedavg, fedbuff, fedfa, model_after_arrivals
 from fedge.states.averaging import weighted_mean
 
 NAMES = [name for name in SERVER_RULES.names if name != "off"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fedge.config.registers.option import ConfigError
-from fedge.devices.servers.rules import Arrival, fedbuff
+from fedge.devices.servers.arrivals import Arrival
+from fedge.devices.servers.rules import fedbuff
 from fedge.devices.servers.server import DeviceServer
 from fedge.devices.servers.vectors import version_of
 

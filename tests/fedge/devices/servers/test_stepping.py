@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from virtual_world import carried_out, config_of, outcome
 
 from fedge.config.registers.option import ConfigError
+from fedge.devices.servers.arrivals import Arrival, Memory
 from fedge.devices.servers.model_facts import ModelFacts
-from fedge.devices.servers.rules import Arrival, Memory, fedbuff
+from fedge.devices.servers.rules import fedbuff
 from fedge.devices.servers.stepping import refuse_server_optimizer, stepped
 from fedge.devices.servers.vectors import version_of
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from evaluations import classified
 
-from fedge.edge import orders
+from fedge.edge.packets import orders
 from fedge.exchange.failure import Failure
 from fedge.link.frames import Packet, chunks_of, packet_of
 from fedge.rounds.measurements.book import RoundBook

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge.told import ToldError, finite_number, rows, whole_number
+from fedge.edge.packets.told import ToldError, finite_number, rows, whole_number
 from fedge.leaf.turns import Turns
 
 _MOST_ROUNDS = 10**9

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedge.algorithm.leaf_part import LeafPart
-from fedge.edge.memories import check_memories, check_needed
-from fedge.edge.told import ToldError
+from fedge.edge.packets.memories import check_memories, check_needed
+from fedge.edge.packets.told import ToldError
 from fedge.exchange.algorithm import ReplyForm
 from fedge.leaf.algorithm import LeafAlgorithm
 from fedge.states.memory import Kept, MemoriesElsewhere, path_of, write_memory

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedge.edge import told
+from fedge.edge.packets import told
 
 ODD = [None, True, "3", [], {}, math.nan, math.inf, 10**400, -1]
 

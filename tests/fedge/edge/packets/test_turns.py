@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedge.edge.told import ToldError
-from fedge.edge.turns import check_turns
+from fedge.edge.packets.told import ToldError
+from fedge.edge.packets.turns import check_turns
 from fedge.leaf.turns import Turns
 
 ROWS = [[3, 2, 5, 1, 0.5], [4, 1, 5, 0, None]]

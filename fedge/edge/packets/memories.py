@@ -6,7 +6,7 @@ Reported are a client, the leaf round of its version, a checksum and a number of
 from typing import Any
 
 from fedge.config.registers.option import shown
-from fedge.edge.told import ToldError, mapping, rows, text, whole_number
+from fedge.edge.packets.told import ToldError, mapping, rows, text, whole_number
 from fedge.leaf.leaf import Leaf
 from fedge.states.memory import MOST_BYTES, Kept
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedge.config.registers.option import shown
-from fedge.edge.told import ToldError, text, whole_number
+from fedge.edge.packets.told import ToldError, text, whole_number
 from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
@@ -27,7 +27,7 @@ from fedge.timing.timeline import ExchangeTimes
 
 TELL, BEGIN, TRAIN, PROBE, EVALUATE = "tell", "begin", "train", "probe", "evaluate"  # questions
 REGION = "region"  # another: all leaf rounds of a region, to the process that it is
-BUNDLE = "bundle"  # another: one to each of several leaf servers of a process (`fedge.edge.bundles`)
+BUNDLE = "bundle"  # another: one to each of several leaf servers of a process (`fedge.edge.packets.bundles`)
 OF_SEVERAL = (REGION, BUNDLE)
 SUBTREE = "subtree"  # among the facts of a hello: name of the process of several leaf servers
 DONE, FAILED, UNKNOWN = "done", "failed", "unknown-run"  # answers

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedge.edge import orders
 from fedge.edge.asked import OrderRefused, orders_of
-from fedge.edge.bundles import bundled, unbundled
-from fedge.edge.told import ToldError
+from fedge.edge.packets import orders
+from fedge.edge.packets.bundles import bundled, unbundled
+from fedge.edge.packets.told import ToldError
 from fedge.link.frames import Packet, chunks_of, packet_of
 
 

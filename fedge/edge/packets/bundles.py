@@ -7,8 +7,8 @@ mean of a region or the model of a group; up, each leaf's own.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge import orders
-from fedge.edge.told import ToldError, mapping, rows, text
+from fedge.edge.packets import orders
+from fedge.edge.packets.told import ToldError, mapping, rows, text
 from fedge.link.frames import Packet
 
 PARTS = "parts"  # fact of a bundle: leaf, kind and facts of each of its packets

@@ -1,0 +1,37 @@
+"""Memory of a grouping method from one cloud step to the next, and the pace of its comparisons."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedge.clustering.cadence import Pace
+from fedge.clustering.registry import Need, method_named
+from fedge.config.sections.cluster import ClusterConfig
+from fedge.states.averaging import State
+
+RECENT_STEPS = 4  # comparisons whose cross-losses are put together with a step's own
+
+
+class MethodMemory:
+    """Memory of a grouping method.
+
+    Attributes:
+        config: when to cluster, by which method.
+        method: for grouping the leaves.
+        pace: which steps compare.
+        since_probe: comparisons from different starts since the last probe.
+        kept: the method's own state, as JSON.
+        own: state of a part at the cloud, packed.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        """Begin a run."""
+        self.config = config
+        self.method = method_named(config)
+        self.pace = Pace(config.regroup_every, settled_after=RECENT_STEPS + 1)
+        self.since_probe = 0
+        self.kept: Mapping[str, Any] = {}
+        self.own: State = {}
+
+    def needs(self, what: Need) -> bool:
+        """Whether the method needs costly evidence."""
+        return self.config.enabled and what in self.method.needs(self.config)

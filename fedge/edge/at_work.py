@@ -1,0 +1,203 @@
+"""A leaf server in one run: orders of the cloud, carried out by its own clients.
+
+The classes for leaf rounds of all leaves in one process (`fedge.rounds`) are used here for one leaf, so a
+model has the same bits. Between orders, the only state needed by the cloud is the clients' control variates,
+kept on the leaf server's disk (`fedge.edge.store`).
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedge.clustering.likeness.updates import Updates
+from fedge.edge.asked import check_order
+from fedge.edge.packets import orders
+from fedge.edge.store import KeptStates
+from fedge.exchange.clients import Standing
+from fedge.exchange.round_context import LEAF
+from fedge.leaf.algorithm import ALGORITHM
+from fedge.leaf.controls import Controls
+from fedge.leaf.leaf import Leaf
+from fedge.link.dial import Note
+from fedge.link.frames import Packet
+from fedge.rounds.evaluation import EvaluationRequest
+from fedge.rounds.lines import TrainingLine
+from fedge.rounds.measurements.book import RoundBook
+from fedge.rounds.measurements.wanted import Receiver, Requests
+from fedge.rounds.port import Around
+from fedge.rounds.routed import RoutedLeaves
+from fedge.rounds.task import RunTask
+from fedge.rounds.transport import Facilities, Transport
+from fedge.states.averaging import State
+
+_NOTE_S = 0.5  # from one note on how far the clients are to the next
+
+
+@dataclass(frozen=True)
+class Site:
+    """Parts of a leaf server for one run.
+
+    Attributes:
+        task: of the run.
+        make_leaf: gives the leaf, fresh, with a model.
+        model: any, of the run's kind.
+        parameter_names: its trainable entries.
+        facilities: shared by leaf rounds.
+        kept: state on disk.
+        close: lets the clients go.
+    """
+
+    task: RunTask
+    make_leaf: Callable[[State], Leaf]
+    model: State
+    parameter_names: tuple[str, ...]
+    facilities: Facilities
+    kept: KeptStates
+    close: Callable[[], None]
+
+
+class AtWork:
+    """A leaf server in one run."""
+
+    def __init__(self, site: Site) -> None:
+        """Begin with no control variates; the first order names its starting version."""
+        self.site = site
+        leaf, config = site.make_leaf(site.model), site.task.config
+        leaf.keep_states(site.facilities.shared.keep)
+        self.clients = [*leaf.clients, *leaf.unseen_clients]
+        self._transport = Transport(site.facilities, leaf.train_samples, config.guard.retries)
+        self._transport.timeout_s = config.guard.client_timeout
+        self._port = RoutedLeaves(Around(site.task, [leaf], self._transport))
+        self._index, self._leaf = leaf.index, leaf
+        self._controls: tuple[int, Controls] = (0, {})
+
+    def carry_out(self, packet: Packet, note: Note) -> Packet:
+        """Carry out one order, in a book of its own."""
+        check_order(packet, self._leaf)
+        self._transport.begin_round(int(packet.facts["global_round"]))
+        self.site.facilities.clients.watch(_noting(note))
+        kinds = {orders.TRAIN: self._train, orders.PROBE: self._probe, orders.EVALUATE: self._evaluate}
+        facts, states = kinds[packet.kind](packet)
+        self._transport.finish_round()
+        told = orders.packed_book(self._book, self.site.facilities.clock.now())
+        return Packet(orders.DONE, {**facts, "book": told}, states)
+
+    @property
+    def _book(self) -> RoundBook:
+        return self._transport.book
+
+    def _train(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
+        """Let the leaf, or a fork of it, train for a leaf round."""
+        facts, leaf_round = packet.facts, int(packet.facts["leaf_round"])
+        leaf = self._leaf_of(packet)
+        start, book = leaf.model, self._book
+        receiver = self._receiver(packet, start)
+        alone = frozenset({self._index} if facts["alone"] else ())
+        book.wanted = Requests([receiver] if receiver else [], alone, facts["dispersion"])
+        counted = self._port.train(TrainingLine(facts["line"], [leaf]), leaf_round)
+        has_moved = leaf.model is not start
+        version = int(facts["version"])
+        if has_moved and facts["line"] == LEAF and leaf.control is not None:
+            version = leaf_round
+            self.site.kept.write_controls(version, leaf.client_controls)
+            self._controls = version, leaf.client_controls
+        states, kept = leaf.round_states()
+        states |= {orders.MODEL: leaf.model} if has_moved else {}
+        if receiver is not None:
+            states |= orders.packed_summaries(receiver.updates.summaries())
+        told = {"counted": counted, "moved": has_moved, "version": version, "leaf": kept}
+        if facts["dispersion"]:
+            told["dispersion"] = book.dispersion.get(self._index)
+        return told | {"folds": self._kept_folds(leaf_round)}, states
+
+    def _leaf_of(self, packet: Packet) -> Leaf:
+        """The leaf, or a fork of it, by the order."""
+        facts, states = packet.facts, packet.states
+        version = int(facts["version"])
+        if self._controls[0] != version:
+            self._controls = version, self.site.kept.read_controls(version)
+        self.site.kept.forget_controls(but=[*map(int, facts["needed"]), version])
+        leaf = self.site.make_leaf(self.site.facilities.shared.keep(states[orders.MODEL]))
+        leaf.client_controls = dict(self._controls[1])
+        if facts["fork"]:
+            leaf = leaf.fork(leaf.model, scaffold=True, without=facts["without"])
+        leaf.put_round_states(states, facts["leaf"])
+        if leaf.algorithm is not None:
+            leaf.algorithm.forget(self.clients, facts["memories"])
+        return leaf
+
+    def _remember(self, packet: Packet) -> None:
+        """Give the leaf of probes and evaluations the state of its clients' algorithm, as an order has it."""
+        if self._leaf.algorithm is not None and ALGORITHM in packet.facts:
+            memory = packet.states.get(ALGORITHM, self._leaf.algorithm.memory)
+            self._leaf.algorithm.restore(memory, packet.facts[ALGORITHM])
+
+    def _kept_folds(self, leaf_round: int) -> list[list[Any]]:
+        """Keep clients' models without each other, if the cloud asks for them; return client, name."""
+        folds = self._book.folds.get(self._index)
+        if folds is None:
+            return []
+        names: dict[int, str] = {}
+        for client, model in folds.items():
+            names.setdefault(id(model), f"fold-{leaf_round}-{client}")
+        self.site.kept.write_folds({names[id(model)]: model for model in folds.values()})
+        return [[client, names[id(model)]] for client, model in folds.items()]
+
+    def _probe(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
+        """Let the leaf train a model for comparison only."""
+        facts, start = packet.facts, packet.states[orders.MODEL]
+        self._remember(packet)
+        receiver = self._receiver(packet, start)
+        most = int(facts.get("most_windows", 0))
+        where = [self._leaf], start, int(facts["leaf_round"])
+        probe = self._port.probe(*where, receiver, facts["line"], most)
+        has_moved = probe.models[0] is not probe.start
+        states = {orders.MODEL: probe.models[0]} if has_moved else {}
+        if receiver is not None:
+            states |= orders.packed_summaries(receiver.updates.summaries())
+        return {"moved": has_moved}, states
+
+    def _receiver(self, packet: Packet, start: State) -> Receiver | None:
+        """Receiver of updates from a start, where an order asks for them."""
+        if not packet.facts["updates"]:
+            return None
+        updates = Updates(start, self.site.parameter_names, self._book.global_round)
+        return Receiver(updates, {self._index: self._index})
+
+    def _evaluate(self, packet: Packet) -> tuple[dict[str, Any], dict[str, State]]:
+        """Let clients evaluate models."""
+        facts = packet.facts
+        self._remember(packet)
+        known, unseen = (self._models(packet, facts[who]) for who in ("known", "unseen"))
+        asked = EvaluationRequest(
+            {self._index: known} if known else {}, facts["splits"], {self._index: unseen} if unseen else {}
+        )
+        return {"evaluated": orders.packed_evaluations(self._port.evaluate(asked, facts["phase"]))}, {}
+
+    def _models(self, packet: Packet, named: Mapping[str, list[str]]) -> dict[str, State]:
+        """Role → model, of the order or of those kept here."""
+        return {
+            role: self.site.kept.fold(name) if where == orders.HERE else packet.states[name]
+            for role, (where, name) in named.items()
+        }
+
+
+def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
+    """An observer of exchanges with occasional progress messages to the cloud."""
+    last = time.monotonic()
+
+    def observe(standing: Callable[[], Standing]) -> None:
+        nonlocal last
+        if time.monotonic() - last > _NOTE_S:
+            last, now = time.monotonic(), standing()
+            note(
+                {
+                    "kind": now.kind,
+                    "asked": sorted(now.asked),
+                    "back": sorted(now.back),
+                    "failed": sorted(now.failed),
+                }
+            )
+
+    return observe
