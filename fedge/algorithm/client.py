@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedge.algorithm.descent import BatchLoss, Changes, Fit, Trainer, descend, frozen_but
+from fedge.config.registers.option import ConfigError
 from fedge.seeding import Purpose, numpy_stream, torch_stream
 from fedge.states.averaging import State
 from fedge.states.named import Memory
@@ -95,9 +96,19 @@ class Client:
 
     @property
     def base(self) -> list[str]:
-        """All other entries of the model."""
+        """All other entries of the model.
+
+        Raises:
+            ConfigError: the model has no other.
+        """
         head = set(self.head)
-        return [name for name in self.received if name not in head]
+        found = [name for name in self.received if name not in head]
+        if not found:
+            raise ConfigError(
+                f"train.model must have layers below its last one, because train.algorithm shares them, but "
+                f"has {' and '.join(sorted(head))} only; use another of the two"
+            )
+        return found
 
     @property
     def parameters(self) -> list[str]:

@@ -19,6 +19,7 @@ from fedge.data.scenario import Scenario
 from fedge.data.split import blocks, groups_of
 from fedge.data.window_split import codes, session_codes, stream_codes
 from fedge.seeding import Purpose, numpy_stream
+from hhar.quantity import quantity
 from hhar.windows.join import SEPARATOR, source_of
 from hhar.windows.window_file import Windows
 
@@ -81,9 +82,9 @@ def deal_owners(
         client = clients_of_owners(owner, num_owners, num_clients)
     elif not config.partition.cuts_owners:
         raise ConfigError(
-            f"partition.kind={what} needs at least one {what} per client, but there are {num_owners} "
-            f"{what}s for {num_clients} clients; use at most that many (--clients {num_owners}), or set "
-            f"partition.kind-args.split-users=true"
+            f"partition.kind={what} needs at least one {what} per client, but the data have "
+            f"{quantity(num_owners, what)} for {num_clients} clients; use at most that many "
+            f"(--clients {num_owners}), or set partition.kind-args.split-users=true"
         )
     else:
         client = _cut_owners(windows, owner, num_clients, kind, config)

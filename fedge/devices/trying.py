@@ -152,6 +152,8 @@ def _tried(register: Register, name: str, act: Callable[[], Any]) -> Any:
     try:
         return act()
     except ConfigError as error:
+        if str(error).startswith(register.option):
+            raise
         raise ConfigError(f"{register.option} {name}: {error}") from error
     except Exception as error:
         raise ConfigError(

@@ -34,8 +34,8 @@ class FedBabu(Algorithm):
 
     def train(self, client: Client) -> Sent:
         """Train the base; send it."""
-        head = client.head
-        fit = client.fit(only=[name for name in client.parameters if name not in head])
+        base = set(client.base)
+        fit = client.fit(only=[name for name in client.parameters if name in base])
         if self._from_own:
             client.memory["own"] = fit.state
         return Sent(fit, only=client.base)

@@ -34,10 +34,10 @@ class FedRep(Algorithm):
 
     def train(self, client: Client) -> Sent:
         """Train the head, then the base; send the base."""
-        head = client.head
+        head, below = client.head, set(client.base)
         whole = {**client.received, **client.memory["head"]}
         fitted = client.fit(whole, only=head, epochs=self._head_epochs, stream="head")
-        base = [name for name in client.parameters if name not in head]
+        base = [name for name in client.parameters if name in below]
         fit = client.fit(fitted.state, only=base, epochs=self._base_epochs)
         client.memory["head"] = picked(fit.state, head)
         return Sent(fit, only=client.base)

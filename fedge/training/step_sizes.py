@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from fedge.config.registers.failing import own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCHEDULES
+from fedge.config.registers.register import refuse_misfit
 from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.train import TrainConfig
 
@@ -66,10 +68,15 @@ def step_size(config: TrainConfig, global_round: int) -> float:
     >>> [round(step_size(TrainConfig(lr=0.1, lr_decay=0.5), r), 4) for r in (1, 2, 3)]
     [0.1, 0.05, 0.025]
     """
+    return float(config.lr * SCHEDULES.load(config.schedule)(global_round, **_arguments(config)))
+
+
+def _arguments(config: TrainConfig) -> dict[str, Any]:
+    """Keyword arguments of the schedule."""
     arguments = config.arguments("schedule")
     if config.schedule in SCHEDULES.reading("train.lr-decay"):
         arguments = {"decay": config.lr_decay, **arguments}
-    return float(config.lr * SCHEDULES.load(config.schedule)(global_round, **arguments))
+    return arguments
 
 
 def refuse_schedule(config: TrainConfig, rounds: int) -> None:
@@ -83,6 +90,8 @@ def refuse_schedule(config: TrainConfig, rounds: int) -> None:
     def sizes() -> list[float]:
         return [_sound_size(config, global_round) for global_round in range(1, rounds + 1)]
 
+    what, code = f"train.schedule {config.schedule}", SCHEDULES.load(config.schedule)
+    refuse_misfit(code, what, "train.schedule-args", _arguments(config), ("global_round",))
     asked_twice(SCHEDULES, config.schedule, sizes)
 
 

@@ -31,6 +31,7 @@ from fedge.config.registers.traits import (
     NOISED,
     OWNERS,
     PARTIAL,
+    POOLS,
     ROUNDS,
     SMOOTHS,
     TELLS_CLASSES,
@@ -48,7 +49,12 @@ MODELS = Register(
     "train.model",
     "fedge.models",
     Entry("cnn", "two Conv–BatchNorm–ReLU blocks, then a mean", f"{_NETS}:Cnn", having(BATCH_NORM, WINDOWS)),
-    Entry("cnn-pool", "two Conv–ReLU–MaxPool blocks, one hidden layer", f"{_NETS}:CnnPool", having(WINDOWS)),
+    Entry(
+        "cnn-pool",
+        "two Conv–ReLU–MaxPool blocks, one hidden layer",
+        f"{_NETS}:CnnPool",
+        having(WINDOWS, POOLS),
+    ),
     Entry(
         "linear",
         "softmax regression on the flattened window or image",
@@ -61,7 +67,12 @@ MODELS = Register(
         f"{_NETS}:MlpTiny",
         having(BATCH_NORM, WINDOWS),
     ),
-    Entry("cnn2d", "for images: Conv–ReLU–MaxPool twice, one hidden layer", f"{_NETS}:Cnn2d", having(IMAGES)),
+    Entry(
+        "cnn2d",
+        "for images: Conv–ReLU–MaxPool twice, one hidden layer",
+        f"{_NETS}:Cnn2d",
+        having(IMAGES, POOLS),
+    ),
 )
 
 
@@ -556,6 +567,13 @@ def refuse_input_shape(model: str, input_shape: tuple[int, ...]) -> None:
         raise ConfigError(
             f"train.model must take {what}, as the data are of shape {input_shape}, but {model} does not; "
             f"use {' or '.join(MODELS.having(trait))}"
+        )
+    least = 4 if MODELS.has(model, POOLS) else 1
+    if min(input_shape[1:], default=least) < least:
+        others = [name for name in MODELS.having(trait) if not MODELS.has(name, POOLS)]
+        raise ConfigError(
+            f"train.model {model} takes inputs of at least {least} along each axis after the channels, "
+            f"because it pools by 2 twice, but the data are of shape {input_shape}; use {' or '.join(others)}"
         )
 
 

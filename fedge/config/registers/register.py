@@ -373,6 +373,11 @@ def refuse_misfit(
     try:
         signature.bind(*positions, **arguments)
     except TypeError as error:
+        if missing := _missing(signature, arguments, positions):
+            keys = " and ".join(f"{table}.{_dashed(name)}" for name in missing)
+            raise ConfigError(
+                f"{what} must be given {' and '.join(missing)}, without a default; set {keys}"
+            ) from error
         known = list(signature.parameters)
         near = next((nearest(key, known) for key in arguments if key not in known), "")
         bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
@@ -381,6 +386,22 @@ def refuse_misfit(
             f"{what}{names} must take ({', '.join([*positions, *arguments])}), but: {error}"
             f"{near or f'; change {table}, or its parameters'}"
         ) from error
+
+
+def _missing(
+    signature: inspect.Signature, arguments: Mapping[str, Any], positions: tuple[str, ...]
+) -> list[str]:
+    """Names of the arguments without which a call fails; none where more is wrong with it."""
+    free = [each for each in signature.parameters.values() if each.kind not in _ANY_NUMBER][len(positions) :]
+    missing = [each.name for each in free if each.default is each.empty and each.name not in arguments]
+    try:
+        signature.bind(*positions, **arguments, **dict.fromkeys(missing))
+    except TypeError:
+        return []
+    return missing
+
+
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class _RunInImport(ConfigError):

@@ -3,6 +3,7 @@
 BATCH_NORM = "has BatchNorm"  # a model: entries of its state affected by noise or a personal copy
 IMAGES = "takes images"  # a model: its input may be (C, H, W)
 WINDOWS = "takes windows"  # a model: its input may be (C, T)
+POOLS = "pools by 2 twice"  # a model: its input must be of at least 4 along each axis but the channels
 ANY_SHAPE = "takes any shape"  # a model: its input may be (C,), or have more axes than an image
 TRUTH = "needs the truth"  # a grouping: works only where a scenario has planted groups
 BY_TIME = "groups by time"  # a grouping: chooses its own rounds

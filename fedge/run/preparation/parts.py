@@ -305,7 +305,7 @@ def _refuse_callbacks_that_cannot_be(config: Config) -> None:
     for name in names:
         arguments = callback_arguments(name, config.callbacks_args)
         code = CALLBACKS.load(name)
-        refuse_misfit(code, f"callbacks {name}", "callbacks-args", arguments, ())
+        refuse_misfit(code, f"callbacks {name}", f"callbacks-args.{name}", arguments, ())
         if inspect.isclass(code) or hasattr(code, "part"):
             refuse_uncalled(getattr(code, "part", code), name)
         if not CALLBACKS.is_own(name):

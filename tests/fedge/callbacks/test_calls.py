@@ -255,7 +255,7 @@ def test_a_list_in_a_file_and_arguments_by_name(config, tmp_path, monkeypatch):
     [
         ({"callbacks": "early-stoping"}, "must be one of early-stopping, .*did you mean early-stopping"),
         ({"callbacks": "budget,budget"}, "callbacks must differ"),
-        ({"callbacks": "budget"}, "callbacks budget.* must take .*missing a required argument"),
+        ({"callbacks": "budget"}, "must be given column and most, .* set callbacks-args.budget.column and"),
         ({"callbacks-args.budget.most": 3}, "must belong to the callbacks named, but 'budget'"),
         ({"callbacks": "time-budget", "callbacks-args.time-budget": 3}, "time-budget must be a table"),
         ({"callbacks": "time-budget", "callbacks-args.time-budget.most": -3}, "must be a number above 0"),

@@ -373,7 +373,7 @@ def test_more_clients_than_users_are_refused(make_windows):
     with pytest.raises(ConfigError) as caught:
         deal(windows, [3])
     assert str(caught.value) == (
-        "partition.kind=user needs at least one user per client, but there are 2 users for 3 clients; "
+        "partition.kind=user needs at least one user per client, but the data have 2 users for 3 clients; "
         "use at most that many (--clients 2), or set partition.kind-args.split-users=true"
     )
 
@@ -414,7 +414,7 @@ def test_real_people_are_dealt_one_by_one_and_more_clients_are_refused(real):
         if windows.session is not None:
             for session in np.unique(windows.session):
                 assert len(set(split[windows.session == session])) == 1
-    with pytest.raises(ConfigError, match=f"there are {users} users for 30 clients"):
+    with pytest.raises(ConfigError, match=f"the data have {users} users for 30 clients"):
         partition(windows, config, [10, 10, 10], 42)
 
 

@@ -97,7 +97,7 @@ def test_a_federation_of_unknown_size_is_checked_as_far_as_possible():
     ("extra", "clients", "words"),
     [
         ({"train.lt": 1.0}, 9, "did you mean train.lr?"),
-        ({}, 10, "there are 9 users for 10 clients; use at most that many (--clients 9)"),
+        ({}, 10, "the data have 9 users for 10 clients; use at most that many (--clients 9)"),
         ({"hierarchy.clients-per-server": "3,3"}, 9, "names 2 and hierarchy.num-servers is 3; set one"),
         ({"hierarchy.clients-per-server": "3,3,4"}, 9, "adds up to 10 and there are 9; change it"),
         ({"hierarchy.num-servers": 10}, 9, "must be at most the number of clients, but is 10 for 9 clients"),

@@ -60,7 +60,7 @@ def test_a_schedule_that_cannot_be(said, telling):
 def test_a_schedule_that_says_nothing_at_all():
     from fedge.run.preparation.parts import refuse_parts_that_do_not_fit
 
-    with pytest.raises(ConfigError, match="missing a required argument: 'moves'"):
+    with pytest.raises(ConfigError, match="must be given moves"):
         refuse_parts_that_do_not_fit(config_of("schedule"))
 
 

@@ -123,7 +123,7 @@ def test_arguments_are_checked_against_the_signature(here):
     SHAPES.refuse_wrong_arguments("none", {})
     with pytest.raises(ConfigError, match=r"must take \(size, color\), but: .*'color'; did you mean colour"):
         SHAPES.refuse_wrong_arguments("squares_of_mine:Square", {"color": "blue"}, "size")
-    with pytest.raises(ConfigError, match=r"must take \(\), but: missing a required argument: 'size'"):
+    with pytest.raises(ConfigError, match=r"must be given size, without a default; set draw.shape-args.size"):
         SHAPES.refuse_wrong_arguments("squares_of_mine:Square", {})
 
 
