@@ -25,6 +25,7 @@ from fedge.states.averaging import State
 from fedge.states.records import from_record, to_record
 
 _SET_ANEW = ("current_arrays",)  # told to the strategy before every round
+_OF_ROUND = frozenset({"client_learning_rate"})  # a parameter of Flower's, but told before every round, too
 _LIST, _SINGLE, _RECORD = "[]", "()", "{}"  # end the names of lists of arrays, single ones, Flower's records
 _OF_NODES = frozenset(inspect.signature(FedAvg.__init__).parameters)  # numbers and shares of them, its keys
 _LARGEST = 1e150  # of numbers kept: the square is finite
@@ -173,7 +174,11 @@ def _settings_of(kind: type[Strategy]) -> frozenset[str] | None:
     if kind.__module__.partition(".")[0] not in _HOUSES:
         return None
     made = [vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)]
-    return frozenset(name for init in made for name in inspect.signature(init).parameters) - _OF_NODES
+    return (
+        frozenset(name for init in made for name in inspect.signature(init).parameters)
+        - _OF_NODES
+        - _OF_ROUND
+    )
 
 
 def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: State, inside: str = "") -> None:

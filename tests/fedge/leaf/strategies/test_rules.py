@@ -5,10 +5,12 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.config.flat import from_run_config
+from fedge.config.registers.parts import CLOUD, RULES
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
-from fedge.leaf.strategies.rules import combine, keeps_nothing, make_strategy
+from fedge.leaf.strategies.rules import combine, keeps_nothing, make_cloud_rule, make_strategy
+from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.training.settings import LocalTraining
 
 CLIENTS = 10
@@ -20,6 +22,42 @@ ONE_MALICIOUS = {"leaf.strategy-args.num-malicious-nodes": 1}
 def strategy(name, **changes):
     config = from_run_config({"scaffold.enabled": False, "leaf.strategy": name, **changes})
     return make_strategy(config, CLIENTS)
+
+
+PRIVATE = ("server-fixed", "server-adaptive", "client-fixed", "client-adaptive", "local")
+MADE = {
+    **{f"leaf {name}": lambda name=name: strategy(name) for name in RULES.names},
+    **{
+        f"cloud {name}": lambda name=name: make_cloud_rule(from_run_config({"cloud.rule": name}).cloud)
+        for name in CLOUD.names
+    },
+    **{
+        f"private {kind}": lambda kind=kind: strategy(
+            "fedavg", **{"privacy.kind": kind, "privacy.noise-multiplier": 0.01, "train.model": "linear"}
+        )
+        for kind in PRIVATE
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_a_rule_keeps_of_a_round_is_taken_by_one_that_goes_on(name):
+    """After a stop, or at another process: nothing that a round has left in a rule is refused as forged."""
+    rng = np.random.default_rng(0)
+    models = [{"w": rng.normal(size=(4, 3)).astype(np.float32)} for _ in range(CLIENTS + 1)]
+    settings = LocalTraining(lr=0.05)  # q-FedAvg is told the step size
+
+    def round_of(rule, number):
+        arguments = models[0], models[1], replies_of(models[1:]), ["w"], settings, 1, (number, 0)
+        return combine(rule, *arguments)["w"].tobytes()
+
+    one, other = MADE[name](), MADE[name]()
+    for number in (1, 2):
+        round_of(one, number)
+    states, numbers = states_of(one), numbers_of(one)
+    refuse_other(other, states, numbers, models[0])
+    restore_strategy(other, states, numbers)
+    assert round_of(other, 3) == round_of(one, 3)
 
 
 def replies_of(states, loss=0.5):
