@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.algorithm.leaf_part import LeafPart
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, arguments_of, shown
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.config.registers.register import refuse_misfit
@@ -74,7 +74,7 @@ def _takes(code: Any, key: str) -> bool:
 def _called(code: Any, what: str, arguments: Mapping[str, Any]) -> Any:
     try:
         return code(**arguments)
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"{what} cannot be made: {own_error(error)}; mend it, or change train.algorithm-args"
         ) from error

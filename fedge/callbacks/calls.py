@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.callbacks.callback import EndedRun, LeafRound, Round, Row, Run
 from fedge.config.config import Config
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CALLBACKS, callback_arguments, names_in, refuse_uncalled
 from fedge.records.tables.columns import TEXT, Table
@@ -127,7 +127,7 @@ class Callbacks(Hooks):
                 continue
             try:
                 answer = method(told)
-            except Exception as error:
+            except OWN_ERRORS as error:
                 raise CallbackError(
                     f"callback {name} failed in {hook}{self._when()}: {own_error(error)}; "
                     f"mend it, or leave it out of callbacks"
@@ -190,7 +190,7 @@ def _callback_of(name: str, config: Config) -> Any:
         callback = code(**arguments)
     except ConfigError:
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"callbacks {name} cannot be made: {own_error(error)}; mend it, or change callbacks-args"
         ) from error
@@ -237,7 +237,7 @@ def _state_of(name: str, callback: Any, before: Mapping[str, Any]) -> Any:
         return {key: value for key, value in now.items() if key not in before or before[key] != value}
     try:
         return json.loads(json.dumps(callback.state_dict()))
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise CallbackError(
             f"callback {name} must return a table of numbers and strings from state_dict, but: "
             f"{own_error(error)}; mend it"
@@ -254,7 +254,7 @@ def _put_back(name: str, callback: Any, state: Any) -> None:
         return
     try:
         callback.load_state_dict(state)
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise CallbackError(
             f"callback {name} must take back with load_state_dict what its state_dict gave, but: "
             f"{own_error(error)}; mend it"

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from flwr.serverapp.strategy import Strategy
 
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.exchange.failure import words_of
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
@@ -106,7 +107,7 @@ class CloudRule:
         try:
             made = combine(strategy, current, mean_of(brought), replies, names, LocalTraining(), 0, where)
             refuse_impossible(made, self._maker.variances, " of a group's model")
-        except Exception as error:  # of arithmetic, or raised in a strategy
+        except OWN_ERRORS as error:  # of arithmetic, or raised in a strategy
             members = [each.child for each in brought]
             logger.warning(
                 "global round %d: cloud.rule cannot combine the models of children %s, which keep theirs: %s",

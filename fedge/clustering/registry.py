@@ -17,7 +17,7 @@ import numpy as np
 from fedge.clustering.cloud_part import CloudPart, Family
 from fedge.clustering.likeness.evidence import Evidence, NotComparable, Questions
 from fedge.clustering.likeness.similarity import number_by_first_appearance
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.register import refuse_misfit
@@ -224,7 +224,7 @@ def _of_part(name: str, code: Any, arguments: Mapping[str, Any], config: Cluster
     refuse_misfit(code, f"cluster.method {name}", "cluster.method-args", arguments, ())
     try:
         part = code(**arguments)
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"cluster.method {name} cannot be made: {own_error(error)}; mend it, or change "
             f"cluster.method-args"

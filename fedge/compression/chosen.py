@@ -10,7 +10,7 @@ import numpy as np
 from fedge.compression.compressor import Compressor
 from fedge.compression.uplink import Uplink
 from fedge.config.config import Config
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLIENT_UPLINKS, SERVER_UPLINKS, UNCOMPRESSED
 from fedge.config.registers.register import Register, refuse_misfit
@@ -63,7 +63,7 @@ def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compresso
         return code(**arguments)
     except ConfigError:
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"{what} cannot be made: {own_error(error)}; change {register.option}-args"
         ) from error

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedge.config.config import Config
 from fedge.config.planted import files_of
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import DATASETS, SCENARIOS
 from fedge.config.registers.register import looked_in
@@ -127,7 +127,7 @@ def _windows_of(name: str, arguments: Mapping[str, Any]) -> Windows:
         found = DATASETS.load(name)(**arguments)
     except (ConfigError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"data.path {name} cannot be made: {own_error(error)}; mend it, or change data.path-args"
         ) from error

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.registers.option import ConfigError, shown
 from fedge.edge.asked import CARRIED_OUT, OrderRefused, check_run, failed_order, most_bytes
 from fedge.edge.at_work import AtWork, Site
@@ -70,7 +71,7 @@ class LeafHost:
         try:
             with self.lock:
                 return self._answer(packet, note)
-        except Exception as error:
+        except OWN_ERRORS as error:
             return failed_order(packet.kind, error)
 
     def _answer(self, packet: Packet, note: Note) -> Packet:

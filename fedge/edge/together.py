@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.edge.asked import failed_order, leaves_named, orders_of
 from fedge.edge.at_work import AtWork
 from fedge.edge.packets import orders
@@ -84,7 +85,7 @@ class Together:
             try:
                 at_work = self._hosts[leaf].in_run({**facts, "leaf": leaf})
                 found = at_work.carry_out(parts[leaf], notes.of(leaf))
-            except Exception as error:
+            except OWN_ERRORS as error:
                 found = failed_order(parts[leaf].kind, error)
             return found, time.monotonic()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.exchange.content import ARRAYS, CONFIG, METRICS, config_of
 from fedge.exchange.evaluate import SPLITS, evaluated_record
 from fedge.states.records import entries
@@ -76,7 +77,7 @@ def joint_reply(question: Message, evaluation: Message, train: Callable[[], Mess
     found = {_EVALUATED: evaluation.content[METRICS]}
     try:
         trained = train()
-    except Exception:  # the training is asked for once more by itself, and says why then
+    except OWN_ERRORS:  # the training is asked for once more by itself, and says why then
         return Message(RecordDict(found), reply_to=question)
     return Message(RecordDict({**trained.content, **found}), reply_to=question)
 

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedge.compression.sending import Sending
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.tree import Path
 from fedge.exchange.content import CONTROL
 from fedge.exchange.engine import RunError
@@ -248,7 +249,7 @@ class Leaf:
         by = (settings, seed, round_context.stream_of(self.index))
         try:
             step = self._step(replies, mean, *by)
-        except Exception as error:  # of arithmetic, or raised in a strategy
+        except OWN_ERRORS as error:  # of arithmetic, or raised in a strategy
             logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
             alone = {client: self._fails_alone(client, reply, *by) for client, reply in replies.items()}
             return {client: rejected for client, rejected in alone.items() if rejected is not None}
@@ -307,7 +308,7 @@ class Leaf:
         """Why a reply cannot be combined even by itself, or None."""
         try:
             self._step({client: reply}, reply.state, settings, seed, where)
-        except Exception as error:  # as in `aggregate_train`
+        except OWN_ERRORS as error:  # as in `aggregate_train`
             return ReplyRejected("cannot be combined", words_of(error))
         return None
 

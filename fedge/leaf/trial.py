@@ -17,7 +17,7 @@ from fedge.algorithm.client import Client, Place
 from fedge.algorithm.making import algorithm_of, leaf_part_of
 from fedge.algorithm.taking_part import TakenPart, further_models, plain_training, take_part
 from fedge.config.config import Config
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import ALGORITHMS
 from fedge.config.registers.twice import asked_twice
@@ -61,7 +61,7 @@ def try_algorithm(config: Config, network: nn.Module, x: np.ndarray, y: np.ndarr
         return asked_twice(ALGORITHMS, name, tried, "draw from its client's streams alone")[0]
     except ConfigError:
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"train.algorithm {name} fails in a trial of two rounds on a few windows: "
             f"{own_error(error)}; mend it (docs/own-method.md)"

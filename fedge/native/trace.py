@@ -292,7 +292,7 @@ def _trace_batch(
                 raise UnknownError(f"it returns a tensor of shape {tuple(logits.shape)}")
         except UnknownError as unknown:
             raise UnknownError(_place(where, model, str(unknown))) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # of the user's forward
             what = f"{type(error).__name__} while it is watched"
             raise UnknownError(_place(where, model, what)) from error
     return Network(tuple(recorder.values), tuple(recorder.nodes), number, tuple(recorder.counters))

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import look_in
@@ -152,7 +153,7 @@ def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:
     """Result of a job, or the reason why there is none."""
     try:
         return member.train(job)
-    except Exception as error:
+    except OWN_ERRORS as error:
         known = (FloatingPointError, ConfigError, ValueError, MemoryError)
         kind = next((k.__name__ for k in known if isinstance(error, k)), type(error).__name__)
         return {"error": kind, "words": str(error)}

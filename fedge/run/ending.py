@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.callbacks.calls import CallbackError
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.console.lines import Console
 from fedge.exchange.engine import RunError
@@ -78,7 +79,7 @@ class Ending:
             else:
                 logger.error("the run failed", exc_info=error)
             outcome = self.fail(_exit_code(error), reason)
-            if not isinstance(error, Exception):
+            if not isinstance(error, OWN_ERRORS):
                 raise
             return outcome
 
@@ -181,4 +182,6 @@ def _reason(error: BaseException) -> str:
             f"the run folder could not be written ({where}{error.strerror or error}); {remedy(error)}, "
             f"or choose another runs-dir"
         ).replace("\n", " ")
+    if isinstance(error, SystemExit):  # of the user's code, as Fedge ends no run by it
+        return own_error(error)
     return f"{type(error).__name__}: {error}".replace("\n", " ")

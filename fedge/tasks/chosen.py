@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import LOSSES, METRICS, OF_THE_TASK, TASKS, names_in
 from fedge.config.registers.register import refuse_class
@@ -319,7 +319,7 @@ def _try_score(score: Score, sums: Sums, whose: str) -> None:
         number = asked_again(f"{whose}: score {score.name}", lambda: float(score.of(sums)))
     except ConfigError:
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"{whose}: score {score.name} failed on {on}: {own_error(error)}; "
             f"it gets a table with {', '.join(sums)}; mend it"

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import AUGMENTATIONS, names_in
 from fedge.config.registers.register import refuse_class
@@ -134,7 +134,7 @@ def refuse_augmentation(config: TrainConfig, x: np.ndarray) -> None:
         made = asked_again(f"train.augment {config.augment}", changed, FROM_RNG) if some_own else changed()
     except ConfigError:
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"train.augment {config.augment} fails: {own_error(error)}; change train.augment-args"
         ) from error

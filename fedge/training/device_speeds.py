@@ -32,6 +32,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.config.sections.train import TrainConfig
 from fedge.process.durable import write_bytes
 from fedge.process.resources.threads import available_cores
@@ -153,7 +154,7 @@ def step_gflop(model: nn.Module, input_shape: tuple[int, ...], batch: int, *, to
             warnings.simplefilter("ignore")  # of oneDNN's switches
             with torch.backends.mkldnn.flags(enabled=False), counter:  # else an LSTM is one operation
                 model(torch.zeros(_WINDOWS, *input_shape, dtype=kind))
-    except Exception:  # a user's network may refuse zeros
+    except OWN_ERRORS:  # a user's network may refuse zeros
         return None
     return counter.get_total_flops() * _PASSES * batch / _WINDOWS / 1e9
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import OPTIMIZERS
 from fedge.config.registers.twice import asked_twice
@@ -165,7 +165,7 @@ def refuse_optimizer(config: TrainConfig) -> None:
         weight = asked_twice(OPTIMIZERS, config.optimizer, moved)
     except ConfigError:
         raise
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"{what} cannot take a step: {own_error(error)}; mend it, or change train.optimizer-args"
         ) from error

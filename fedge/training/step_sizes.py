@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import SCHEDULES
 from fedge.config.registers.register import refuse_misfit
@@ -100,7 +100,7 @@ def _sound_size(config: TrainConfig, global_round: int) -> float:
     what = f"train.schedule {config.schedule}"
     try:
         found = step_size(config, global_round)
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"{what} fails in global round {global_round}: {own_error(error)}; "
             f"mend it, or change train.schedule-args"

@@ -9,10 +9,14 @@ _INSTALLED = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _OURS}
 )
 
+OWN_ERRORS = (Exception, SystemExit)
+"""Errors that a user's code may raise: sys.exit() in it must not end a run with an exit code of its own."""
+
 
 def own_error(error: BaseException) -> str:
     """Kind, words and place of an error: "ValueError: no such key (my_part.py, line 3)"."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{place(error)}"
+    words = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    return f"{words}{place(error)}"
 
 
 def place(error: BaseException) -> str:

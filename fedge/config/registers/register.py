@@ -23,7 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, checked_value, nearest, shown
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
@@ -216,7 +216,7 @@ class Register:
                 found: Any = import_module(module)
         except _RunInImport as error:
             raise ConfigError(str(error)) from None
-        except Exception as error:
+        except OWN_ERRORS as error:
             step = f"mend it, or start where {module.split('.')[0]} can be found"
             if module.endswith(".py"):
                 step = f'name the module, not its file: "{module.removesuffix(".py")}:{path}"'
@@ -288,7 +288,7 @@ class Register:
         """
         try:
             yield
-        except Exception as error:
+        except OWN_ERRORS as error:
             if isinstance(error, (ConfigError, *passed)) or not self.is_own(name):
                 raise
             raise ConfigError(f"{self.option} {name} failed: {own_error(error)}; mend it") from error

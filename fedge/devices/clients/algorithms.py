@@ -22,6 +22,7 @@ import numpy as np
 from flwr.app import Message
 
 from fedge.algorithm.leaf_part import Brought
+from fedge.config.registers.failing import OWN_ERRORS
 from fedge.devices.clients.results import Population
 from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.servers.server import DeviceServer
@@ -141,7 +142,7 @@ class ClockAlgorithms:
         try:
             made = self._brought(one, leaf).state
             self._combined(algorithm.copied(), job.server, leaf, made, [one], period)
-        except Exception as error:  # a part of the user's may raise anything
+        except OWN_ERRORS as error:  # a part of the user's may raise anything
             return rejected("cannot be combined", words_of(error))
         return reply
 
@@ -170,7 +171,7 @@ class ClockAlgorithms:
         after = algorithm.copied()
         try:
             found = self._combined(after, leaf, before, server.version.state, waiting, period)
-        except Exception as error:  # as in `usable`
+        except OWN_ERRORS as error:  # as in `usable`
             logger.warning("leaf %d cannot combine its replies: %s", leaf, words_of(error))
             server.version = before
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.devices.servers.arrivals import Arrival, Memory, Rule
 from fedge.devices.servers.model_facts import ModelFacts
@@ -97,7 +97,7 @@ class DeviceServer:
             return self._rule(self.version.vector, self.memory, arrival, **self._arguments)
         except ConfigError:
             raise
-        except Exception as error:
+        except OWN_ERRORS as error:
             raise ConfigError(
                 f"asynchrony.rule raised {own_error(error)} after version {self.number}; mend it"
             ) from error

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Bulyan, FedAvg, FedAvgM, Krum, MultiKrum, QF
 from flwr.serverapp.strategy.fedopt import FedOpt
 
 from fedge.config.config import Config
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import CLOUD, RULES
 from fedge.config.registers.register import Register
@@ -116,7 +116,7 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
     option = register.option
     try:
         made = rule(**{**everyone, **given})
-    except Exception as error:
+    except OWN_ERRORS as error:
         raise ConfigError(
             f"{option} {name} cannot be made: {own_error(error)}; mend it, or change {option}-args"
         ) from error
@@ -211,7 +211,7 @@ def refuse_keys_that_nobody_reads(config: Config, reads: Collection[str]) -> Non
     strategy = make_strategy(config, 1)
     try:
         messages = messages_of(strategy, 1, ArrayRecord(), ConfigRecord(), cast(Any, None), [1])
-    except Exception:  # a user's may need more; its trial decides
+    except OWN_ERRORS:  # a user's may need more; its trial decides
         return
     found = messages[0].content.get(CONFIG) if messages else None
     keys = set(found) if isinstance(found, ConfigRecord) else set()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedge.config.registers.failing import own_error
+from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import refuse_misfit
@@ -82,7 +82,7 @@ def build_own(
     with _global_stream, _global_streams_from(seed):
         try:
             model = _called(factory, tuple(input_shape), classes, arguments)
-        except Exception as error:
+        except OWN_ERRORS as error:
             raise _refusal(
                 name,
                 f"cannot be made for {input_shape}, {classes}",
@@ -248,7 +248,7 @@ def _try_out(name: str, model: nn.Module, input_shape: Shape, classes: int, fit:
     try:
         with torch.no_grad():
             logits = model.eval()(inputs)
-    except Exception as error:
+    except OWN_ERRORS as error:
         what = f"cannot take inputs of shape {tuple(inputs.shape)}{', int64' if fit.tokens else ''}"
         raise _refusal(name, what, error, "mend its forward, or take another model") from error
     got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -281,7 +281,7 @@ def refuse_a_step_that_fails(name: str, model: nn.Module, inputs: Tensor) -> Non
             logits = model.train()(inputs)
             if isinstance(logits, Tensor) and logits.requires_grad:
                 gradients = torch.autograd.grad(logits.sum(), list(trained.values()), allow_unused=True)
-        except Exception as error:
+        except OWN_ERRORS as error:
             raise _refusal(name, "cannot be trained", error, "mend its forward") from error
     if not isinstance(logits, Tensor):
         what = f"must return logits in training too, but returned {type(logits).__name__}"

@@ -1,6 +1,7 @@
 import errno
 import io
 import json
+import sys
 
 from small_runs import small_config
 
@@ -91,3 +92,12 @@ def test_a_manifest_that_may_not_stay_does_not_say_that_the_run_goes_on(tmp_path
     assert f"fedge: {outcome.reason}\n" in shown
     manifest = read_manifest(outcome.folder)
     assert (manifest["status"], manifest["reason"]) == ("failed", outcome.reason)
+
+
+def test_no_exit_within_a_run_decides_its_exit_code(tmp_path, monkeypatch):
+    """sys.exit(0) of a library or a user's code would make a failed run a completed one."""
+    monkeypatch.setattr(recorder.Recorder, "write_round", lambda *_: sys.exit(0))
+    outcome, shown = carry_out(small_config(tmp_path))
+    assert (outcome.status, outcome.exit_code) == ("failed", 4)
+    assert outcome.reason.startswith("SystemExit: 0 (")
+    assert f"fedge: {outcome.reason}" in shown

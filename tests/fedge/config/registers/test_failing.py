@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[4]
 def _failure(code, **known):
     """The error of a code's function `part`, of a file of the user's."""
     exec(compile(code, "/home/me/my_part.py", "exec"), known)
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - any
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - any
         known["part"]()
     return caught.value
 
@@ -51,3 +51,20 @@ def test_every_error_of_a_part_is_told_with_its_place():
             if isinstance(step, ast.Raise) and re.search(r"type\(error\)\.__name__", ast.unparse(step)):
                 found.add(str(path.relative_to(ROOT)))
     assert found == elsewhere
+
+
+def test_an_end_of_the_process_has_a_place():
+    error = _failure("import sys\n\n\ndef part():\n    sys.exit()\n")
+    assert own_error(error) == "SystemExit (/home/me/my_part.py, line 5)"
+
+
+def test_who_tells_errors_of_a_part_tells_sys_exit_too():
+    """A handler of `Exception` around a user's code would let its sys.exit() end the run."""
+    found = [
+        f"{path.relative_to(ROOT)}:{handler.lineno}"
+        for path in sorted((ROOT / "fedge").rglob("*.py"))
+        for handler in ast.walk(ast.parse(path.read_text()))
+        if isinstance(handler, ast.ExceptHandler)
+        if "own_error(" in ast.unparse(handler) and ast.unparse(handler.type) == "Exception"
+    ]
+    assert found == []

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -269,6 +270,15 @@ def test_draws_that_no_seed_says_are_refused(option, source, monkeypatch):
         ASKED[option][2](_config(option))
     assert "\n" not in str(caught.value)
     assert option.removesuffix("s") in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ASKED)
+def test_a_part_that_ends_the_process_is_refused(option, monkeypatch):
+    """sys.exit() in a user's code would end a run with an exit code of its own, as 0."""
+    monkeypatch.setattr(f"{__name__}.drawn", lambda: sys.exit("no more"))
+    with pytest.raises(ConfigError, match="SystemExit: no more") as caught:
+        ASKED[option][2](_config(option))
+    assert "\n" not in str(caught.value)
 
 
 def _begun_anew():
