@@ -48,7 +48,7 @@ class OrderRefused(ValueError):
         super().__init__(printable(why[:_LONGEST])[:_LONGEST])
 
 
-def failed_order(kind: str, error: Exception) -> Packet:
+def failed_order(kind: str, error: BaseException) -> Packet:
     """The answer to an order that could not be carried out; the error is logged."""
     if isinstance(error, OrderRefused):
         logger.warning("an order is refused: %s", error)

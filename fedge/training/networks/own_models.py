@@ -327,7 +327,7 @@ def _words(shape: Any) -> str:
     return shape if isinstance(shape, str) else str(tuple(shape))
 
 
-def _refusal(name: str, what: str, error: Exception | None, hint: str) -> ConfigError:
+def _refusal(name: str, what: str, error: BaseException | None, hint: str) -> ConfigError:
     """An error in one line."""
     why = "" if error is None else f": {own_error(error)}"
     return ConfigError(f"train.model {name} {what}{why}; {hint}")
