@@ -65,6 +65,7 @@ from fedge.exchange.hello import (
     code_of,
     end_capture_reply,
     hello_reply,
+    parts_of_hello,
     refuse_other_windows,
     seed_of_hello,
 )
@@ -124,7 +125,9 @@ def hello(message: Message, context: Context) -> Message:
     """
     node = context.node_config
     partition, partitions = partition_of_node(node)
-    refuse_code_that_is_not_here(_options(message, context), code_of(message), partition)
+    refuse_code_that_is_not_here(
+        _options(message, context), code_of(message), partition, parts_of_hello(message)
+    )
     told = None
     if names_own_data(node):
         config = _config_of(message, context)

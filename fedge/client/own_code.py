@@ -7,6 +7,7 @@ training, by every client, round after round.
 import platform
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fedge.config.registers.option import ConfigError
@@ -22,32 +23,36 @@ from fedge.config.registers.parts import (
     TASKS,
     names_in,
 )
-from fedge.config.registers.register import look_in
+from fedge.config.registers.register import look_in, refuse_other_code
 
 _AT_CLIENTS = (MODELS, TASKS, LOSSES, OPTIMIZERS, SCHEDULES, ALGORITHMS, CLIENT_UPLINKS)
 _SEVERAL_AT_CLIENTS = (METRICS, AUGMENTATIONS)
 
 
 def refuse_code_that_is_not_here(
-    options: Mapping[str, Any], folders: Sequence[str] = (), client: int = 0
-) -> None:
-    """Raise ConfigError for a part of the user's own that this process cannot import.
+    options: Mapping[str, Any], folders: Sequence[str] = (), client: int = 0,
+    parts: Mapping[str, str] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """Raise ConfigError for a part of the user's own that this process cannot import, or has in another form.
 
     Args:
         options: of the run, flat.
         folders: of the server's machine in which code may lie; looked in by workers of Ray alone, whose
             machines have it at the same place.
         client: partition id of who says so.
+        parts: option → SHA-256 of the server's code.
     """
-    given = [(of, str(options[of.option])) for of in _AT_CLIENTS if of.option in options]
-    given += [(of, name) for of in _SEVERAL_AT_CLIENTS for name in names_in(str(options.get(of.option, "")))]
-    own = [(of, name) for of, name in given if of.is_own(name)]
+    given = [(of.option, of, str(options[of.option])) for of in _AT_CLIENTS if of.option in options]
+    for of in _SEVERAL_AT_CLIENTS:
+        names = names_in(str(options.get(of.option, "")))
+        given += [(f"{of.option}[{number}]", of, name) for number, name in enumerate(names)]
+    own = [each for each in given if each[1].is_own(each[2])]
     on_ray = "ray" in sys.modules
     if own and on_ray:
         look_in(*folders)
     try:
-        for of, name in own:
-            of.load(name)
+        for option, of, name in own:
+            refuse_other_code(option, name, of.load(name), parts)
     except ConfigError as error:
         machine = f" ({platform.node()})" if on_ray else ""  # an owner's machine keeps its name to itself
         raise ConfigError(

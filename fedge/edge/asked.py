@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from fedge.config.registers.option import shown
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
 from fedge.config.tree import dotted
@@ -54,7 +54,8 @@ def failed_order(kind: str, error: BaseException) -> Packet:
         logger.warning("an order is refused: %s", error)
         return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
     logger.error("order %s failed", shown(kind), exc_info=error)
-    words = printable(words_of(error)[:_LONGEST_FAILED])[:_LONGEST_FAILED]
+    words = str(error) if isinstance(error, ConfigError) else words_of(error)
+    words = printable(words[:_LONGEST_FAILED])[:_LONGEST_FAILED]
     return Packet(orders.FAILED, {"words": words})
 
 
@@ -67,11 +68,14 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
     """
     try:
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
-        _only(facts, wanted, {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S})
+        perhaps = {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S}
+        _only(facts, wanted, {"parts", *perhaps})
         clients = whole_number(facts["clients"], 1, _MOST_CLIENTS, "clients")
         whole_number(facts["seed"], 0, _MOST_SEED, "seed")
         whole_number(facts["leaf"], 0, _MOST_CLIENTS, "leaf")
         _check_options(mapping(facts["config"], "config"))
+        for sha256 in mapping(facts.get("parts", {}), "parts").values():
+            text(sha256, _LONGEST_NAME, "parts")
         finite_number(facts.get(orders.WAIT_S, 0.0), 0.0, _LONGEST_S, orders.WAIT_S)
         if not begins:
             return

@@ -1,7 +1,8 @@
 """Hello: a node's first answer. And, when a profile is taken, the last words of a worker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -22,6 +23,7 @@ LEAVING: Leaving = {
     "kernels": MACHINES, "pid": MACHINES,
 }  # fmt: skip
 _CODE = "code"  # entry of a hello's config
+_PARTS, _SHA256 = "parts", "sha256"  # likewise
 _TOLD = "told-windows"  # entry of a question's config: the client's description at the start of the run
 
 
@@ -48,14 +50,25 @@ class Hello:
 
 
 def hello_message(
-    node_id: int, challenge: str = "", seed: int = 0, options: str = "", code: Sequence[str] = ()
-) -> Message:
+    node_id: int, challenge: str = "", seed: int = 0, options: str = "", code: Sequence[str] = (),
+    parts: Mapping[str, str] = MappingProxyType({}),
+) -> Message:  # fmt: skip
     """Ask a node for its partition, its answer to a challenge, and its windows in a run with a seed.
 
     `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`); `code`
-    names folders of code of the user's, where nodes are workers of this run's.
+    names folders of code of the user's, where nodes are workers of this run's; `parts` are as of
+    `parts_of_hello`.
     """
-    asked = ConfigRecord({"challenge": challenge, "seed": seed, OPTIONS: options, _CODE: list(code)})
+    asked = ConfigRecord(
+        {
+            "challenge": challenge,
+            "seed": seed,
+            OPTIONS: options,
+            _CODE: list(code),
+            _PARTS: list(parts),
+            _SHA256: list(parts.values()),
+        }
+    )
     return Message(RecordDict({CONFIG: asked}), node_id, HELLO)
 
 
@@ -68,6 +81,15 @@ def code_of(message: Message) -> list[str]:
     """Folders in which code of the user's may lie, as a hello names them."""
     folders = config_of(message).get(_CODE, [])
     return [str(folder) for folder in folders] if isinstance(folders, list) else []
+
+
+def parts_of_hello(message: Message) -> dict[str, str]:
+    """Option → SHA-256 of the server's code of a part of the user's own."""
+    config = config_of(message)
+    names, found = config.get(_PARTS, []), config.get(_SHA256, [])
+    if not isinstance(names, list) or not isinstance(found, list):
+        return {}
+    return dict(zip(map(str, names), map(str, found), strict=False))
 
 
 def seed_of_hello(message: Message) -> int:

@@ -17,7 +17,7 @@ run in one line, or the run begins without it if it may begin without some (`gua
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import Message
 
@@ -50,12 +50,14 @@ class Question:
         seed: of the run.
         options: of the run, as JSON, where nodes have others.
         code: folders with code of the user's, where nodes are workers of this run's.
+        parts: option → SHA-256 of the server's code of a part of the user's own.
     """
 
     challenge: str = ""
     seed: int = 0
     options: str = ""
     code: Sequence[str] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,8 @@ class Roll:
             self._asked.update(new)
             asked = self._question
             messages = [
-                hello_message(node, asked.challenge, asked.seed, asked.options, asked.code) for node in new
+                hello_message(node, asked.challenge, asked.seed, asked.options, asked.code, asked.parts)
+                for node in new
             ]
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 

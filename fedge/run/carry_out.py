@@ -43,6 +43,7 @@ from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.common_test import refuse_other_common_test
 from fedge.run.preparation.facts import data_of_owners, facts_of_deal
 from fedge.run.preparation.opening import Opened
+from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Deal, Prepared, deal_data
 from fedge.run.preparation.resume import Resumption
 from fedge.run.preparation.starts import refuse_start_that_owners_do_not_have
@@ -190,6 +191,7 @@ class Steps:
             f"{self._plan.folder.name} {manifest['started']}",
             {
                 "config": to_run_config(config),
+                "parts": code_of_parts(config),
                 "seed": self._plan.seed,
                 "clients": len(clients),
                 "fingerprint": self._fingerprint,
@@ -245,7 +247,9 @@ class Steps:
         self._console.phase("waiting for clients")
         limit_s = self._plan.config.guard.start_timeout
         code = () if self._grid.nodes_come_back else tuple(looked_in())
-        question = Question(self._plan.shared.challenge, self._plan.seed, code=code)
+        question = Question(
+            self._plan.shared.challenge, self._plan.seed, code=code, parts=code_of_parts(self._plan.config)
+        )
         clients = find_clients(
             self._grid,
             limit_s,

@@ -107,7 +107,8 @@ class NodeSites:
     def _refuse(self, facts: Mapping[str, Any]) -> None:
         """Raise ConfigError for a run of another leaf, or with code that this user has not trusted."""
         refuse_other_leaf(self._leaf, facts)
-        refuse_code_of_cloud(from_run_config(facts["config"]), self._folder, self._trust_code)
+        config = from_run_config(facts["config"])
+        refuse_code_of_cloud(config, self._folder, self._trust_code, facts.get("parts", {}))
 
     def _clients(self, facts: Mapping[str, Any], told: Mapping[int, WindowsReport]) -> Clients:
         """The clients found by `tell`.
@@ -132,4 +133,5 @@ class NodeSites:
 
 def _question(facts: Mapping[str, Any]) -> Question:
     """Question to nodes at their first call in a run."""
-    return Question("", int(facts["seed"]), json.dumps(facts["config"], sort_keys=True))
+    options = json.dumps(facts["config"], sort_keys=True)
+    return Question("", int(facts["seed"]), options, parts=facts.get("parts", {}))

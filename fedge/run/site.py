@@ -129,7 +129,7 @@ def open_site(
     """
     config, run = without_start(from_run_config(facts["config"])), str(facts["run"])
     refuse_other_leaf(leaf, facts)
-    refuse_code_of_cloud(config, folder, trust_code)
+    refuse_code_of_cloud(config, folder, trust_code, facts.get("parts", {}))
     if "delays" in config.hierarchy.arguments("association"):
         raise ConfigError(
             "hierarchy.association-args.delays names a file on the cloud's machine, which leaf servers do "

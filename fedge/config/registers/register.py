@@ -335,14 +335,36 @@ def _dashed(word: str) -> str:
     return word.replace("_", "-")
 
 
+def source_file(code: Any) -> str:
+    """The file in which a class, a function or an object's class is; OSError or TypeError for none."""
+    is_code = hasattr(code, "__code__") or inspect.isclass(code)
+    return str(inspect.getsourcefile(code if is_code else type(code)))
+
+
 def source_sha256(code: Any) -> str:
     """The SHA-256 of the file in which a class, a function or an object's class is; "" for none."""
     try:
-        is_code = hasattr(code, "__code__") or inspect.isclass(code)
-        file = inspect.getsourcefile(code if is_code else type(code))
-        return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()
+        return hashlib.sha256(Path(source_file(code)).read_bytes()).hexdigest()
     except (OSError, TypeError):  # typed into an interpreter
         return ""
+
+
+def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str]) -> None:
+    """Raise ConfigError for a part whose file is not that of the run's server.
+
+    Args:
+        option: of the part.
+        name: of the part.
+        code: behind the name, in this process.
+        parts: option → SHA-256 of the server's code; without code typed into an interpreter.
+    """
+    code = getattr(code, "part", code)  # the object of a notebook
+    here, there = source_sha256(code), parts.get(option, "")
+    if here and there and here != there:
+        raise ConfigError(
+            f"{option} {name} must be the same code on every machine, but has sha256 {here[:8]}… here, and "
+            f"{there[:8]}… at the server; copy the server's file to {source_file(code)}"
+        )
 
 
 def refuse_class(register: Register, name: str, call: str) -> None:

@@ -26,6 +26,7 @@ from fedge.link.gate import WELCOME, LeafGate
 from fedge.process.endings import exits
 from fedge.process.logs import log_to, stop_logging_to
 from fedge.process.versions import versions
+from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.run.site import open_site
@@ -88,7 +89,12 @@ def run_with_leaves(
 def _owners_facts(prepared: Prepared, federation: Federation) -> dict[str, Any]:
     """Facts of a run that leaf servers need to ask clients about their own windows."""
     config = to_run_config(prepared.config)
-    return {"config": config, "seed": prepared.seed, "clients": federation.num_supernodes}
+    return {
+        "config": config,
+        "parts": code_of_parts(prepared.config),
+        "seed": prepared.seed,
+        "clients": federation.num_supernodes,
+    }
 
 
 def serve_leaf(options: argparse.Namespace) -> int:

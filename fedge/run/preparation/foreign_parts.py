@@ -7,21 +7,25 @@ from typing import Any
 from fedge.config.config import Config
 from fedge.config.flat import from_run_config
 from fedge.config.registers.parts import MODELS
-from fedge.config.registers.register import Register
+from fedge.config.registers.register import Register, refuse_other_code
 from fedge.config.registers.trust import load_trusted
 from fedge.run.preparation.parts import own_parts
 
 
-def refuse_code_of_cloud(config: Config, folder: Path, trust: bool) -> None:
+def refuse_code_of_cloud(config: Config, folder: Path, trust: bool, parts: Mapping[str, str]) -> None:
     """Raise ConfigError for code named in a cloud's options that this leaf server's user has not trusted.
+
+    Or that is other code than the cloud's: the run would have other results, and nobody would know.
 
     Args:
         config: configuration sent by the cloud.
         folder: the leaf server's folder, from which no code is loaded.
         trust: trust all of this code, now and later.
+        parts: option → SHA-256 of the cloud's code.
     """
-    for register, name in own_parts(config).values():
+    for option, (register, name) in own_parts(config).items():
         code, has_run = load_trusted(register, name, never_in=folder, trust=trust)
+        refuse_other_code(option, name, code, parts)
         _refuse_no_network(register, name, code, has_run)
 
 

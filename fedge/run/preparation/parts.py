@@ -454,6 +454,12 @@ def described_parts(config: Config) -> dict[str, Any]:
     return {option: _described(*part) for option, part in own_parts(config).items()}
 
 
+def code_of_parts(config: Config) -> dict[str, str]:
+    """Option → sha256 of the code of every custom part that has a file."""
+    found = {option: str(part["sha256"]) for option, part in described_parts(config).items()}
+    return {option: sha256 for option, sha256 in found.items() if sha256}
+
+
 def _described(register: Register, name: str) -> dict[str, Any]:
     """Name, package, version and sha256 of a part's current code."""
     code, origin = register.load(name), register.entry(name).origin

@@ -141,6 +141,7 @@ def test_honest_facts_of_a_run_are_some():
     check_run(RUN, begins=True)
     check_run({**RUN, "scale": [[0.0, 1.0], [1.0, 2.0]], "told": {"3": "{}"}}, begins=True)
     check_run({**RUN, "local_steps": 12, "kernel": "native avx2"}, begins=True)
+    check_run({**RUN, "parts": {"train.model": "0" * 64}}, begins=True)
     check_run(ASK, begins=False)
     check_run({**ASK, "wait_s": 97.5}, begins=False)
 
@@ -156,6 +157,7 @@ def test_honest_facts_of_a_run_are_some():
         ("config", {"train.model": "x" * 10**6}), ("config", {str(key): 1 for key in range(2000)}),
         ("scale", [1]), ("scale", [[1.0], [math.nan]]), ("scale", [[1.0], "x"]), ("scale", {"mean": []}),
         ("told", {"9": "{}"}), ("told", {"x": "{}"}), ("told", {"3": 1}), ("told", {"3": "\x1b"}),
+        ("parts", []), ("parts", {"train.model": 1}), ("parts", {"train.model": "\x1b"}),
         ("told", []), ("told", {"9" * 5000: "{}"}),
     ],
 )  # fmt: skip

@@ -1,8 +1,11 @@
 """Site of a leaf server: the same windows and the same leaf as in one process."""
 
+import hashlib
+import sys
 from contextlib import contextmanager
 
 import pytest
+from own_code import forgotten
 from small_runs import small_config
 
 from fedge.client_app import app
@@ -10,6 +13,7 @@ from fedge.config.flat import from_run_config, to_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.data.prepared import load_source
 from fedge.engine.inprocess import InProcessGrid
+from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import deal_data
 from fedge.run.site import Dealing, open_site
 
@@ -33,6 +37,28 @@ def site(tmp_path):
     made = open_site(tmp_path / "leaf-2", 2, engine, facts, data=config.data.path)
     yield config, made, entered, tmp_path / "leaf-2"
     made.close()
+
+
+def test_a_leaf_server_with_other_code_than_the_clouds_is_refused(tmp_path, monkeypatch):
+    """It would train another model, and the run would have other results without a word."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    code = "def together(evidence, config, before):\n    return [0] * len(evidence.models)\n"
+    (tmp_path / "grouping_at_leaf.py").write_text(code)
+    config = from_run_config(small_config(tmp_path, cluster__method="grouping_at_leaf:together"))
+    facts = {
+        "run": "a run", "leaf": 2, "clients": 9, "seed": 3, "config": to_run_config(config),
+        "fingerprint": "0", "parts": {"cluster.method": "0" * 64},
+    }  # fmt: skip
+    words = r"cluster\.method grouping_at_leaf:together must be the same code .*, and 00000000… at the server"
+    with forgotten(tmp_path), pytest.raises(ConfigError, match=words) as caught:
+        open_site(tmp_path / "leaf-2", 2, None, facts, trust_code=True, data=config.data.path)
+    assert str(tmp_path / "grouping_at_leaf.py") in str(caught.value)
+    right = {"cluster.method": hashlib.sha256(code.encode()).hexdigest()}
+    assert code_of_parts(config) == right
+    with forgotten(tmp_path), pytest.raises(ConfigError, match="another fingerprint"):  # next, the data
+        open_site(tmp_path / "leaf-2", 2, None, {**facts, "parts": right}, data=config.data.path)
 
 
 def test_a_site_holds_the_clients_of_its_leaf(site):
