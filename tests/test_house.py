@@ -175,6 +175,38 @@ def test_a_repeated_name_is_seen(tmp_path: Path) -> None:
     assert _repeated_names([tmp_path]) == {"found": {f"{top}.one", f"{top}.other"}}
 
 
+def _unused(sources: Iterable[Path], others: Iterable[Path]) -> list[str]:
+    """Public functions of sources that no file names beside their own code, not even as a part's place."""
+    texts = {file: file.read_text(encoding="utf-8") for file in sources}
+    further = " ".join(file.read_text(encoding="utf-8") for file in others)
+    words = Counter(re.findall(r"\w+", " ".join([*texts.values(), further])))
+    return [
+        f"{file.stem}.{node.name}"
+        for file, text in texts.items()
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and not node.decorator_list  # which registers it
+        and words[node.name] == re.findall(r"\w+", ast.get_source_segment(text, node) or "").count(node.name)
+    ]
+
+
+def test_every_function_is_used() -> None:
+    """By more than its tests: what nothing calls is no part of Fedge."""
+    sources = [file for top in ("fedge", "hhar") for file in (ROOT / top).rglob("*.py")]
+    kinds = ("*.py", "*.md", "*.ipynb", "*.toml")
+    tops = ("benchmarks", "studies", "tools", "docs", "examples", "configs")
+    others = [file for top in tops for kind in kinds for file in (ROOT / top).rglob(kind)]
+    assert _unused(sources, [*others, ROOT / "pyproject.toml", ROOT / "hatch_build.py"]) == []
+
+
+def test_an_unused_function_is_seen(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.md"
+    one.write_text("def known(): ...\ndef named(): ...\ndef lost(): return lost()\nknown()\n")
+    other.write_text("see `one:named`")
+    assert _unused([one], [other]) == ["one.lost"]
+
+
 def _imports_between_children(package: Path) -> dict[str, set[str]]:
     """Child of a package → those of its children that it imports: when loaded, when used, or for types."""
     prefix = ".".join(package.relative_to(ROOT).parts)

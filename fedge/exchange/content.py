@@ -147,11 +147,6 @@ def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
 _NO_TRAFFIC = (OWN_CONTROL, MEMORY)
 
 
-def payload_bytes(message: Message) -> int:
-    """The bytes of all arrays in a message, including those behind tickets."""
-    return sum(_record_bytes(record) for record in message.content.values())
-
-
 def total_payload_bytes(messages: Iterable[Message]) -> int:
     """The bytes of all arrays in messages with possibly shared records.
 

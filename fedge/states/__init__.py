@@ -12,7 +12,7 @@ import lazy_loader as lazy
 __getattr__, __dir__, __all__ = lazy.attach(
     __name__,
     submod_attrs={
-        "averaging": ["State", "cluster_means", "weighted_mean"],
+        "averaging": ["State", "weighted_mean"],
         "checkpoint": ["Checkpoint", "CheckpointError", "write_checkpoint"],
         "due": ["DueState"],
         "files": ["StateFileError", "open_state", "write_state"],

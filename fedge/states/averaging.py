@@ -134,23 +134,3 @@ def _mean_into(mean: np.ndarray, arrays: Sequence[np.ndarray], shares: np.ndarra
             product *= share
             sum_ += product
         mean[at] = sum_
-
-
-def cluster_means(
-    labels: np.ndarray, models: Sequence[State], weights: Sequence[float]
-) -> list[State | None]:
-    """Per leaf the mean model of its cluster, one object for all of its leaves; None if alone.
-
-    Args:
-        labels: (S,) cluster of each leaf.
-        models: per leaf its model.
-        weights: per leaf its number of training windows.
-    """
-    means: list[State | None] = [None] * len(models)
-    for cluster in np.unique(labels):
-        members = [int(leaf) for leaf in np.flatnonzero(labels == cluster)]
-        if len(members) > 1:
-            mean = weighted_mean([models[m] for m in members], [weights[m] for m in members])
-            for member in members:
-                means[member] = mean
-    return means

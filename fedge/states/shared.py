@@ -111,11 +111,6 @@ class SharedStates:
         """
         return self._challenge
 
-    @property
-    def may_keep(self) -> bool:
-        """Whether states may come to lie in files."""
-        return self._may_keep and (self.in_one_process or self._folder is not None)
-
     def _put_challenge(self) -> None:
         """Put the challenge in the place for sharing clients."""
         if self._may_keep and self.in_one_process:

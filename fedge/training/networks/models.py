@@ -130,12 +130,6 @@ def variance_names(model: nn.Module) -> list[str]:
     return [name for name in names if name in there]
 
 
-def buffer_names(model: nn.Module) -> list[str]:
-    """Names of the untrained state-dict entries (BatchNorm statistics and counters)."""
-    trained = set(parameter_names(model))
-    return [name for name in state_entries(model) if name not in trained]
-
-
 def head_names(model: nn.Module) -> tuple[str, ...]:
     """Names of the parameters of the head: the layer with the last parameter of two or more axes.
 

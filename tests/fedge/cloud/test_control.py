@@ -19,9 +19,9 @@ from fedge.exchange.evaluate import OFFERED
 from fedge.exchange.round_context import RoundContext
 from fedge.exchange.train import TrainReply
 from fedge.leaf.leaf import Leaf
+from fedge.leaf.strategies.aggregation import Contribution, group_means
 from fedge.leaf.strategies.rules import make_strategy
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.averaging import cluster_means as cluster_models
 from fedge.training import scaffold
 from fedge.training.settings import LocalTraining
 
@@ -97,9 +97,8 @@ class Hierarchy:
         """The cloud averages clusters and makes its offers; leaves in `refuses` keep their own models."""
         cloud_control.arrive(self.leaves)
         models, weights = [leaf.model for leaf in self.leaves], [leaf.weight for leaf in self.leaves]
-        offers = make_offers(
-            models, cluster_models(np.array(labels), models, weights), weights, [blend], kept
-        )
+        brought = [Contribution(leaf.index, leaf.model, leaf.weight, 1) for leaf in self.leaves]
+        offers = make_offers(models, group_means(np.array(labels), brought), weights, [blend], kept)
         groups = []
         for leaf, mine in zip(self.leaves, offers, strict=True):
             if mine and leaf.index not in refuses:

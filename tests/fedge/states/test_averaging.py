@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedge.states.averaging import cluster_means, weighted_mean
+from fedge.states.averaging import weighted_mean
 
 FLOATS = hnp.arrays(np.float32, (3, 2), elements=st.floats(-1000, 1000, width=32))
 WEIGHTS = st.floats(0.001, 1000)
@@ -31,16 +31,6 @@ def test_by_hand():
     """Weights 1 and 3: (1·[0, 4] + 3·[8, 0]) / 4 = [6, 1]."""
     states = [{"w": np.array([0.0, 4.0])}, {"w": np.array([8.0, 0.0])}]
     assert weighted_mean(states, [1, 3])["w"].tolist() == [6.0, 1.0]
-
-
-def test_means_of_clusters_by_hand():
-    """Leaves 0 and 2 share one object, (1·3 + 3·7) / 4 = 6; leaf 1 is alone."""
-    models = [{"a": np.array([value], np.float32)} for value in (3.0, 5.0, 7.0)]
-    means = cluster_means(np.array([0, 1, 0]), models, [1, 9, 3])
-    assert means[0] is means[2]
-    assert means[0] is not None
-    assert means[0]["a"].tolist() == [6.0]
-    assert means[1] is None
 
 
 def test_counters_are_copied_from_the_first():

@@ -16,7 +16,7 @@ from fedge.training.cuda_graph import Step
 from fedge.training.evaluation import EvalResult, evaluate
 from fedge.training.host import torch_threads
 from fedge.training.local import train
-from fedge.training.networks.models import buffer_names, build_model, parameter_names
+from fedge.training.networks.models import build_model, parameter_names
 from fedge.training.networks.module_state import State, get_state, load_state, tensor_of
 from fedge.training.networks.own_models import OwnDraws
 from fedge.training.settings import LocalTraining
@@ -208,7 +208,7 @@ def test_correction_moves_parameters_but_never_buffers() -> None:
     tiny = replace(BASE, lr=1e-12)
     plain = train(model, x, y, tiny, seeded(), state=start).state
     corrected = train(model, x, y, tiny, seeded(), corrections(model), state=start).state
-    for name in buffer_names(model):
+    for name, _ in model.named_buffers():
         np.testing.assert_array_equal(plain[name], corrected[name], err_msg=name)
     assert plain["norm1.num_batches_tracked"] == 2 * 4
     assert plain["norm1.num_batches_tracked"].dtype == np.int64

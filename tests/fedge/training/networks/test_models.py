@@ -9,7 +9,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.traits import WINDOWS
 from fedge.training.networks.layout import relu_max_pool2
-from fedge.training.networks.models import buffer_names, build_model, head_names, parameter_names
+from fedge.training.networks.models import build_model, head_names, parameter_names
 
 C, T, CLASSES = 6, 32, 5
 
@@ -143,8 +143,8 @@ def test_names_and_shapes(name: str) -> None:
     weight, bias = head_names(model)
     assert (weight, bias) == ("head.weight", "head.bias")
     assert model.state_dict()[weight].shape[0] == CLASSES
-    parameters, buffers = parameter_names(model), buffer_names(model)
-    assert sorted(parameters + buffers) == sorted(model.state_dict())
+    parameters = parameter_names(model)
+    assert sorted(parameters + [name for name, _ in model.named_buffers()]) == sorted(model.state_dict())
     assert not any("running" in p or "num_batches" in p for p in parameters)
 
 
