@@ -1,0 +1,98 @@
+"""Configurations drawn over all options: refused in one line, or carried out, with the same bits after stops.
+
+A failure is repeated by its seed: `FEDGE_DAY=DAY pytest -k NUMBER`.
+"""
+
+import io
+import shutil
+
+import numpy as np
+import pytest
+from crash_runs import comparable
+from daily import DAY, daily
+from drawn_runs import NOT_DRAWN, VALUES, draw
+
+import fedge.process.behind
+from fedge import simulate
+from fedge.config.flat import options
+from fedge.config.registers.option import ConfigError
+from fedge.run.snapshot import Snapshots
+from hhar.windows.window_file import Windows, save_windows
+
+NUMBERS = range(100)
+KEPT = ("memory/**/*", "metrics/*s.csv", "metrics/common_test.csv", "devices/*.csv")
+TIMED = {"global_rounds.csv", "leaf_rounds.csv", "clients.csv"}  # compared without their times
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Options of a run on nine users with two devices each."""
+    rows = [(u, d, c, s) for u in range(9) for d in "de" for c in range(3) for s in range(3) for _ in (1, 2)]
+    users, devices, y, sessions = map(np.array, zip(*rows, strict=True))
+    x = np.random.default_rng(0).normal(size=(len(rows), 6, 32)) + y[:, None, None]
+    channels = tuple(f"{sensor}_{axis}" for sensor in ("acc", "gyro") for axis in "xyz")
+    recorded = np.array([f"{u}{d}{c}{s}" for u, d, c, s in zip(users, devices, y, sessions, strict=True)])
+    users = np.char.add("u", users.astype(str))
+    windows = Windows(x.astype(np.float32), y, users, devices, recorded, tuple("pqr"), channels)
+    path = save_windows(tmp_path / "drawn.npz", windows)
+    return {
+        "num-server-rounds": 3, "seed": 3, "runs-dir": str(tmp_path / "runs"), "report": False,
+        "data.path": str(path), "train.model": "linear", "train.local-epochs": 1,
+    }  # fmt: skip
+
+
+def test_every_option_is_drawn_or_named_as_one_that_is_not():
+    assert VALUES.keys() | NOT_DRAWN == options().keys()
+    assert VALUES.keys().isdisjoint(NOT_DRAWN)
+
+
+def carried_out(config):
+    """A run's folder and what it said; a client may fail, where its update is to be refused."""
+    terminal = io.StringIO()
+    run = simulate(config, clients=9, workers=1, terminal=terminal)
+    refuses = config.get("guard.max-norm-factor")
+    assert run.status == "completed" or (run.status == "partial" and refuses), (run.status, run.reason)
+    said = terminal.getvalue() + (run.folder / "run.log").read_text()
+    assert [word for word in ("Traceback", "RuntimeWarning") if word in said] == []
+    return run.folder
+
+
+def results(folder):
+    """All that equal runs have in common."""
+    files = {path for pattern in KEPT for path in folder.glob(pattern) if path.is_file()}
+    return comparable(folder) | {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in files if path.name not in TIMED
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", daily(NUMBERS, range(0, 100, 10)))
+def test_a_drawn_configuration(tmp_path, monkeypatch, config, number):
+    drawn = {**config, **draw(100 * DAY + number)}
+    folder, left, write = tmp_path / "runs" / "run", tmp_path / "left", Snapshots.write
+
+    def writes(snapshots, global_round, table):
+        """Let the first checkpoint after a round be followed by a copy: what a kill would leave."""
+        write(snapshots, global_round, table)
+        if global_round and not left.exists():
+            shutil.copytree(folder, left, symlinks=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "write", writes)
+        patch.setattr(fedge.process.behind.Behind, "begin", lambda self, job: job())
+        try:
+            carried_out({**drawn, "run-name": "run"})
+        except ConfigError as error:
+            line = str(error)
+            assert line.isprintable()
+            assert ";" in line
+            assert not (tmp_path / "runs").exists()
+            return
+    if not left.exists():  # a run on the clock that ended with its first evaluation
+        return
+    whole = results(folder)
+    shutil.rmtree(folder)
+    shutil.move(left, folder)
+    carried_out({**drawn, "resume": str(folder)})
+    again = results(folder)
+    assert [name for name in whole if whole[name] != again.get(name)] == []
