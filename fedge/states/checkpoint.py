@@ -95,6 +95,9 @@ def write_checkpoint(
     except (OSError, StateFileError) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        culprit = getattr(error, "filename", None)
+        if culprit is not None and not Path(culprit).is_relative_to(parent):  # one of the run's tables
+            reason = f"{culprit}: {reason}"
         next_step = (
             f"earlier ones are intact: {remedy(error)}, then fedge resume {parent.parent}"
             if checkpoints(parent)

@@ -96,6 +96,15 @@ def _little(rule: str, limit: float) -> ConfigError:
 
 
 def remedy(error: BaseException) -> str:
-    """Remedy for a file that could not be written: free disk space, or a higher limit of open files."""
-    is_of_files = isinstance(error, OSError) and error.errno in _OF_FILES
-    return "allow more open files (ulimit -n)" if is_of_files else "free disk space"
+    """Remedy for a file that could not be written: free disk space, unless its error has another cause."""
+    return _REMEDIES.get(error.errno or 0, _SPACE) if isinstance(error, OSError) else _SPACE
+
+
+_SPACE, _GONE, _RIGHTS = "free disk space", "leave the run's files in place", "make the folder writable"
+_REMEDIES = {
+    **dict.fromkeys(_OF_FILES, "allow more open files (ulimit -n)"),
+    **dict.fromkeys((errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ESTALE), _GONE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EIO: "check the disk",
+}

@@ -346,11 +346,11 @@ def test_before_the_first_round_only_headers_are_known(recorder, make_result):
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
     (tmp_path / "metrics").write_text("a file")
-    advice = "; free disk space, then start the run again$"
+    advice = "; leave the run's files in place, then start the run again$"
     with pytest.raises(RecordError, match=rf"^cannot write tables of .*: .*{advice}"):
         Recorder(tmp_path)
     (tmp_path / "checkpoints" / "round-000000").mkdir(parents=True)
-    with pytest.raises(RecordError, match=f"; free disk space, then fedge resume {tmp_path}$"):
+    with pytest.raises(RecordError, match=f"; leave the run's files in place, then fedge resume {tmp_path}$"):
         Recorder(tmp_path)
 
 

@@ -358,7 +358,7 @@ def test_a_table_that_cannot_be_written_ends_the_run(tmp_path):
     assert (manifest["status"], manifest["exit_code"]) == ("failed", 4)
     assert manifest["reason"].startswith("cannot write partition.csv of ")
     assert manifest["reason"].endswith(
-        "; free disk space, then start the run again"
+        "; allow larger files (ulimit -f), then start the run again"
     )  # no checkpoint is there yet
     assert "File too large" in manifest["reason"]
     assert f"fedge: {manifest['reason']}\n" in process.stdout

@@ -124,7 +124,12 @@ def test_few_open_files_are_one_line(tmp_path, command):
 @pytest.mark.parametrize(
     ("error", "said"),
     [(OSError(errno.EMFILE, "x"), "allow more open files (ulimit -n)"),
-     (OSError(errno.ENOSPC, "x"), "free disk space"),
+     (OSError(errno.ENOSPC, "x"), "free disk space"), (OSError(errno.EDQUOT, "x"), "free disk space"),
+     (FileNotFoundError(errno.ENOENT, "x"), "leave the run's files in place"),
+     (OSError(errno.EROFS, "x"), "make the folder writable"),
+     (PermissionError(errno.EACCES, "x"), "make the folder writable"),
+     (OSError(errno.EFBIG, "x"), "allow larger files (ulimit -f)"),
+     (OSError(errno.EIO, "x"), "check the disk"),
      (OSError("x"), "free disk space"), (ValueError("x"), "free disk space")],
 )  # fmt: skip
 def test_the_remedy_is_of_the_error(error, said):
