@@ -139,7 +139,7 @@ class Announcer:
             hold = "holds its" if unseen == 1 else "hold their"
             self._console.say(f"unseen clients: {quantity(unseen, 'client')} {hold} users out of training")
         self._note([order.line()] if order and not order.is_kept else [])
-        self._note([facts.misfit] if facts.misfit else [])
+        self._note(facts.remarks)
         self._note(
             f"partition {client} is left out of the statistics by which all scale (data.normalize): {why}"
             for client, why in facts.left_out.items()

@@ -28,7 +28,7 @@ from fedge.run.preparation.parts import (
     refuse_model_that_does_not_fit,
     refuse_rule_that_fails,
 )
-from fedge.run.preparation.population import refuse_other_number, user_count_remark
+from fedge.run.preparation.population import alike_remarks, refuse_other_number, user_count_remark
 from fedge.run.preparation.prepare import Deal
 from fedge.run.preparation.resume import Resumption, refuse_other_data
 from hhar.quantity import quantity
@@ -48,7 +48,7 @@ class DataFacts:
         partition: windows by client and split.
         clients_per_leaf: number of clients of each leaf, in order.
         holdings: rows of partition.csv.
-        misfit: remark where clients are not users; None otherwise.
+        remarks: on clients that are not users, and on names that are easily the same.
         left_out: client → reason for leaving its statistics out of the common scale.
     """
 
@@ -62,7 +62,7 @@ class DataFacts:
     partition: Partition
     clients_per_leaf: list[int]
     holdings: Sequence[Holding]
-    misfit: str | None
+    remarks: Sequence[str]
     left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -74,10 +74,11 @@ class DataFacts:
 def facts_of_deal(config: Config, deal: Deal) -> DataFacts:
     """Facts of windows dealt by this process."""
     windows, dealt, sizes = deal.windows, deal.partition, deal.clients_per_leaf
+    misfit = user_count_remark(config, windows, sum(sizes))
     return DataFacts(
         deal.source, len(windows.y), windows.classes, windows.channels, windows.x.dtype.name, windows.about,
         time_order(windows) if dealt.split_kind == "blocks" else None, dealt, sizes,
-        list(holdings(windows, dealt, sizes)), user_count_remark(config, windows, sum(sizes)),
+        list(holdings(windows, dealt, sizes)), [*([misfit] if misfit else []), *alike_remarks(windows)],
     )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def data_of_owners(
     total = sum(one.windows(split) for one in told.values() for split in SPLITS)
     facts = DataFacts(
         source, total, first.classes, first.channels, first.dtype, _about(told), None, dealt, sizes,
-        list(_holdings(told, dealt, sizes)), None, odd,
+        list(_holdings(told, dealt, sizes)), (), odd,
     )  # fmt: skip
     return OwnersData(facts, shape, scale)
 

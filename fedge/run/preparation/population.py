@@ -1,5 +1,9 @@
 """Number of clients of a run, and a remark where clients and users do not correspond."""
 
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+
 import numpy as np
 
 from fedge.config.config import Config
@@ -66,3 +70,29 @@ def user_count_remark(
         f"{people} for {there}: {'the client holds' if clients == 1 else 'some clients hold'} several users; "
         f"for one each, {one_each.format(users=users)}"
     )
+
+
+def alike_remarks(windows: Windows) -> list[str]:
+    """Remarks on users, and on classes, whose names differ in case, spaces or coding alone.
+
+    Each counts as one of its own, which the author of a table that spells a name in two ways does not want.
+    Users are counted, not named: people's names do not belong into a log.
+    """
+    users, classes = np.unique(windows.user).tolist(), windows.classes
+    return [
+        f"{len(alike)} of {quantity(len(names), what)} have names that differ only in case, spaces or coding "
+        f"of characters, and count as different ones{shown}; if they are not, correct the data"
+        for what, names in (("user", users), ("class", classes))
+        if (alike := _alike(names))
+        for shown in [f" ({', '.join(map(repr, alike[:_SHOWN]))})" if what == "class" else ""]
+    ]
+
+
+_SHOWN = 4  # names in a remark
+
+
+def _alike(names: Iterable[str]) -> list[str]:
+    """Names that are not the only one of their form without case, spaces and coding of characters."""
+    plain = {name: "".join(unicodedata.normalize("NFKC", name).casefold().split()) for name in names}
+    times = Counter(plain.values())
+    return [name for name, form in plain.items() if times[form] > 1]

@@ -1,7 +1,9 @@
 """How many clients a run has where nobody has said it, and what is said where a client is not one user."""
 
 import io
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from small_runs import small_config
 
@@ -10,7 +12,12 @@ from fedge.config.flat import from_run_config
 from fedge.config.registers.option import ConfigError
 from fedge.engine.federation import Federation
 from fedge.launch.preflight import check
-from fedge.run.preparation.population import clients_for, refuse_other_number, user_count_remark
+from fedge.run.preparation.population import (
+    alike_remarks,
+    clients_for,
+    refuse_other_number,
+    user_count_remark,
+)
 from hhar.windows.window_file import load_windows
 
 DEFAULT = Federation(9, is_default=True)
@@ -87,6 +94,24 @@ def test_what_is_said_of_users_that_are_no_clients(small):
     assert user_count_remark(config_of(), windows, 12) == (
         "12 clients for 9 users: users are cut, and several clients share a person"
     )
+
+
+@pytest.mark.parametrize(
+    ("users", "classes", "said"),
+    [
+        (list("abcdefghi"), ("p", "q"), []),
+        (["Ann", "ann", "ann ", "a", "b", "c", "d", "e", "f"], ("p", "q"), ["3 of 9 users have names"]),
+        (["Zo\u00eb", "Zoe\u0308", *"abcdefg"], ("p", "q"), ["2 of 9 users have names"]),
+        (list("abcdefghi"), ("walk up", "Walk  Up"), ["2 of 2 classes have names"]),
+    ],
+)
+def test_names_that_are_easily_the_same_are_remarked_on(small, users, classes, said):
+    """Users without their names, which do not belong into a log."""
+    windows = load_windows(small["data.path"])
+    theirs = np.array([users["abcdefghi".index(user)] for user in windows.user])
+    found = alike_remarks(replace(windows, user=theirs, classes=classes))
+    assert [line[: len(words)] for line, words in zip(found, said, strict=True)] == said
+    assert not any("Ann" in line or "Zo" in line for line in found)
 
 
 @pytest.mark.slow
