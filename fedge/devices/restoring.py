@@ -127,7 +127,8 @@ def _refuse_other_events(
             ends.append((count, subject, time_us))
         if kind == Kind.EVALUATE:
             evaluations += 1
-            whole(count, "the number of the next evaluation", facts["evaluated"] + 1, facts["evaluated"] + 2)
+            least = facts["evaluated"] + (not facts["ending"])  # an end comes before the evaluation planned
+            whole(count, "the number of the next evaluation", least, facts["evaluated"] + 2)
     if not evaluations:
         raise ValueError("an evaluation must be ahead, but is missing")
     has_ends = not procedure.network.at_leaves and not isinstance(procedure.clock, RealClock)

@@ -82,8 +82,8 @@ def refuse_partial_work(devices: DevicesConfig, rule: str) -> None:
         )
 
 
-def try_preset(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a preset without devices for these arguments."""
+def try_preset(name: str, arguments: Mapping[str, Any]) -> Fleet:
+    """A few devices of a preset; ConfigError where it has none for these arguments."""
 
     def made(count: int) -> Fleet:
         owner, rng = np.zeros(count, np.int64), np.random.default_rng(0)
@@ -91,7 +91,7 @@ def try_preset(name: str, arguments: Mapping[str, Any]) -> None:
         check_fleet(found, count, f"{DEVICES.option} {name}")
         return found
 
-    asked_twice(DEVICES, name, lambda: [made(count) for count in (_DEVICES, _MANY)], FROM_RNG)
+    return asked_twice(DEVICES, name, lambda: [made(count) for count in (_DEVICES, _MANY)], FROM_RNG)[0]
 
 
 def try_availability(name: str, arguments: Mapping[str, Any]) -> None:

@@ -282,7 +282,11 @@ def refuse_clock_parts_that_do_not_fit(config: Config) -> None:
             from fedge.devices.tiers.groups import refuse_needs_of_rounds
 
             refuse_needs_of_rounds(config.cluster)
-    try_preset(devices.preset, preset)
+    from fedge.devices.outlook import refuse_unknown_power
+    from fedge.devices.population.fleet import with_power
+
+    fleet = try_preset(devices.preset, preset)
+    refuse_unknown_power(with_power(fleet, devices.train_watts, devices.radio_watts), config)
     try_availability(devices.availability, availability)
     try_device_selection(devices.selection, selection)
     try_duration(devices.duration, duration)

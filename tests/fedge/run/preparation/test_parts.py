@@ -147,7 +147,7 @@ def test_own_parts_are_those_that_do_not_come_with_fedge():
         ({"gate.rule": "my_parts:of_windows", "train.task": "multilabel"}, "my_parts:of_windows failed"),
         ({"gate.rule-args.slak": 0.1}, "gate.rule published.*unexpected keyword argument 'slak'"),
         ({"cluster.method": "my_parts:function"}, ""),
-        ({"cluster.signal": "my_parts:function"}, r"must take \(evidence\), but: missing"),
+        ({"cluster.signal": "my_parts:function"}, "must be given "),
         ({"scenario": "my_parts:gate"}, r"must take \(groups, channels, classes, rng\)"),
         ({"tracker": "nowhere:open_run"}, "tracker nowhere:open_run cannot be imported"),
         ({"callbacks": "my_parts:Watch"}, r"must take in end_round one thing.*end_round\(self\) does not"),
