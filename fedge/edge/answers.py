@@ -34,6 +34,7 @@ from fedge.link.gate import NUMBER
 from fedge.process.escape import printable
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
+from fedge.states.restored import MOST
 from fedge.tasks.task import Task
 from fedge.timing.calls import LARGEST
 from fedge.timing.timeline import WIDTH
@@ -300,7 +301,7 @@ class Schema:
             text(detail, _LONGEST_DETAIL, "failures")
         whole_number(book["kept_model"], 0, 1, "kept_model")
         for bytes_ in rows([_list(book["bytes"])], 2, 1, "bytes")[0]:
-            whole_number(bytes_, 0, 2**53, "bytes")
+            whole_number(bytes_, 0, MOST - 1, "bytes")
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
                 finite_number(value, -LARGEST, LARGEST, "calls")

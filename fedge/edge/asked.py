@@ -28,6 +28,7 @@ from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
 from fedge.process.escape import printable
 from fedge.states.averaging import State
+from fedge.states.restored import MOST
 from fedge.timing.laps import PHASES
 
 logger = logging.getLogger(__name__)
@@ -248,7 +249,7 @@ def _check_algorithm(packet: Packet, leaf: Leaf) -> set[str]:
 def _check_probe(packet: Packet, leaf: Leaf) -> None:
     known = _check_algorithm(packet, leaf)
     _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
-    whole_number(packet.facts.get("most_windows", 0), 0, 2**53, "most_windows")
+    whole_number(packet.facts.get("most_windows", 0), 0, MOST - 1, "most_windows")
     _check_round(packet.facts)
     _flag(packet.facts["updates"], "updates")
     if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):

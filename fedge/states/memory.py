@@ -16,12 +16,12 @@ from typing import Any
 
 from fedge.states.averaging import State
 from fedge.states.files import FileState, StateFileError, Ticket, open_state, write_state
-from fedge.states.restored import whole, wording
+from fedge.states.restored import MOST, whole, wording
 
 FOLDER = "memory"  # in the run folder
 MemoryVersion = tuple[int, int]
 """(client, leaf round)"""
-MOST_BYTES = 2**53  # of a version, in every report of its size
+MOST_BYTES = MOST - 1  # of a version, in every report of its size
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
 from fedge.states.averaging import State
+from fedge.states.restored import MOST
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
 
@@ -196,12 +197,12 @@ def evaluations_of(told: Iterable[Any], task: Task, outputs: int) -> dict[int, E
         evaluation = Evaluation(
             {name: _array(sums[name], zeros).reshape(zeros.shape) for name, zeros in form.items()},
             float(loss),
-            whole_number(windows, 0, 2**53, "windows"),
+            whole_number(windows, 0, MOST - 1, "windows"),
             None if pair is None else tuple(_array(pair, np.zeros(2)).tolist()),
             None if moments is None else _array(moments, np.zeros(len(moments))),
             task,
         )
-        found.setdefault(whole_number(client, 0, 2**53, "client"), {})[text(role, 200, "role"), split] = (
+        found.setdefault(whole_number(client, 0, MOST - 1, "client"), {})[text(role, 200, "role"), split] = (
             evaluation
         )
     return found

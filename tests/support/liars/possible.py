@@ -116,7 +116,7 @@ def beside_fault(honest, told):
     checksum, size, lost = (told["kept"].get(name, "") for name in ("checksum", "bytes", "lost"))
     if type(checksum) is not str or len(checksum) != 64 or checksum.strip("0123456789abcdef"):
         return f"checksum: {checksum!r:.50}"
-    if not is_whole(size, 0, 2**53) or type(lost) is not str:
+    if not is_whole(size, 0, 2**53 - 1) or type(lost) is not str:
         return f"size: {size!r:.50}, lost: {lost!r:.50}"
     return None
 

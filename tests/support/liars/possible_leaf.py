@@ -201,7 +201,7 @@ def book_fault(told, clients, guard):
     if (
         type(told["bytes"]) is not list
         or len(told["bytes"]) != 2
-        or not all(is_whole(b, 0, 2**53) for b in told["bytes"])
+        or not all(is_whole(b, 0, 2**53 - 1) for b in told["bytes"])
     ):
         return "bytes"
     calls = told["calls"]

@@ -4,6 +4,8 @@ import copy
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedge.algorithm.leaf_part import LeafPart
 from fedge.edge.packets.memories import check_memories, check_needed
@@ -81,3 +83,19 @@ def test_needs_and_state_go_out_and_come_back():
     other.restore(leaf.algorithm.memory, leaf.algorithm.facts())
     assert other.kept == leaf.algorithm.kept
     assert leaf.algorithm.states() == {}
+
+
+@given(
+    st.integers(-(2**70), 2**70) | st.sampled_from([2**53 - 1, 2**53, 2**53 + 1, 10**9, 10**9 + 1, True]),
+    st.integers(-(2**70), 2**70) | st.sampled_from([0, 2**53 - 1, 2**53, 2**53 + 1, None, "5"]),
+)
+def test_a_version_that_passes_is_taken_in(leaf_round, size):
+    """Both bounds are one: what passed the first and not the second would end the cloud's run."""
+    leaf = Leaf()
+    told = {"3": [leaf_round, NEW, size]}
+    try:
+        check_memories(told, leaf, any_round=True)
+    except ToldError:
+        return
+    leaf.algorithm.restore({}, told)
+    assert leaf.algorithm.kept == {3: Kept(leaf_round, NEW, size)}
