@@ -111,7 +111,7 @@ def _tried(name: str) -> "Tiers":
     config = from_run_config({"train.algorithm": name, "scaffold.enabled": False})
     shape = DataShape(_WINDOW, _CLASSES)
     network = build_model("mlp-tiny", _WINDOW, _CLASSES, Generator().manual_seed(0))
-    return tiers_of(config, network, *examples_of(shape, None))
+    return tiers_of(config, network, *examples_of(shape, None, config.train))
 
 
 def _words(memory: Mapping[str, Any], tiers: "Tiers") -> str:

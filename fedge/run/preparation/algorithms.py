@@ -101,7 +101,7 @@ def form_of_algorithm(config: Config, shape: DataShape, windows: Windows | None)
         train.model, shape.input_shape, shape.classes, Generator(), train.arguments("model"),
         fit_of(train, shape.classes, shape.y_shape, tokens=shape.tokens),
     )  # fmt: skip
-    form = try_algorithm(config, network, *examples_of(shape, windows))
+    form = try_algorithm(config, network, *examples_of(shape, windows, config.train))
     _refuse_what_privacy_does_not_cover(config, form)
     return replace(form, keeps=form.keeps or _keeps_feedback(config))
 

@@ -2,21 +2,28 @@
 
 import numpy as np
 
+from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.sections.train import TrainConfig
 from fedge.data.prepared import DataShape, as_float
+from fedge.tasks.chosen import task_of
+from fedge.tasks.task import Task
 from hhar.windows.window_file import Windows
 
 EXAMPLES = 10
 
 
-def examples_of(shape: DataShape, windows: Windows | None) -> tuple[np.ndarray, np.ndarray]:
+def examples_of(
+    shape: DataShape, windows: Windows | None, train: TrainConfig
+) -> tuple[np.ndarray, np.ndarray]:
     """x (10, …) and y (10, …): evenly spaced windows of the run, or generated ones where clients own theirs.
 
     Args:
         shape: sizes of the data.
         windows: the run's windows, scaled by the mean and spread of these ten; None where clients own them.
+        train: of the run, whose task takes generated y.
     """
     if windows is None:
-        return _made_up(shape)
+        return _made_up_x(shape), _made_up_y(shape, train)
     at = np.linspace(0, len(windows.y) - 1, EXAMPLES).astype(np.int64)
     x, y = np.array(windows.x[at]), np.array(windows.y[at])
     if shape.tokens:
@@ -26,16 +33,30 @@ def examples_of(shape: DataShape, windows: Windows | None) -> tuple[np.ndarray, 
     return ((x - x.mean()) / spread).astype(np.float32), y
 
 
-def _made_up(shape: DataShape) -> tuple[np.ndarray, np.ndarray]:
-    """x: standard normal noise, or token 0. y: each class in turn, or evenly spaced in [-1, 1)."""
-    rng = np.random.default_rng(0)
+def _made_up_x(shape: DataShape) -> np.ndarray:
+    """x (10, …): standard normal noise, or token 0."""
+    size = (EXAMPLES, *shape.input_shape)
+    if shape.tokens:
+        return np.zeros(size, dtype=np.int64)
+    return np.random.default_rng(0).standard_normal(size).astype(np.float32)
+
+
+def _made_up_y(shape: DataShape, train: TrainConfig) -> np.ndarray:
+    """y (10, …), the first that the task takes: its targets may be counts, or numbers above 0."""
     size = (EXAMPLES, *shape.y_shape)
     numbers = np.arange(np.prod(size)).reshape(size)
-    y = (
-        numbers % shape.classes
-        if shape.y_dtype == "int64"
-        else (numbers / numbers.size * 2 - 1).astype(np.float32)
-    )
-    if shape.tokens:
-        return np.zeros((EXAMPLES, *shape.input_shape), dtype=np.int64), y
-    return rng.standard_normal((EXAMPLES, *shape.input_shape)).astype(np.float32), y
+    even = numbers / numbers.size
+    by_class = [numbers % shape.classes, numbers % 2, numbers * 0, numbers * 0 + 1]
+    of_numbers = [even * 2 - 1, even, numbers % 3, numbers % 2, 1 - even, numbers % 3 + 1]
+    kinds = by_class if shape.y_dtype == "int64" else [each.astype(np.float32) for each in of_numbers]
+    task = task_of(train)
+    return next((y for y in kinds if _takes(task, y, shape.classes)), kinds[0])
+
+
+def _takes(task: Task, y: np.ndarray, outputs: int) -> bool:
+    """Whether a task takes targets (10, …)."""
+    try:
+        task.refuse(y, outputs)
+    except OWN_ERRORS:  # a user's task may say so by any
+        return False
+    return True

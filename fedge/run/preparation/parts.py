@@ -342,11 +342,11 @@ def refuse_model_that_does_not_fit(
     if not is_plain and shape.y_dtype == "int64" and not shape.y_shape:
         refuse_task_that_fails(config.train, shape.classes)
     elif not is_plain:
-        refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows)[1])
+        refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows, train)[1])
     if train.augment:
         from fedge.training.augmentation import refuse_augmentation
 
-        refuse_augmentation(train, examples_of(shape, windows)[0])
+        refuse_augmentation(train, examples_of(shape, windows, train)[0])
     is_drawn = not train.start and train.exchange == "all"
     if not MODELS.is_own(name) and not train.model_args and not shape.tokens and is_plain and is_drawn:
         return
@@ -369,7 +369,7 @@ def refuse_model_that_does_not_fit(
         layer_names(model, config.personal.kept)
         if MODELS.is_own(name):
             refuse_weights_of_chance(name, model, build)
-            refuse_a_step_that_fails(name, model, from_numpy(examples_of(shape, windows)[0][:2]))
+            refuse_a_step_that_fails(name, model, from_numpy(examples_of(shape, windows, train)[0][:2]))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
