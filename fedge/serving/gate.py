@@ -44,6 +44,8 @@ from fedge.config.registers.groupings import GATES
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.twice import asked_twice
 from fedge.config.sections.serving import GateConfig
+from fedge.tasks.classification import CONFUSION
+from fedge.tasks.task import Task
 
 Decision = Literal["accepted", "rejected", "off"]
 
@@ -214,16 +216,20 @@ def takes_offer(pair: AnyPaired, config: GateConfig) -> bool:
     return bool(taken)
 
 
-def refuse_gate_that_fails(config: GateConfig, by_windows: bool) -> None:
+def refuse_gate_that_fails(config: GateConfig, task: Task, outputs: int) -> None:
     """Raise ConfigError for a rule of the user's that fails, or gives no decision, on made-up pairs.
 
     Args:
         config: of the gate.
-        by_windows: windows are right or wrong.
+        task: windows are right or wrong if its sums are a confusion matrix.
+        outputs: U.
     """
     pair: AnyPaired = Paired(60, 10, 20, 100)
-    if not by_windows:
-        pair = PairedScores(0.7, 0.8, total=10.0, squares=30.0, windows=100, higher_is_better=True)
+    if CONFUSION not in task.form(outputs):
+        score = task.scores[0]
+        own, offered = (min(max(each, score.lowest), score.highest) for each in (0.7, 0.8))
+        scores = (own, offered) if score.higher_is_better else (offered, own)
+        pair = PairedScores(*scores, 10.0, 30.0, windows=100, higher_is_better=score.higher_is_better)
     for tried in (pair, pair.swapped):
         takes_offer(tried, config)
 

@@ -51,7 +51,8 @@ from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
 from fedge.run.preparation.algorithms import refuse_algorithm, refuse_unread
 from fedge.run.preparation.examples import examples_of
-from fedge.tasks.chosen import is_default_task, refuse_task_that_fails
+from fedge.run.preparation.groupings import refuse_grouping_that_fails, tries_grouping
+from fedge.tasks.chosen import is_default_task, refuse_task_that_fails, task_of
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -118,7 +119,7 @@ def refuse_parts_that_do_not_fit(config: Config) -> None:
     if gate.enabled and GATES.is_own(gate.rule) and not TASKS.is_own(config.train.task):
         from fedge.serving.gate import refuse_gate_that_fails
 
-        refuse_gate_that_fails(gate, by_windows=config.train.task == TASKS.names[0])
+        refuse_gate_that_fails(gate, task_of(config.train), 2)
     kind, given = config.partition.kind, config.partition.arguments("kind")
     if PARTITIONS.is_own(kind):
         PARTITIONS.refuse_wrong_arguments(kind, given, "windows", "clients_per_leaf", "rng")
@@ -343,6 +344,10 @@ def refuse_model_that_does_not_fit(
         refuse_task_that_fails(config.train, shape.classes)
     elif not is_plain:
         refuse_task_that_fails(config.train, shape.classes, examples_of(shape, windows, train)[1])
+    if config.gate.enabled and GATES.is_own(config.gate.rule) and TASKS.is_own(train.task):
+        from fedge.serving.gate import refuse_gate_that_fails
+
+        refuse_gate_that_fails(config.gate, task_of(train), shape.classes)
     if train.augment:
         from fedge.training.augmentation import refuse_augmentation
 
@@ -422,7 +427,7 @@ def refuse_last_batch_of_one(config: Config, shape: DataShape, trained: Mapping[
 
 
 def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[int]) -> None:
-    """Raise ConfigError if a custom rule, of leaves or cloud, cannot combine generated models.
+    """Raise ConfigError if a custom rule, of leaves or cloud, or a grouping fails on generated models.
 
     Args:
         config: the run's configuration.
@@ -431,7 +436,8 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
     """
     at_leaves = RULES.is_own(config.leaf.strategy) and config.privacy.kind in ("off", "local")
     at_cloud = CLOUD.is_own(config.cloud.rule)
-    if not at_leaves and not at_cloud:
+    groups = tries_grouping(config)
+    if not at_leaves and not at_cloud and not groups:
         return
     from torch import Generator
 
@@ -451,6 +457,8 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
     if at_cloud and size * branches <= _MOST_TRIED:
         made = make_cloud_rule(config.cloud)
         refuse_strategy_that_fails(CLOUD, config.cloud.rule, made, state, names, branches)
+    if groups and size * len(trained) <= _MOST_TRIED:
+        refuse_grouping_that_fails(config, state, names, trained)
 
 
 def described_parts(config: Config) -> dict[str, Any]:

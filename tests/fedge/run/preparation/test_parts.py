@@ -1,6 +1,7 @@
 """Parts of the user's own: refused before a start where they do not fit; known again by their code."""
 
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -248,3 +249,16 @@ def test_code_that_changed_is_said(here):
         f"the code of {option} {NAMES[option]} has changed since the run began"
         for option in ("train.model", "leaf.strategy")
     ]
+
+
+@pytest.mark.parametrize(("gate", "words"), [("of_scores", ""), ("of_windows", "my_parts:of_windows failed")])
+def test_a_gate_is_tried_with_the_users_own_task(here, gate, words):
+    """Whether windows are right or wrong is known once the task is made."""
+    task = "from fedge.tasks.regression import Regression\n\n\nclass Task(Regression): ...\n"
+    (here / "my_parts.py").write_text(CODE + task)
+    options = {"gate.rule": f"my_parts:{gate}", "train.task": "my_parts:Task", "train.model": "linear"}
+    config = from_run_config({**options, "scaffold.enabled": False})
+    refuse_parts_that_do_not_fit(config)
+    shape = DataShape((2, 8), 1, y_dtype="float32")
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        refuse_model_that_does_not_fit(config, shape)

@@ -1,0 +1,100 @@
+"""Groupings and signals of the user's, tried before the run: what would fail it later is refused at once."""
+
+import io
+
+import numpy as np
+import pytest
+from small_runs import small_config
+
+from fedge import simulate
+from fedge.clustering import CloudPart, Family, method
+from fedge.clustering.likeness.evidence import NotComparable
+from fedge.clustering.signals import signal
+from fedge.config.registers.option import ConfigError
+
+
+def typo(evidence, config, before):
+    return [0] * len(evidence.modells)
+
+
+def later(evidence, config, before):
+    return [0] * len(evidence.models) if before is None else before[:1]
+
+
+def without_starts(evidence, config, before):
+    return [0] * len(evidence.starts)
+
+
+class Keeps(CloudPart):
+    def group(self, cloud):
+        cloud.memory["words"] = "no array"
+        return [0] * len(cloud.models)
+
+
+def lopsided(evidence):
+    return np.triu(np.ones((len(evidence.models),) * 2))
+
+
+@method(lambda _: frozenset({"starts"}))
+def well(evidence, config, before):
+    assert (before is None) == (evidence.global_round == 1)
+    assert np.abs(evidence.updates).max() > 0
+    return [0] * len(evidence.models)
+
+
+class Family1(CloudPart):
+    def group(self, cloud):
+        assert cloud.memory.get("rounds", 0) == cloud.global_round - 1
+        cloud.memory["rounds"] = cloud.global_round
+        return Family(np.ones((len(cloud.models), 1)))
+
+
+def never(evidence, config, before):
+    raise NotComparable("too early")
+
+
+@method(lambda _: frozenset({"cross-losses"}))
+def by_losses(evidence, config, before):
+    return (evidence.cross.losses.mean(axis=1) > 1e9).astype(int)
+
+
+@signal("starts")
+def alike(evidence):
+    return evidence.cosines
+
+
+def begun(tmp_path, part, option="cluster.method"):
+    """A run of two rounds with a part of this file."""
+    config = small_config(tmp_path, **{option: f"{__name__}:{part}"})
+    return simulate(config, terminal=io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("typo", "failed: AttributeError: .*modells.*test_groupings"),
+        ("later", "a whole number for each of 3 leaves"),
+        ("without_starts", "failed: TypeError"),
+        ("Keeps", "memory of the cloud"),
+    ],
+)
+def test_a_grouping_that_would_fail_is_refused_before_the_run(tmp_path, part, words):
+    with pytest.raises(ConfigError, match=f"cluster.method .*{part}.*{words}") as caught:
+        begun(tmp_path, part)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_signal_that_would_fail_is_refused_before_the_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"cluster\.signal .*lopsided must return a symmetric"):
+        begun(tmp_path, "lopsided", "cluster.signal")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("part", ["well", "Family1", "never", "by_losses"])
+def test_a_grouping_that_works_is_not_in_its_own_way(tmp_path, part):
+    assert begun(tmp_path, part).status == "completed"
+
+
+def test_a_signal_that_works_is_not_in_its_own_way(tmp_path):
+    assert begun(tmp_path, "alike", "cluster.signal").status == "completed"
