@@ -61,7 +61,7 @@ def test_the_initial_model_follows_from_the_seed(tmp_path):
 
 
 def test_windows_too_small_for_the_model_are_one_line(tmp_path):
-    with pytest.raises(ConfigError, match=re.escape("train.model: ")):
+    with pytest.raises(ConfigError, match=re.escape("train.model cnn-pool takes inputs of at least 4")):
         built(tmp_path, DataShape((2, 1), 2), train__model="cnn-pool")
 
 

@@ -135,10 +135,11 @@ def test_hard_memberships_are_hard_clusters(tmp_path):
                 np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
 
 
-def wrong(shares):
+def wrong(shares, first):
     class Wrong(CloudPart):
         def group(self, cloud):
-            return Family(np.array(shares, dtype=float))
+            right = cloud.global_round < first
+            return Family(np.eye(len(cloud.models)) if right else np.array(shares, dtype=float))
 
     return Wrong
 
@@ -151,8 +152,12 @@ def wrong(shares):
         ([[2, -1], [1, 0], [0, 1]], "negative or not finite"),
     ],
 )
-def test_memberships_that_cannot_be_end_the_run_in_one_line(shares, words, tmp_path):
-    done = simulate(config_of(tmp_path), terminal=io.StringIO(), grouping=wrong(shares))
+def test_memberships_that_cannot_be_are_one_line(shares, words, tmp_path):
+    """Before the run, whose trial has two rounds, or at its end."""
+    with pytest.raises(ConfigError, match=words):
+        simulate(config_of(tmp_path), grouping=wrong(shares, first=2))
+    config = config_of(tmp_path, num_server_rounds=3)
+    done = simulate(config, terminal=io.StringIO(), grouping=wrong(shares, first=3))
     assert done.status == "failed"
     assert re.search(words, done.reason), done.reason
 
