@@ -18,6 +18,7 @@ from typing import TextIO
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedge.config.registers.failing import place_by_name
 from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import RoundContext, asking_server
@@ -59,7 +60,8 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
     The client's output and log meanwhile are bounded (`fedge.process.output`).
 
     Raises:
-        ClientError: it returned something else, tried to end the process, or raised an endless text.
+        ClientError: it returned something else, tried to end the process, raised an endless text, or an error
+            in the user's own code, whose place is told.
         Exception: the client's own.
     """
     begin_message_of(context.run_id)
@@ -73,10 +75,13 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
             raise ClientError(f"{_NO_GPU_MEMORY} ({words.splitlines()[0][:_LONGEST_CAUSE]})") from None
         if len(words) > _LONGEST:
             raise ClientError(words[:_LONGEST]) from None
+        if place_by_name(error):  # Flower passes on the message alone
+            raise ClientError(words) from error
         raise
     except BaseException as error:  # SystemExit above all: nothing in here is meant to end the worker
         note_failure()
-        raise ClientError(f"{_called(error)}: the client tried to end its process") from None
+        words = f"{_called(error)}: the client tried to end its process{place_by_name(error)}"
+        raise ClientError(words) from None
     if not isinstance(reply, Message):
         raise ClientError(f"the client returned {type(reply).__name__} instead of a reply")
     if reply.metadata.reply_to_message_id != message.metadata.message_id:

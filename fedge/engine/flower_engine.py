@@ -44,7 +44,8 @@ _POLL_S = 0.01
 _AFTER_FAILURE_S = 0.1  # a restarting worker fails all its messages: do not ask more often
 _LARGE_BYTES = 32e6  # bytes sent at once; smaller batches need no care
 _DEPLOYED_POLL_S = 0.1  # each poll is a call to the SuperLink, and every exchange takes seconds
-_GUARD = "fedge.client.guarded_app.ClientError: "
+_WRAPPED = "Exception ClientAppException occurred. Message: "  # Flower's words, on Ray
+_GUARD = re.compile(r"^(fedge\.client\.guarded_app\.)?ClientError: ")
 _CORE = ("raylet", "gcs_server")  # process names
 _NODE_UNAVAILABLE = 5  # codes of Flower's ErrorCode
 _CLIENT_APP_GONE = 8
@@ -237,8 +238,8 @@ class FlowerEngine:
         limit_s = limit_in(over_time[1]) if over_time else None
         if limit_s is not None:
             return no_reply_within(limit_s)
-        failure = raised(_OF_CLIENT_APP.sub(r"\1: ", reason))
-        return Failure(failure.kind, failure.detail.removeprefix(_GUARD))
+        failure = raised(_OF_CLIENT_APP.sub(r"\1: ", reason.replace(_WRAPPED, "")))
+        return Failure(failure.kind, _GUARD.sub("", failure.detail))
 
     def refuse_stopped(self) -> None:
         """Raise RunError if the engine has stopped, as reported by its event or by Ray's shutdown.

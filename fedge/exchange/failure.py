@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 
+from fedge.config.registers.failing import place_by_name
 from fedge.config.registers.option import shown
 from fedge.privacy.marks import WHO_FAILED, Leaving
 from fedge.process.escape import printable
@@ -29,6 +30,7 @@ _WORDS = {
 LEAVING: Leaving = {"error": WHO_FAILED}
 LOST = 201  # code of an error in place of a missing reply
 _LONGEST = 300  # characters of a detail
+_LONGEST_OWN = 240  # of an error with its place, around which engines have words of their own
 _LONGEST_REASON = 20_000  # of an error reply to read, half of them its last
 
 
@@ -72,15 +74,23 @@ def raised(reason: str | None) -> Failure:
     telling = (
         [line for line in lines if "Error" in line and "ray::" not in line] or lines or ["unknown reason"]
     )
-    return Failure(EXCEPTION, telling[-1].strip("<>'\"() "))
+    return Failure(EXCEPTION, telling[-1].lstrip("<'\"( ").removesuffix("'>").removesuffix('">').rstrip())
 
 
 def words_of(error: BaseException) -> str:
-    """The kind and the message of an exception, also of a broken one."""
+    """The kind and the message of an exception, also of a broken one.
+
+    One from a user's own code is one line with its place, which survives the shortening of a `Failure`.
+    """
     try:
-        return f"{type(error).__name__}: {error}"
+        words = f"{type(error).__name__}: {error}"
     except BaseException:  # its own code runs here: nothing in it is meant to end anything
-        return f"{type(error).__name__}: its message cannot be told"
+        words = f"{type(error).__name__}: its message cannot be told"
+    where = place_by_name(error)
+    if not where:
+        return words
+    line, most = " ".join(words.split()), _LONGEST_OWN - len(where)
+    return f"{line if len(line) <= most else line[: most - 2] + ' …'}{where}"
 
 
 def no_reply_within(timeout_s: float) -> Failure:

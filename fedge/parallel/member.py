@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from fedge.config.registers.failing import OWN_ERRORS
+from fedge.config.registers.failing import OWN_ERRORS, place_by_name
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import MODELS
 from fedge.config.registers.register import look_in
@@ -156,7 +156,7 @@ def _answer(member: Member, job: dict[str, Any]) -> dict[str, Any]:
     except OWN_ERRORS as error:
         known = (FloatingPointError, ConfigError, ValueError, MemoryError)
         kind = next((k.__name__ for k in known if isinstance(error, k)), type(error).__name__)
-        return {"error": kind, "words": str(error)}
+        return {"error": kind, "words": f"{error}{place_by_name(error)}"}
 
 
 if __name__ == "__main__":

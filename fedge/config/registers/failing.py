@@ -24,9 +24,18 @@ def place(error: BaseException) -> str:
 
     What it calls in PyTorch, NumPy or Fedge is deeper, but the user looks for their own line.
     """
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(("<", *_INSTALLED))
-    ]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    own = _own_frame(error)
+    return f" ({own.filename}, line {own.lineno})" if own else ""
+
+
+def place_by_name(error: BaseException) -> str:
+    """As `place`, with the file's name alone: another machine's folders are nobody's business."""
+    own = _own_frame(error)
+    return f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
+
+
+def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Innermost frame of the user's own code behind an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(("<", *_INSTALLED))]
+    return own[-1] if own else None

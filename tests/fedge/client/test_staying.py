@@ -47,3 +47,13 @@ def test_its_network_is_kept_for_the_next_message_where_the_process_stays(monkey
     monkeypatch.setattr(client_app, "_workspace", SimpleNamespace(model="network"))
     client_app._let_network_go()
     assert hasattr(client_app._workspace, "model") is stays
+
+
+@pytest.mark.parametrize("error", ["ValueError('gone')", "SystemExit(3)", "KeyError('a\\nb')"])
+def test_an_error_of_a_users_own_code_says_where(error):
+    """Engines of Flower's pass on the message alone."""
+    known = {}
+    exec(compile(f"def app(message, context):\n    raise {error}\n", "/home/me/my_part.py", "exec"), known)
+    context = SimpleNamespace(run_id=7, node_config={"partition-id": 0})
+    with pytest.raises(ClientError, match=r"^\w+[:(].* \(my_part\.py, line 2\)$"):
+        answered(known["app"], SimpleNamespace(), context)

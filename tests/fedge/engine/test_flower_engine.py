@@ -37,6 +37,18 @@ def failed(reason, code=0):
         ("<class 'a.b'>:<'trace\nRuntimeError: sensor unplugged'>", "exception", "RuntimeError: sensor"),
         ("x\nfedge.client.guarded_app.ClientError: it returned 7'>", "exception", "it returned 7"),
         ("RuntimeError: <class 'ray.exceptions.ActorDiedError'>:<''>", "exception", "RuntimeError"),
+        (
+            "<class 'flwr.clientapp.client_app.ClientAppException'>:<'ray::f()\n"
+            "fedge.client.guarded_app.ClientError: KeyError: 'a' (my.py, line 3)\n\n"
+            "Exception ClientAppException occurred. Message: KeyError: 'a' (my.py, line 3)'>",
+            "exception",
+            "KeyError: 'a' (my.py, line 3)",
+        ),
+        (
+            "<class 'fedge.client.guarded_app.ClientError'>:<'KeyError: 'a' (my.py, line 3)'>",
+            "exception",
+            "KeyError: 'a' (my.py, line 3)",
+        ),
     ],
 )
 def test_a_failure_is_what_flower_says_of_it(reason, kind, words):

@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.exchange.failure import (
+    EXCEPTION,
     Failure,
     loss_not_finite,
     no_reply_within,
     raised,
     reason_of,
     rejected,
+    words_of,
     worker_died,
 )
 
@@ -26,6 +28,7 @@ from fedge.exchange.failure import (
             "worker died: its process was killed, ran out of memory or crashed",
         ),
         (raised("RuntimeError: sensor unplugged"), "exception", "RuntimeError: sensor unplugged"),
+        (raised("KeyError: 'a' (my.py, line 3)"), "exception", "KeyError: 'a' (my.py, line 3)"),
         (raised(None), "exception", "unknown reason"),
         (rejected("not finite", "entry 'w'"), "rejected: not finite", "rejected: not finite (entry 'w')"),
         (rejected("no change"), "rejected: no change", "rejected: no change"),
@@ -73,3 +76,17 @@ def test_an_error_reply_says_words_of_bounded_length_whatever_is_in_it(reason, s
     asked = Message(RecordDict(), 1, "train")
     asked.metadata.__dict__["_message_id"] = "1"
     assert raised(reason_of(Message(error, reply_to=asked))).detail == said
+
+
+@pytest.mark.parametrize("message", ["", "no windows", "two\\n lines", "Error\\n" * 1000, "x" * 10_000])
+def test_an_error_of_a_users_own_code_keeps_its_place_however_long_it_is(message):
+    """By the file's name: the folders of a client's machine stay there."""
+    known = {}
+    exec(compile(f"def part():\n    raise ValueError('{message}')\n", "/home/me/my_part.py", "exec"), known)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - any message
+        known["part"]()
+    failure = raised(words_of(caught.value))
+    assert failure.kind == EXCEPTION
+    assert failure.detail.startswith("ValueError:")
+    assert failure.detail.endswith("(my_part.py, line 2)")
+    assert "/home" not in failure.detail
