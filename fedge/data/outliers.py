@@ -42,6 +42,7 @@ import numpy as np
 from fedge.config.registers.option import shown
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
+from hhar.windows.window_file import MOST
 
 KIND = ("classes", "channels", "input_shape", "dtype", "split_kind", "y_shape", "y_dtype")  # alike for all
 SPLITS = ("train", "val", "test")
@@ -50,7 +51,7 @@ _FACTOR = 30.0
 _LARGEST_FACTOR = 100.0
 _DEVIATIONS = 6.0  # of log d
 _MAD = 1.4826  # MAD of a normal distribution → its standard deviation
-_LARGEST = 1e18  # largest possible mean or deviation of a channel
+_LARGEST = MOST  # largest possible mean or deviation of a channel
 _FEWEST = 3  # clients with a varying channel for a comparison
 
 

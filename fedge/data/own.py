@@ -37,7 +37,7 @@ from fedge.data.prepared import (
     read_laid_out,
     write_laid_out,
 )
-from fedge.data.scaling import ChannelSums, Scale, apply_scale, channel_sums
+from fedge.data.scaling import ChannelSums, Scale, apply_scale, channel_sums, unscalable
 from hhar.windows.window_file import MAX_ABOUT, Windows
 
 FOLDER, OWN, SHARE = "data-folder", "own-data", "data"  # keys of a node's configuration
@@ -355,6 +355,11 @@ def _scaled(own: OwnData, scale: Scale) -> np.ndarray:
             return x
     x = np.array(own.laid.x)
     apply_scale(x, scale)
+    if odd := unscalable(x, scale, own.told.channels):
+        raise ConfigError(
+            f"data.normalize needs windows in units that clients share, but here {odd}; leave out the "
+            f"channel or these windows, or set data.normalize=false"
+        )
     x.flags.writeable = False
     _newest[:] = [(own, scale, x)]
     return x

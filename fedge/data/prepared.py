@@ -26,7 +26,7 @@ from fedge.config.registers.register import looked_in
 from fedge.config.registers.traits import FILES
 from fedge.config.sections.data import MOST_SYNTHETIC_USERS
 from fedge.data.partition import Partition
-from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of
+from fedge.data.scaling import Scale, apply_scale, channel_sums, scale_of, unscalable
 from fedge.data.scenario import Change
 from fedge.process.escape import read_json
 from fedge.states.averaging import State
@@ -295,6 +295,9 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         partition: per client its window indices.
         normalize: scale each channel by the mean and standard deviation of all clients' training windows, as
             they are in global round 1.
+
+    Raises:
+        ConfigError: scaled windows are too large to compute with.
     """
     laid = lay_out(windows, partition)
     scale = Scale()
@@ -302,8 +305,21 @@ def write_client_data(folder: Path, windows: Windows, partition: Partition, norm
         known = [c for c in range(len(partition.clients)) if c not in partition.unseen_clients]
         scale = scale_of([channel_sums(laid.x[b.start : b.val]) for b in (laid.bounds[c] for c in known)])
         apply_scale(laid.x, scale)
+        _refuse_unscalable(laid, scale, windows.channels)
     write_laid_out(folder, laid, {"classes": len(windows.classes), "look_in": looked_in()})
     return replace(shape_of(windows), mean=scale.mean, std=scale.std)
+
+
+def _refuse_unscalable(laid: LaidOut, scale: Scale, channels: Sequence[str]) -> None:
+    """Raise ConfigError naming the first client with windows too large for the common scale."""
+    for _, mine in laid.eras:
+        for client, block in enumerate(mine):
+            bounds = laid.bounds[block]
+            if odd := unscalable(laid.x[bounds.start : bounds.stop], scale, channels):
+                raise ConfigError(
+                    f"data.normalize needs windows in units that clients share, but of client {client} "
+                    f"{odd}; leave out the channel or these windows, or set data.normalize=false"
+                )
 
 
 def write_laid_out(folder: Path, laid: LaidOut, facts: Mapping[str, Any]) -> None:

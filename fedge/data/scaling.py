@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hhar.windows.window_file import MOST
+
 
 @dataclass(frozen=True)
 class ChannelSums:
@@ -79,7 +81,28 @@ def scale_of(parts: Sequence[ChannelSums]) -> Scale:
 
 
 def apply_scale(x: np.ndarray, scale: Scale) -> None:
-    """Scale windows x (N, C, …) float32, in place."""
+    """Scale windows x (N, C, …) float32, in place; what is too large then, `unscalable` tells."""
     for channel, (mean, std) in enumerate(zip(scale.mean, scale.std, strict=True)):
         x[:, channel] -= np.float32(mean)
-        x[:, channel] /= np.float32(std)
+        with np.errstate(over="ignore"):
+            x[:, channel] /= np.float32(std)
+
+
+def unscalable(x: np.ndarray, scale: Scale, channels: Sequence[str]) -> str:
+    """A channel whose scaled numbers are too large to compute with, in words, or nothing.
+
+    Where training windows hardly vary, others are divided by nearly nothing.
+
+    Args:
+        x: scaled windows (N, C, …) of one client.
+        scale: by which they are.
+        channels: names of the C channels.
+    """
+    for channel, (mean, std) in enumerate(zip(scale.mean, scale.std, strict=True)):
+        values = x[:, channel]
+        if values.size and not max(values.max(), -values.min()) <= MOST:
+            return (
+                f"channel {channels[channel]!r} has numbers of more than {MOST:g} deviations of the training "
+                f"windows of all clients (mean {mean:.4g}, deviation {std:.4g})"
+            )
+    return ""

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from hhar.errors import HharError
 from hhar.regular import open_regular
+from hhar.windows.window_file import MOST
 
-LARGEST = 1e18  # of a number in a file: no sensor measures more, and float32 and int64 hold it
+LARGEST = MOST  # of a number in a file; int64 holds it, too
 
 
 def read_columns(path: Path, names: Sequence[str]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from fedge.inference.card import Card
 from hhar.errors import HharError
 from hhar.npz import NpzError, read_npz
 from hhar.regular import open_regular
+from hhar.windows.window_file import MOST
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,13 @@ def checked(x: Any, card: Card, name: str = "x") -> np.ndarray:
         if not finite.all():
             first = int(np.flatnonzero(~finite)[0])
             raise ConfigError(f"{name} must be finite, but window {first} is not; leave it out")
+        large = (np.abs(x) > MOST).any(axis=tuple(range(1, x.ndim)))
+        if large.any():
+            first = int(np.flatnonzero(large)[0])
+            raise ConfigError(
+                f"{name} must be from -{MOST:g} to {MOST:g}, but window {first} holds a larger number; "
+                f"leave it out"
+            )
     return x
 
 

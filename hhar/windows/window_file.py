@@ -37,6 +37,7 @@ LABEL_HINT = (
     "y holds indices into classes: classes, y = numpy.unique(labels, return_inverse=True); docs/data.md"
 )
 _LARGEST = np.iinfo(np.int64).max
+MOST = 1e18  # of a number in x or y: no sensor measures more, and float32 holds its square
 MAX_ABOUT = 20_000  # characters of a file's self-description
 
 
@@ -308,6 +309,7 @@ def check_windows(windows: Windows, name: str) -> None:
     _check_parts(windows, name)
     _check_labels(windows, name)
     _check_finite(windows, name)
+    _check_sizes(windows, name)
     if windows.x.dtype == np.int64 and windows.x.min() < 0:
         raise WindowFileError(
             f"{name}: tokens (int64 x) must be 0 or more, but go down to {windows.x.min()}; number from 0"
@@ -472,6 +474,26 @@ def _check_finite(windows: Windows, name: str) -> None:
         raise WindowFileError(
             f"{name}: x must be finite, but {len(bad)} of {len(x)} windows hold {what}, "
             f"first window {bad[0]}; remove them or {REBUILD_HINT}"
+        )
+
+
+def _check_sizes(windows: Windows, name: str) -> None:
+    """Refuse numbers whose squares float32 does not hold: their loss would be infinite, or no number."""
+    for key, array, kind, names in (
+        ("x", windows.x, "channel", windows.channels),
+        ("y", windows.y, "output", windows.classes),
+    ):
+        if array.dtype != np.float32 or (len(array) and max(array.max(), -array.min()) <= MOST):
+            continue
+        sizes = np.abs(array.reshape(len(array), array.shape[1] if array.ndim > 1 else 1, -1)).max(axis=2)
+        row, column = np.unravel_index(int(sizes.argmax()), sizes.shape)
+        count = int((sizes > MOST).any(axis=1).sum())
+        of = f" in {kind} {names[column]!r}" if column < len(names) else ""
+        raise WindowFileError(
+            f"{name}: {key} must be from -{MOST:g} to {MOST:g}, because float32 does not hold the squares of "
+            f"larger numbers, but {count} of {len(array)} windows hold larger ones, the largest in size "
+            f"{sizes[row, column]:.4g}{of} of user {str(windows.user[row])!r}, window {row}; remove them, or "
+            f"change the unit"
         )
 
 

@@ -305,3 +305,20 @@ def test_a_name_stands_for_a_file_of_the_folder_data(tmp_path, monkeypatch):
     assert (len(windows), source.name, source.synthetic) == (2, "data/motionsense.npz", False)
     make_windows(rows * 2).save("motionsense")
     assert len(load_source(config, 2)[0]) == 4
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_windows_too_large_for_the_common_scale_are_refused(tmp_path, part):
+    """Where training windows hardly vary, another divided by their deviation is infinite."""
+    x = np.random.default_rng(0).normal(size=(12, 2, 3)).astype(np.float32)
+    x[:, 1] *= np.float32(1e-30)
+    x[5, 1] = 1e17
+    of_1 = ([6, 7, 8, 9], [10], [5]) if part == "test" else ([6, 7, 8, 5], [10], [9])
+    dealt = one_each(([0, 1, 2, 3], [4], [11]), of_1)
+    if part == "train":  # then its own size is the scale
+        write_client_data(tmp_path / "data", windows_of(x), dealt, normalize=True)
+        assert np.isfinite(np.concatenate(open_client(str(tmp_path / "data"), 1).train[0])).all()
+        return
+    with pytest.raises(ConfigError, match=r"of client 1 channel 'y' has numbers of more than 1e\+18 dev.*; "):
+        write_client_data(tmp_path / "data", windows_of(x), dealt, normalize=True)
+    write_client_data(tmp_path / "data", windows_of(x), dealt, normalize=False)

@@ -36,6 +36,7 @@ def test_x_alone_will_do_and_users_are_taken_along(tmp_path):
         ".* has v, u"),
         ({"x": X.astype(int)}, "must be float32 or uint8, but is 'int64'"),
         ({"x": X + np.array([[[0]], [[np.nan]], [[0]]], np.float32)}, "must be finite, but window 1 is not"),
+        ({"x": X + np.array([[[0]], [[0]], [[-3e38]]], np.float32)}, "window 2 holds a larger number"),
         ({"x": X, "user": np.array([1, 2, 3])}, "user must be a text per window"),
         ({"x": X.astype(object)}, "holds pickled objects"),
     ],

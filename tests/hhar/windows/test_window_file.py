@@ -104,6 +104,14 @@ def test_contents_fingerprint_ignores_the_width_of_text():
 BAD = {
     "text": ({"x": np.zeros((4, 2, 3), "U1")}, "x must be float32"),
     "too large for float32": ({"x": np.full((4, 2, 3), 1e300)}, "a number beyond float32, first"),
+    "squares beyond float32": (
+        {"x": small().x + np.array([[[0] * 3] * 2] * 3 + [[[0] * 3, [0, -3e38, 0]]], np.float32)},
+        r"x must be from -1e\+18 to 1e\+18, .*1 of 4 .* 3e\+38 in channel 'acc_y' of user 'a', window 3;",
+    ),
+    "targets whose squares are beyond float32": (
+        {"y": np.array([0, 2e18, -3e38, 1], np.float32)},
+        r"y must be from -1e\+18 to 1e\+18, .* but 2 of 4 .* 3e\+38 in output 'sit' of user 'a', window 2;",
+    ),
     "one axis": ({"x": np.zeros(4, np.float32)}, "x must be float32"),
     "a row's channels without names": (
         {"x": np.zeros((4, 6), np.float32)},
@@ -292,3 +300,11 @@ def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
 )
 def test_real_window_files(data_folder, name, shape):
     assert load_windows(data_folder / name).x.shape == shape
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_with_squares_that_float32_holds_are_taken(tmp_path, sign):
+    x = small().x.copy()
+    x.flat[0] = sign * 1e18
+    assert load_windows(small(x=x).save(tmp_path / "w.npz")).x.flat[0] == np.float32(sign * 1e18)
+    assert np.isfinite(np.float32(1e18) ** 2)
