@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedge.config.registers.option import ConfigError, shown
 from fedge.data.own import WindowsReport
 from fedge.exchange.content import CONFIG, OPTIONS, config_of
-from fedge.privacy.marks import MACHINES, PLACES, SCALES, Leaving, marked_values
+from fedge.privacy.marks import CLASS_COUNTS, MACHINES, PLACES, SCALES, Leaving, marked_values
 from fedge.process.escape import printable
 from fedge.states.records import entries
 
@@ -21,6 +21,7 @@ _LONGEST = 100  # characters of a device's name
 LEAVING: Leaving = {
     "partition_id": PLACES, "num_partitions": PLACES, "seen": MACHINES, "told": SCALES, "device": MACHINES,
     "kernels": MACHINES, "pid": MACHINES,
+    "told/counts": CLASS_COUNTS,  # in the same text
 }  # fmt: skip
 _CODE = "code"  # entry of a hello's config
 _PARTS, _SHA256 = "parts", "sha256"  # likewise

@@ -17,6 +17,7 @@ from fedge.config.sections.train import TrainConfig
 from fedge.privacy.account import EXTRA, noise_multiplier
 from fedge.privacy.marks import (
     ACCURACIES,
+    CLASS_COUNTS,
     LOSSES,
     SCALES,
     WEIGHTS,
@@ -70,10 +71,25 @@ DECISIONS = (
     Decision(
         WINDOWS, "by which the cloud weighs leaves", "hierarchy.num-servers",
         lambda config: _has_cloud(config) and (
-            config.cluster.enabled
-            or any(parts.CLOUD_RULES.has(of.cloud_rule, traits.ROUNDS) for of in clock_of_tiers(config))
-            if config.asynchrony.is_on else config.cluster.enabled
+            not config.asynchrony.is_on
+            or config.cluster.enabled
+            or any(
+                parts.CLOUD_RULES.is_own(of.cloud_rule) or parts.CLOUD_RULES.has(of.cloud_rule, traits.ROUNDS)
+                for of in clock_of_tiers(config)
+            )
         ),
+    ),
+    Decision(
+        WINDOWS, "by which regions weigh those below them", "hierarchy.tree",
+        lambda config: config.hierarchy.tiers > 2 and not config.asynchrony.is_on,
+    ),
+    Decision(
+        CLASS_COUNTS, "by which clients stand under leaves", "hierarchy.association",
+        lambda config: config.hierarchy.associates,
+    ),
+    Decision(
+        WINDOWS, "by which clients may go from leaf to leaf", "hierarchy.mobility",
+        lambda config: parts.MOBILITIES.is_own(config.hierarchy.mobility),
     ),
     Decision(
         WINDOWS, "by which leaves weigh clients", "privacy.kind",

@@ -60,6 +60,7 @@ ARRAYS_BESIDE = Quantity(
 CLIPPED = Quantity("whether updates were clipped", frozenset({"client-adaptive"}))
 SCALES = Quantity("mean and std of raw windows")
 WINDOWS = Quantity("numbers of windows")
+CLASS_COUNTS = Quantity("numbers of windows of each class")
 WEIGHTS = Quantity("weights that clients give themselves")
 CHECKSUMS = Quantity("checksums of what clients keep")
 MEMORIES = Quantity("memories, which leave clients on a Ray cluster alone: its server keeps their files")

@@ -6,8 +6,10 @@ import pytest
 
 from fedge.clustering.registry import NEEDS, method_named, sent_for
 from fedge.config.flat import from_run_config
+from fedge.config.registers import groupings, parts
 from fedge.config.registers.groupings import GROUPINGS
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.register import Register
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.exchange.leaving import quantities
 from fedge.privacy import coverage
@@ -40,7 +42,8 @@ def config(**changes):
 
 
 def test_little_leaves_where_all_is_closed():
-    without_noise, left = not_covered(config())
+    weights, without_noise, left = not_covered(config())
+    assert weights == "numbers of windows by which the cloud weighs leaves (hierarchy.num-servers)"
     assert without_noise == "who failed by which leaves keep their models without noise (guard.min-clients)"
     assert left.startswith("all else that clients tell: ")
 
@@ -106,11 +109,61 @@ def test_a_method_of_a_user_is_asked_as_any_other():
 
 
 def test_what_decides_by_plain_numbers_is_said():
-    assert any("(hierarchy.num-servers)" in line for line in not_covered(config(**GROUPED)))
+    for groups in ({}, GROUPED):  # without groups the cloud averages all leaves
+        assert any("(hierarchy.num-servers)" in line for line in not_covered(config(**groups)))
     assert any("(guard.min-clients)" in line for line in not_covered(config(**{"guard.min-clients": 2})))
     assert any("(callbacks)" in line for line in not_covered(config(callbacks="early-stopping")))
     local = {"privacy.kind": "local", "leaf.strategy": "qfedavg"}
     assert any("(leaf.strategy)" in line for line in not_covered(config(**local)))
+
+
+DECIDED_UNDER = {
+    "cluster.method": "grouping", "cluster.signal": "grouping", "gate.rule": "gate.enabled",
+    "cloud.rule": "hierarchy.num-servers", "asynchrony.cloud-rule": "hierarchy.num-servers",
+    "devices.duration": "asynchrony.rule",
+}  # fmt: skip
+REFUSED = {"hierarchy.selection"}  # tests/fedge/config/test_sampling.py
+OF_NO_CLIENT = {
+    "train.model", "train.task", "train.loss", "train.metrics", "train.augment", "train.optimizer",
+    "train.schedule", "partition.kind", "scenario", "data.path", "devices.preset", "devices.availability",
+    "uplink.clients", "uplink.servers", "hierarchy.participation", "tracker",
+}  # fmt: skip
+"""Registers of parts that are told nothing of clients, work at a client, or say what clients are."""
+
+
+def test_every_register_of_parts_is_decided_by_something_that_is_said():
+    """A new kind of part is looked at: what clients tell it, it decides by."""
+    there = {
+        each.option for module in (parts, groupings) for each in vars(module).values()
+        if isinstance(each, Register)
+    }  # fmt: skip
+    said = {decision.option for decision in DECISIONS}
+    assert set(DECIDED_UNDER.values()) - {"grouping"} <= said
+    assert there == (said & there) | DECIDED_UNDER.keys() | REFUSED | OF_NO_CLIENT
+    assert not said & (REFUSED | OF_NO_CLIENT)
+
+
+@pytest.mark.parametrize("name", [*parts.ASSOCIATIONS.names[1:], "mine:stand"])
+def test_who_stands_where_by_classes_is_said(name):
+    said = "numbers of windows of each class by which clients stand under leaves (hierarchy.association)"
+    assert said in not_covered(config(**{"hierarchy.association": name}))
+
+
+def test_regions_weigh_what_is_below_them_where_the_cloud_groups_nothing():
+    deep = not_covered(config(**{"hierarchy.tree": "2x2x2"}))
+    assert "numbers of windows by which regions weigh those below them (hierarchy.tree)" in deep
+
+
+def test_moves_and_rules_of_a_user_that_are_told_windows_are_said():
+    def is_said(option, **changes):
+        return any(
+            f"({option})" in line for line in not_covered(config(**{"privacy.kind": "local", **changes}))
+        )
+
+    assert is_said("hierarchy.mobility", **{"hierarchy.mobility": "mine:move"})
+    assert not is_said("hierarchy.mobility", **{"hierarchy.mobility": "markov"})
+    clock = {"asynchrony.rule": "fedbuff", "asynchrony.cloud-rule": "mine:rule"}
+    assert is_said("hierarchy.num-servers", **clock)
 
 
 def test_single_updates_that_clients_have_noised_themselves_are_not_said():
@@ -159,7 +212,7 @@ def test_weights_that_a_method_chooses_are_said_where_they_weigh():
 
 def test_one_leaf_has_no_cloud_that_could_learn():
     alone = {"hierarchy.num-servers": 1, "gate.enabled": True, "cluster.blend": "auto"}
-    assert not_covered(config(**alone)) == not_covered(config())
+    assert not_covered(config(**alone)) == not_covered(config())[1:]
 
 
 def test_what_is_said():
