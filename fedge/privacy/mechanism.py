@@ -25,6 +25,7 @@ Calibration and Optimal Denoising", theorem 8.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from fedge.states.norms import update_norm
 _COUNT_NOISE = (
     1 / 20
 )  # std of the count's noise, as a share of the clients asked: Andrew et al. 2021, sec. 3.1
+_NEAR = 1e-9  # of limits that are gone to by a logarithm
 _NORM_LIMITS = (1e-30, 1e30)  # between them a norm can be squared and divided by
 
 
@@ -141,6 +143,16 @@ def next_clip_norm(
     exponent = -lr * (share - quantile)
     low, high = (math.log(limit) for limit in _NORM_LIMITS)
     return math.exp(min(max(math.log(clip_norm) + exponent, low), high))
+
+
+def is_clip_norm(norm: Any) -> bool:
+    """Whether a value is one that `next_clip_norm` may give.
+
+    >>> [is_clip_norm(norm) for norm in (0.5, 1e30, 0.0, -1.0, 1e40, float("nan"))]
+    [True, True, False, False, False, False]
+    """
+    low, high = _NORM_LIMITS
+    return bool(low * (1 - _NEAR) <= norm <= high * (1 + _NEAR))
 
 
 def gaussian_log_delta(epsilon: float, multiplier: float) -> float:

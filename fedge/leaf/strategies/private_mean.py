@@ -3,15 +3,17 @@
 The arithmetic stands in `fedge.privacy.mechanism`, the promises in docs/privacy.md.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
+from fedge.config.registers.option import shown
 from fedge.config.sections.privacy import PrivacyConfig
 from fedge.exchange.train import KEY_CLIPPING_NORM, TrainReply
-from fedge.privacy.mechanism import count_std, next_clip_norm, released_mean, update_multiplier
+from fedge.privacy.mechanism import count_std, is_clip_norm, next_clip_norm, released_mean, update_multiplier
 from fedge.privacy.noise import normals
 from fedge.states.averaging import State
 
@@ -32,6 +34,12 @@ class PrivateMean(FedAvg):
         self.clip_norm = config.clip_norm
         self.asked = asked
         self._config = config
+
+    def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """Raise ValueError for another clipping norm than this strategy can have come to."""
+        norm, first = numbers.get("clip_norm"), self._config.clip_norm
+        if norm != first and not (self._config.is_adaptive and is_clip_norm(norm)):
+            raise ValueError(f"'clip_norm' cannot be {shown(norm)} after {self.clip_norm:g}")
 
     @property
     def noise_std(self) -> float:

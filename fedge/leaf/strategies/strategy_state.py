@@ -14,7 +14,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -32,6 +32,14 @@ _LARGEST = 1e150  # of numbers kept: the square is finite
 _LONGEST = 2**20  # characters of text, lists and tables kept as JSON
 _KINDS = "fiub"  # of arrays in a file
 _HOUSES = frozenset({"flwr", "fedge"})  # packages whose strategies never change what they are made with
+
+
+@runtime_checkable
+class KnowsItsNumbers(Protocol):
+    """Strategies that tell numbers they can have from others, beyond form and size."""
+
+    def refuse_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """Raise ValueError for numbers, by attribute, that no round can have made."""
 
 
 def states_of(strategy: Strategy) -> dict[str, State]:
@@ -112,6 +120,8 @@ def restore_strategy(strategy: Strategy, states: Mapping[str, State], numbers: M
     """
     for name, number in numbers.items():
         _refuse_number(name, number, _kept(strategy, name))
+    _refuse_own(strategy, numbers)
+    for name, number in numbers.items():
         _set(strategy, name, number)
     for name, state in states.items():
         if name.endswith(_SINGLE):
@@ -150,10 +160,17 @@ def refuse_other(
     for name, number in numbers.items():
         _refuse_number(name, number, _kept(strategy, name))
         _refuse_setting(strategy, name, number)
+    _refuse_own(strategy, numbers)
     for name, state in states.items():
         _refuse_state(name, state, _kept(strategy, _bare(name)), model)
         _refuse_setting(strategy, _bare(name), None)
     _refuse_moments(strategy, states, model)
+
+
+def _refuse_own(strategy: Strategy, numbers: Mapping[str, Any]) -> None:
+    """Raise ValueError for numbers that one of Fedge's own strategies can never have, as it says itself."""
+    if isinstance(strategy, KnowsItsNumbers):
+        strategy.refuse_numbers(numbers)
 
 
 def _refuse_setting(strategy: Strategy, name: str, value: Any) -> None:
@@ -193,6 +210,8 @@ def _refuse_moments(strategy: Strategy, states: Mapping[str, State], model: Stat
         kinds = {array.dtype.kind for state in (first, second) for array in state.values()}
         if forms[0] != forms[1] or not forms[0].items() <= own.items() or not kinds <= {"f"}:
             raise ValueError("'m_t' and 'v_t' must both be floats of the model's entries")
+        if any((array < 0).any() for array in second.values()):
+            raise ValueError("'v_t', a mean of squares, must not be negative")
 
 
 def _bare(name: str) -> str:

@@ -15,6 +15,8 @@ from flwr.serverapp.strategy import (
     FedYogi,
 )
 
+from fedge.config.sections.privacy import PrivacyConfig
+from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import (
     contents_of,
     numbers_of,
@@ -278,3 +280,32 @@ def test_moments_are_floats():
     whole = {**states, "m_t": {name: array.astype(np.int16) for name, array in states["m_t"].items()}}
     with pytest.raises(ValueError, match="'m_t' and 'v_t' must both be floats"):
         refuse_other(FedAdam(eta=0.1), whole, numbers_of(strategy), model)
+
+
+@pytest.mark.parametrize("make", [FedAdam, FedYogi, FedAdagrad])
+def test_means_of_squares_are_not_negative(make):
+    """A root of them is taken in the next round, in which the leaf would not move."""
+    strategy = make(eta=0.1)
+    aggregate(strategy, 1)
+    states = states_of(strategy)
+    states["v_t"]["a"][0] = -1e-9
+    model = {"z": np.ones((2, 3), np.float32), "a": np.ones(2, np.float32)}
+    with pytest.raises(ValueError, match="must not be negative"):
+        refuse_other(make(eta=0.1), states, numbers_of(strategy), model)
+
+
+@pytest.mark.parametrize("norm", [0.0, -1.0, 1e40, 1e-40, float("nan"), 3.0])
+@pytest.mark.parametrize("kind", ["server-fixed", "client-fixed", "server-adaptive", "client-adaptive"])
+def test_a_clipping_norm_is_one_that_rounds_can_make(kind, norm):
+    """A forged checkpoint, or a leaf server that lies, chooses neither what is clipped nor how much noise."""
+    strategy = PrivateMean(PrivacyConfig(kind=kind, noise_multiplier=0.2), 3)
+    told = {**numbers_of(strategy), "clip_norm": norm}
+    if norm == 3.0 and kind.endswith("adaptive"):
+        refuse_other(strategy, {}, told, {})
+        restore_strategy(strategy, {}, told)
+        assert strategy.clip_norm == norm
+        return
+    for refused in (refuse_other, lambda *given: restore_strategy(*given[:3])):
+        with pytest.raises(ValueError, match=r"'clip_norm' (cannot be|is not finite)"):
+            refused(strategy, {}, told, {})
+    assert strategy.clip_norm == 1.0
