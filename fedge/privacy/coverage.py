@@ -119,6 +119,10 @@ DECISIONS = (
         lambda config: not config.asynchrony.is_on,  # without any reply they do, too
     ),
     Decision(
+        WHO_FAILED, "by which servers wait for others", "asynchrony.rule",
+        lambda config: config.asynchrony.is_on and config.privacy.kind == "local",  # else they count as zero
+    ),
+    Decision(
         ACCURACIES, "by which the run may end", "callbacks", lambda config: bool(config.callbacks.strip())
     ),
     Decision(

@@ -166,6 +166,13 @@ def test_moves_and_rules_of_a_user_that_are_told_windows_are_said():
     assert is_said("hierarchy.num-servers", **clock)
 
 
+def test_who_failed_on_the_clock_is_said_unless_it_counts_as_an_update_of_zero():
+    words = "who failed by which servers wait for others (asynchrony.rule)"
+    for kind, is_said in (("local", True), ("server-fixed", False), ("client-fixed", False)):
+        said = not_covered(config(**{"privacy.kind": kind, "asynchrony.rule": "fedbuff"}))
+        assert (words in said) == is_said
+
+
 def test_single_updates_that_clients_have_noised_themselves_are_not_said():
     """Under local privacy; the losses that come with them are."""
     section = config(**{**GROUPED, "cluster.signal": "update"}).cluster
