@@ -27,7 +27,7 @@ from fedge.data.owners import (
 from fedge.data.scenario import Scenario, make_scenario
 from fedge.data.shares import deal_among_known
 from fedge.data.split import TEST, TRAIN, UNUSED, VAL, groups_of
-from fedge.data.window_split import codes, split_apart, split_kind, split_rows
+from fedge.data.window_split import codes, session_codes, split_apart, split_kind, split_rows
 from fedge.seeding import Purpose, numpy_stream
 from hhar.quantity import quantity
 from hhar.windows.window_file import Windows
@@ -118,7 +118,7 @@ def own_partition(
     rng = numpy_stream(seed, Purpose.SPLIT, 2, client)
     split[rows] = split_rows(windows, rows, config, kind, np.zeros(len(rows), dtype=np.int64), rng)
     clients = _indices(owner, split, sum(clients_per_leaf))
-    _refuse_empty([clients[client]], windows, config, kind, None)
+    _refuse_empty_own(clients[client], windows, config, kind)
     return Partition(clients, kind, frozenset(unseen), planted)
 
 
@@ -149,15 +149,11 @@ def _indices(
 
 
 _REMEDIES = {
-    "user": 'use fewer clients, or set data.split="blocks"',
-    "device": 'use fewer clients, or set data.split="blocks"',
     "dirichlet": "raise alpha-leaves and alpha-clients in partition.kind-args, or use fewer clients",
-    "classes": "use fewer clients or more data",
     "quantity": "lower partition.kind-args.sigma or use fewer clients",
-    "two-level": "use fewer clients or more data",
-    "iid": "use fewer clients or more data",
     "imbalance": "lower partition.kind-args.imbalance or use fewer clients",
 }
+_MORE, _BLOCKS = "use fewer clients or more data", 'set data.split="blocks"'
 
 
 def _refuse_empty(
@@ -168,28 +164,69 @@ def _refuse_empty(
     planted: Scenario | None,
 ) -> None:
     """Raise ConfigError for the first client without windows of a split."""
-    dealt = config.partition.kind
-    remedy = (
-        _REMEDIES["iid"]
-        if kind == "blocks" and dealt in ("user", "device")
-        else _REMEDIES.get(dealt, "change how it deals")
-    )
+    cuts = kind == "blocks"
     for k, parts in enumerate(clients):
         for part, indices in enumerate(parts):
             held = planted.change_of(k).held if planted else None
+            why = _reason(windows, parts, config, kind)
             if len(indices) == 0 and held is not None:
                 classes = ", ".join(np.array(windows.classes)[held])
                 raise ConfigError(
                     f"scenario {config.scenario} must leave every client {_SPLIT_NAMES[part]} windows, but "
-                    f"client {k} has none of {classes}; use fewer clients, fewer scenario-groups, another "
-                    f'seed or data.split="blocks"'
+                    f"client {k} has none of {classes}{why}; use fewer clients, fewer scenario-groups, "
+                    f"another seed{'' if cuts else f', or {_BLOCKS}'}"
                 )
             if len(indices) == 0:
                 raise ConfigError(
-                    f"partition.kind={dealt} must give every client {_SPLIT_NAMES[part]} windows, "
-                    f"but client {k} of {len(clients)} has none{_too_few_of_a_class(windows, parts, kind)}; "
-                    f"{remedy}"
+                    f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} "
+                    f"windows, but client {k} of {len(clients)} has none{why}; {_remedy(config, cuts)}"
                 )
+
+
+def _refuse_empty_own(
+    parts: tuple[np.ndarray, np.ndarray, np.ndarray], windows: Windows, config: Config, kind: str
+) -> None:
+    """Raise ConfigError where a client's own windows have none of a split."""
+    for part, indices in enumerate(parts):
+        if len(indices) == 0:
+            blocks = "" if kind == "blocks" else f", or {_BLOCKS}"
+            raise ConfigError(
+                f"its windows must be split into training, validation and test windows, but it has no "
+                f"{_SPLIT_NAMES[part]} windows{_reason(windows, parts, config, kind)}; add windows{blocks}"
+            )
+
+
+def _remedy(config: Config, cuts: bool) -> str:
+    """What to set where a client has no windows of a split; `cuts`: recordings are cut in time already."""
+    dealt = config.partition.kind
+    if PARTITIONS.is_own(dealt):
+        first = "change how it deals"
+    elif dealt == "quantity" and config.partition.arguments("kind")["sigma"] == 0:
+        first = _MORE
+    else:
+        first = _REMEDIES.get(dealt, _MORE)
+    return first if cuts else f"{first}, or {_BLOCKS}"
+
+
+def _reason(windows: Windows, parts: Sequence[np.ndarray], config: Config, kind: str) -> str:
+    """Words on why a client with windows has none of a split; "" where the split is not the cause.
+
+    Args:
+        windows: of all clients.
+        parts: indices of the client's windows of each split.
+        config: its `data` section is read.
+        kind: of the split.
+    """
+    own = np.concatenate(list(parts)).astype(np.int64)
+    said = config.data.split if config.data.split == kind else f"{config.data.split} (here {kind})"
+    if not own.size:
+        return ""
+    if kind == "given":
+        return f", because data.split={said} takes the split that comes with the data"
+    if kind == "session":
+        count = quantity(len(np.unique(session_codes(windows)[own])), "session")
+        return f", because data.split={said} keeps sessions whole, and its windows are of {count}"
+    return _too_few_of_a_class(windows, parts, kind)
 
 
 def _too_few_of_a_class(windows: Windows, parts: Sequence[np.ndarray], kind: str) -> str:

@@ -1,3 +1,6 @@
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -339,12 +342,48 @@ def test_a_client_without_windows_is_refused(make_windows):
         deal(make_windows(rows), [3, 3], partition__kind="iid")
     assert str(caught.value) == (
         "partition.kind=iid must give every client training windows, but client 2 of 6 has none; "
-        "use fewer clients or more data"
+        'use fewer clients or more data, or set data.split="blocks"'
     )
-    with pytest.raises(ConfigError, match=r'use fewer clients, or set data.split="blocks"'):
+    with pytest.raises(ConfigError, match=r'use fewer clients or more data, or set data.split="blocks"'):
         deal(make_windows([("a", None, str(c), c) for c in (0, 1)]), [1])
     with pytest.raises(ConfigError, match=r"raise alpha-leaves and alpha-clients in partition.kind-args"):
         deal(make_windows(rows), [3, 3], partition__kind="dirichlet")
+
+
+KINDS = ("user", "device", "iid", "dirichlet", "quantity", "classes", "imbalance", "two-level")
+
+
+@pytest.mark.parametrize(
+    ("kind", "split"),
+    [*itertools.product(KINDS, ["auto", "session"]), ("user", "given"), ("device", "given")],
+)
+def test_a_client_without_windows_of_a_split_is_told_the_reason_and_what_to_set(make_windows, kind, split):
+    """Whatever deals the windows: the split that keeps them together is named, with one that does not."""
+    rows = [(user, f"phone-{user}", f"{user}/{c}", c) for user in "ab" for c in (0, 1) for _ in range(12)]
+    windows = make_windows(rows)
+    if split == "given":
+        part = np.array(["train", "test"])[np.isin(windows.user, "b").astype(int)]
+        windows = replace(windows, part=part)
+    with pytest.raises(ConfigError) as caught:
+        deal(windows, [2], partition__kind=kind, data__split=split)
+    told = str(caught.value)
+    said = "auto (here session)" if split == "auto" else split
+    assert f"because data.split={said} " in told, told
+    assert told.endswith('set data.split="blocks"')
+    if kind in ("user", "device"):
+        deal(windows, [2], partition__kind=kind, data__split="blocks")
+
+
+def test_a_remedy_that_is_in_place_already_is_not_given(make_windows):
+    """Where recordings are cut in time, or numbers of windows are even."""
+    rows = [("a", None, f"{c}/{s}", c) for c in (0, 1) for s in range(2)]
+    with pytest.raises(ConfigError) as caught:
+        deal(
+            make_windows(rows), [3, 3], data__split="blocks", partition__kind="quantity",
+            partition__kind_args__sigma=0.0,
+        )  # fmt: skip
+    assert "data.split" not in str(caught.value)
+    assert "sigma" not in str(caught.value)
 
 
 def test_many_windows_of_as_many_classes_are_refused_with_the_reason(make_windows):
