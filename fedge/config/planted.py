@@ -140,5 +140,6 @@ def _refuse_impossible_changes(config: RunOptions, most: int) -> None:
     if too_many:
         raise ConfigError(
             f"scenario-moves must leave every group a leaf, so that at most {most} can move at a time, but "
-            f"names {too_many[0]}; lower it, or raise {config.hierarchy.leaves_said}"
+            f"names {too_many[0]}; {'lower it' if most else 'remove them'}, or raise "
+            f"{config.hierarchy.leaves_said}"
         )

@@ -135,5 +135,6 @@ def _refuse_devices_without_windows(clients: Sequence[_Split], users: int, devic
     if empty is not None:
         raise ConfigError(
             f"clients must leave every device training windows, but device {empty} of "
-            f"{len(clients)} has none; lower it, or data.val-fraction and data.test-fraction"
+            f"{len(clients)} has none; lower {'' if devices == users else 'it, or '}data.val-fraction and "
+            f"data.test-fraction"
         )

@@ -290,7 +290,7 @@ def skew_labels(
     if len({change.held.tobytes() for change in changes if change.held is not None}) < count:
         raise ConfigError(
             f"scenario-groups must leave every group other classes for scenario label-skew, but is {count} "
-            f"for {num_classes} classes; lower it"
+            f"for {num_classes} classes; {'lower it' if count > 2 else 'set another scenario'}"
         )
     return changes
 

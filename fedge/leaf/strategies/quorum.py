@@ -187,11 +187,34 @@ def _refuse_broken_promise(config: Config, needed: int, training: int, there: st
             f"two, but is {selected} and {there}; lower it, or set 0 for as many as may be"
         )
     if needed > training:
-        key = _key(_MALICIOUS)
+        said = f" for {_key(_MALICIOUS)}={malicious}" if _MALICIOUS in arguments else ""
         raise ConfigError(
-            f"leaf.strategy {leaf.strategy} needs {needed} clients for {key}={malicious}, but {there}; lower "
-            f"{key} or {config.hierarchy.leaves_said}"
+            f"leaf.strategy {leaf.strategy} needs {needed} clients{said}, but {there}; "
+            f"{_way_to_quorum(config, training)}"
         )
+
+
+def _way_to_quorum(config: Config, training: int) -> str:
+    """What can be set where fewer clients train at a leaf than its strategy needs."""
+    leaf, hierarchy = config.leaf, config.hierarchy
+    arguments = leaf.arguments("strategy")
+    fewer = range(arguments.get(_MALICIOUS, 0) - 1, -1, -1)
+    possible = (
+        number for number in fewer if _may_be(leaf.strategy, {**arguments, _MALICIOUS: number}, training)
+    )
+    lower = next(possible, None)
+    leaves = f"lower {hierarchy.leaves_said}, " if hierarchy.num_servers > 1 else ""
+    least = "" if lower is None else f"lower {_key(_MALICIOUS)} to {lower}, "
+    return f"{least}{leaves}use more clients, or set another leaf.strategy"
+
+
+def _may_be(strategy: str, arguments: Mapping[str, Any], training: int) -> bool:
+    """Whether a strategy takes these arguments, and keeps its promise with so many clients."""
+    try:
+        RULES.arguments(strategy, arguments)
+    except ConfigError:
+        return False
+    return RULES.quorum(strategy, arguments) <= training
 
 
 def _key(argument: str) -> str:

@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +72,27 @@ def test_the_advice_is_enough(size):
         refuse_missing_quorum(config(strategy="fedtrimmedavg", trim=0.001), [size])
     advice = float(str(caught.value).rpartition("leaf.strategy-args.beta=")[2])
     refuse_missing_quorum(config(strategy="fedtrimmedavg", trim=advice), [size])
+
+
+@pytest.mark.parametrize("strategy", ["krum", "multikrum", "bulyan"])
+@pytest.mark.parametrize("leaves", [1, 2])
+@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("malicious", range(4))
+def test_who_follows_the_advice_starts(strategy, leaves, size, malicious):
+    """What is to be lowered can be, and is enough as far as it is said to be."""
+    least = 1 if strategy == "bulyan" else 0
+    given = config(strategy=strategy, malicious=max(least, malicious))
+    given = replace(given, hierarchy=replace(given.hierarchy, num_servers=leaves))
+    try:
+        refuse_missing_quorum(given, [size] * leaves)
+    except ConfigError as error:
+        advice = str(error).rpartition("; ")[2]
+        lower = re.search(rf"lower {MALICIOUS} to (\d+)", advice)
+        assert (lower is not None) == (size >= (7 if strategy == "bulyan" else 3))
+        if lower is not None:
+            refuse_missing_quorum(config(strategy=strategy, malicious=int(lower[1])), [size] * leaves)
+        assert ("lower hierarchy.num-servers" in advice) == (leaves > 1)
+        assert advice.count("lower") == (lower is not None) + (leaves > 1)
 
 
 def test_a_leaf_always_trains_somebody():
