@@ -34,8 +34,13 @@ def place_by_name(error: BaseException) -> str:
     return f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
 
 
+def is_own_file(file: str) -> bool:
+    """Whether a file of code is the user's own: not Python's, an installed package's or Fedge's."""
+    return not file.startswith(("<", *_INSTALLED))
+
+
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
     """Innermost frame of the user's own code behind an error."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(("<", *_INSTALLED))]
+    own = [frame for frame in frames if is_own_file(frame.filename)]
     return own[-1] if own else None

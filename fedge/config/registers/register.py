@@ -8,7 +8,6 @@ Python's path, in the working directory and in the folder of the app. From Pytho
 itself (`Register.given`).
 """
 
-import hashlib
 import importlib.metadata
 import inspect
 import os
@@ -25,8 +24,10 @@ from typing import Any
 
 from fedge.config.registers.failing import OWN_ERRORS, own_error
 from fedge.config.registers.option import ConfigError, checked_value, nearest, shown
+from fedge.config.registers.own_files import digest_of, file_sha256, own_files
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")  # "package.module:Name"
+_MOST_FILES = 200  # of a part, each of which other machines are told of
 _MAIN_ONLY = ("__main__", "<lambda>", "<locals>")  # in names of objects without an import in other processes
 
 
@@ -335,36 +336,50 @@ def _dashed(word: str) -> str:
     return word.replace("_", "-")
 
 
-def source_file(code: Any) -> str:
-    """The file in which a class, a function or an object's class is; OSError or TypeError for none."""
-    is_code = hasattr(code, "__code__") or inspect.isclass(code)
-    return str(inspect.getsourcefile(code if is_code else type(code)))
+def sha256_of_files(code: Any) -> dict[str, str]:
+    """Name → SHA-256 of every file of the user's own that a part is made of, its own file first."""
+    return {name: file_sha256(file) for name, file in own_files(code, tuple(_looked_in)).items()}
 
 
 def source_sha256(code: Any) -> str:
-    """The SHA-256 of the file in which a class, a function or an object's class is; "" for none."""
-    try:
-        return hashlib.sha256(Path(source_file(code)).read_bytes()).hexdigest()
-    except (OSError, TypeError):  # typed into an interpreter
-        return ""
+    """One SHA-256 of the files that a part is made of, `sha256_of_files`; "" for none."""
+    return digest_of(sha256_of_files(code))  # none: typed into an interpreter
+
+
+def code_facts(option: str, code: Any) -> dict[str, str]:
+    """What `refuse_other_code` compares on another machine: option → SHA-256 of all files, and of each."""
+    files = sha256_of_files(code)
+    each = {f"{option} {name}": sha256 for name, sha256 in files.items()}
+    return {option: digest_of(files), **(each if 1 < len(files) <= _MOST_FILES else {})} if files else {}
 
 
 def refuse_other_code(option: str, name: str, code: Any, parts: Mapping[str, str]) -> None:
-    """Raise ConfigError for a part whose file is not that of the run's server.
+    """Raise ConfigError for a part whose files are not those of the run's server.
 
     Args:
         option: of the part.
         name: of the part.
         code: behind the name, in this process.
-        parts: option → SHA-256 of the server's code; without code typed into an interpreter.
+        parts: `code_facts` of the server's code; without code typed into an interpreter.
     """
     code = getattr(code, "part", code)  # the object of a notebook
-    here, there = source_sha256(code), parts.get(option, "")
-    if here and there and here != there:
-        raise ConfigError(
-            f"{option} {name} must be the same code on every machine, but has sha256 {here[:8]}… here, and "
-            f"{there[:8]}… at the server; copy the server's file to {source_file(code)}"
-        )
+    files = own_files(code, tuple(_looked_in))
+    here = sha256_of_files(code)
+    there = parts.get(option, "")
+    if not here or not there or digest_of(here) == there:
+        return
+    theirs = {key.removeprefix(f"{option} "): at for key, at in parts.items() if key.startswith(f"{option} ")}
+    theirs = theirs or {next(iter(files)): there}
+    file = next((each for each in (*here, *sorted(theirs)) if here.get(each) != theirs.get(each)), "")
+    must = f"{option} {name} must be the same code on every machine, but {shown(file)}"
+    if file not in here:
+        raise ConfigError(f"{must} is at the server and not here; copy it to this machine")
+    if file not in theirs:
+        raise ConfigError(f"{must} is here ({files[file]}) and not at the server; copy the server's files")
+    raise ConfigError(
+        f"{must} has sha256 {here[file][:8]}… here, and {theirs[file][:8]}… at the server; copy the server's "
+        f"file to {files[file]}"
+    )
 
 
 def refuse_class(register: Register, name: str, call: str) -> None:

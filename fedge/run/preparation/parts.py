@@ -45,7 +45,7 @@ from fedge.config.registers.parts import (
     refuse_input_shape,
     refuse_uncalled,
 )
-from fedge.config.registers.register import Register, refuse_misfit, source_sha256
+from fedge.config.registers.register import Register, code_facts, refuse_misfit, source_sha256
 from fedge.config.registers.traits import BATCH_NORM
 from fedge.data.prepared import DataShape
 from fedge.native.library import UnavailableError, best_kernel
@@ -467,9 +467,12 @@ def described_parts(config: Config) -> dict[str, Any]:
 
 
 def code_of_parts(config: Config) -> dict[str, str]:
-    """Option → sha256 of the code of every custom part that has a file."""
-    found = {option: str(part["sha256"]) for option, part in described_parts(config).items()}
-    return {option: sha256 for option, sha256 in found.items() if sha256}
+    """What other machines compare of the code of every custom part that has a file (`code_facts`)."""
+    found: dict[str, str] = {}
+    for option, (register, name) in own_parts(config).items():
+        code = register.load(name)
+        found |= code_facts(option, getattr(code, "part", code))
+    return found
 
 
 def _described(register: Register, name: str) -> dict[str, Any]:
