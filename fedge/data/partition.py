@@ -197,7 +197,7 @@ def _refuse_empty_own(
 
 
 def _remedy(config: Config, cuts: bool) -> str:
-    """What to set where a client has no windows of a split; `cuts`: recordings are cut in time already."""
+    """Options to set where a client has no windows of a split; `cuts`: recordings are cut in time already."""
     dealt = config.partition.kind
     if PARTITIONS.is_own(dealt):
         first = "change how it deals"

@@ -347,7 +347,7 @@ def source_sha256(code: Any) -> str:
 
 
 def code_facts(option: str, code: Any) -> dict[str, str]:
-    """What `refuse_other_code` compares on another machine: option → SHA-256 of all files, and of each."""
+    """Facts for `refuse_other_code` on another machine: option → SHA-256 of all files, and of each."""
     files = sha256_of_files(code)
     each = {f"{option} {name}": sha256 for name, sha256 in files.items()}
     return {option: digest_of(files), **(each if 1 < len(files) <= _MOST_FILES else {})} if files else {}

@@ -195,7 +195,7 @@ def _refuse_broken_promise(config: Config, needed: int, training: int, there: st
 
 
 def _way_to_quorum(config: Config, training: int) -> str:
-    """What can be set where fewer clients train at a leaf than its strategy needs."""
+    """Options to set where fewer clients train at a leaf than its strategy needs."""
     leaf, hierarchy = config.leaf, config.hierarchy
     arguments = leaf.arguments("strategy")
     fewer = range(arguments.get(_MALICIOUS, 0) - 1, -1, -1)

@@ -467,7 +467,7 @@ def described_parts(config: Config) -> dict[str, Any]:
 
 
 def code_of_parts(config: Config) -> dict[str, str]:
-    """What other machines compare of the code of every custom part that has a file (`code_facts`)."""
+    """Facts of the code of every custom part that has a file, compared on other machines (`code_facts`)."""
     found: dict[str, str] = {}
     for option, (register, name) in own_parts(config).items():
         code = register.load(name)

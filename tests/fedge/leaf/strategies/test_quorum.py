@@ -79,7 +79,7 @@ def test_the_advice_is_enough(size):
 @pytest.mark.parametrize("size", range(1, 12))
 @pytest.mark.parametrize("malicious", range(4))
 def test_who_follows_the_advice_starts(strategy, leaves, size, malicious):
-    """What is to be lowered can be, and is enough as far as it is said to be."""
+    """An option that is to be lowered can be, and as far as is said is enough."""
     least = 1 if strategy == "bulyan" else 0
     given = config(strategy=strategy, malicious=max(least, malicious))
     given = replace(given, hierarchy=replace(given.hierarchy, num_servers=leaves))
