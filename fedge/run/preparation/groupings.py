@@ -1,38 +1,40 @@
 """A grouping or signal of the user's, tried on generated models of leaves before the run starts.
 
-Shape letter: S leaf servers.
+Shape letter: S leaf servers, or other children of a server with groups.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedge.clustering.likeness.evidence import Evidence, NotComparable
+from fedge.clustering.likeness.evidence import Answers, Evidence, NotComparable, leaf_role
 from fedge.clustering.registry import Need, method_named
 from fedge.clustering.signals import needs_of, similarity_of
 from fedge.config.config import Config
 from fedge.config.registers.groupings import GROUPINGS, SIGNALS
-from fedge.config.registers.option import ConfigError
+from fedge.config.registers.option import ConfigError, shown
 from fedge.config.registers.traits import BY_SIGNAL
 from fedge.states.averaging import State
 from fedge.states.named import Memory, packed, unpacked
 
-_AT_HAND = frozenset({"starts", "one-start", "cluster-start"})  # of the evidence; the rest comes from clients
+_MADE_UP = frozenset({"starts", "one-start", "cluster-start", "cross-losses", "dispersion"})
+"""Evidence that can be made up; the rest depends on what clients have trained on."""
+_MOST_CLIENTS = 20  # who answer at each leaf
+_CLASSES = 2  # if nobody says how many
 
 
 def tries_grouping(config: Config) -> bool:
-    """Whether a run has a grouping or signal of the user's that generated models are enough for."""
+    """Whether a run has a grouping or signal of the user's that made-up evidence is enough for."""
     cluster = config.cluster
-    if not cluster.enabled or config.asynchrony.is_on or config.hierarchy.tiers > 2:
+    if not cluster.enabled:
         return False
-    if GROUPINGS.is_own(cluster.method):
-        is_own = method_named(cluster).ask is None
-    else:
-        is_own = GROUPINGS.has(cluster.method, BY_SIGNAL) and SIGNALS.is_own(cluster.signal)
-    return is_own and _needs(config) <= _AT_HAND
+    is_own = GROUPINGS.is_own(cluster.method) or (
+        GROUPINGS.has(cluster.method, BY_SIGNAL) and SIGNALS.is_own(cluster.signal)
+    )
+    return is_own and _needs(config) <= _MADE_UP
 
 
 def _needs(config: Config) -> frozenset[Need]:
@@ -43,33 +45,51 @@ def _needs(config: Config) -> frozenset[Need]:
 
 
 def refuse_grouping_that_fails(
-    config: Config, state: State, names: Sequence[str], clients: Sequence[int]
+    config: Config, state: State, names: Sequence[str], clients: Sequence[int], classes: int = _CLASSES
 ) -> None:
     """Raise ConfigError if the user's grouping or signal fails in two steps on generated models.
+
+    In a deeper tree, for each number of children of the servers with groups.
 
     Args:
         config: of the run; `tries_grouping` is true of it.
         state: a model of the run's kind.
         names: its trainable entries, in layer order.
         clients: training clients per leaf.
+        classes: of the data.
     """
     cluster = config.cluster
-    with suppress(NotComparable):
-        if GROUPINGS.is_own(cluster.method):
-            _group_twice(config, [_evidence(config, state, names, clients, number) for number in (1, 2)])
-        else:
-            evidence = _evidence(config, state, names, clients, 1)
-            similarity_of(cluster.signal, evidence, cluster.arguments("signal"))
+    for weights in _children(config, clients):
+        made = _Made(config, state, tuple(names), weights, classes)
+        with suppress(NotComparable):
+            if GROUPINGS.is_own(cluster.method):
+                _group_twice(config, made)
+            else:
+                similarity_of(cluster.signal, made.answered(made.evidence(1)), cluster.arguments("signal"))
 
 
-def _group_twice(config: Config, rounds: Sequence[Evidence]) -> None:
+def _children(config: Config, clients: Sequence[int]) -> list[list[int]]:
+    """Clients below each child, for servers with groups with different numbers of children."""
+    hierarchy = config.hierarchy
+    if hierarchy.tiers == 2:
+        return [list(clients)]
+    tiers = {0} if config.asynchrony.is_on else hierarchy.tiers_said(config.cluster.tiers, "cluster.tiers")
+    counts = {len(server.children) for tier in tiers for server in hierarchy.shape.servers(tier)}
+    return [[max(1, sum(clients) // count)] * count for count in sorted(counts) if count]
+
+
+def _group_twice(config: Config, made: "_Made") -> None:
     """Group in two rounds, the second with the labels and the memory of the first."""
     cluster = config.cluster
     method, labels = method_named(cluster), None
     memory: Memory = {}
     kept: Mapping[str, Any] = {}
-    for evidence in rounds:
-        seen = replace(evidence, before=labels, kept=kept, memory=memory)
+    for global_round in (1, 2):
+        seen = replace(made.evidence(global_round), before=labels, kept=kept, memory=memory)
+        if method.ask is not None:
+            seen = made.answered(seen, _asked(cluster.method, method.ask(seen), len(made.clients)))
+        else:
+            seen = made.answered(seen)
         found = method.group(seen, cluster, labels)
         labels, kept = found.labels, kept if found.kept is None else found.kept
         try:
@@ -78,24 +98,80 @@ def _group_twice(config: Config, rounds: Sequence[Evidence]) -> None:
             raise ConfigError(f"cluster.method {cluster.method}: {error}; mend it") from error
 
 
-def _evidence(
-    config: Config, state: State, names: Sequence[str], clients: Sequence[int], global_round: int
-) -> Evidence:
-    """Evidence of a round: leaves have trained models from one start, each another way."""
-    rng = np.random.default_rng(global_round)
+def _asked(name: str, asked: Any, children: int) -> set[str]:
+    """The roles that a method's questions name.
 
-    def trained() -> State:
-        return {name: _moved(array, rng) for name, array in state.items()}
+    Raises:
+        ConfigError: they are not of models by role, for each child.
+    """
+    if asked is None:
+        return set()
+    try:
+        if len(asked) != children or not all(isinstance(each, Mapping) for each in asked):
+            raise TypeError
+    except TypeError:
+        raise ConfigError(
+            f"cluster.method {name} must ask with a mapping role → model for each of {children} leaves, but "
+            f"ask returned {shown(asked)}; mend it"
+        ) from None
+    return {str(role) for each in asked for role in each}
 
-    return Evidence(
-        [trained() for _ in clients],
-        [state] * len(clients) if _needs(config) else None,
-        [10.0 * each for each in clients],
-        tuple(names),
-        truth=None if config.scenario == "none" else np.zeros(len(clients), dtype=np.int64),
-        global_round=global_round,
-        seed=config.seed,
-    )
+
+@dataclass(frozen=True)
+class _Made:
+    """Evidence made up for servers of a tier.
+
+    Attributes:
+        config: of the run.
+        state: a model of the run's kind.
+        names: its trainable entries, in layer order.
+        clients: below each child (S).
+        classes: of the data.
+    """
+
+    config: Config
+    state: State
+    names: tuple[str, ...]
+    clients: Sequence[int]
+    classes: int
+
+    def evidence(self, global_round: int) -> Evidence:
+        """Evidence of a round: children have trained models from one start, each another way."""
+        rng, needs, count = np.random.default_rng(global_round), _needs(self.config), len(self.clients)
+        models = [{name: _moved(array, rng) for name, array in self.state.items()} for _ in self.clients]
+        on_clock = self.config.asynchrony.is_on
+        return Evidence(
+            models,
+            [self.state] * count if needs and not on_clock else None,
+            [10.0 * each for each in self.clients],
+            self.names,
+            common_start=not on_clock,
+            truth=None if self.config.scenario == "none" else np.zeros(count, dtype=np.int64),
+            global_round=global_round,
+            seed=self.config.seed,
+            dispersion=rng.random(count) if "dispersion" in needs else None,
+        )
+
+    def answered(self, evidence: Evidence, roles: Collection[str] = ()) -> Evidence:
+        """Evidence with the answers of a few clients of each child, on the models that are asked about."""
+        count = len(self.clients)
+        if "cross-losses" in _needs(self.config):
+            roles = {*roles, *map(leaf_role, range(count))}
+        if not roles:
+            return evidence
+        rng = np.random.default_rng((evidence.global_round, 1))
+        leaf_of = np.repeat(np.arange(count, dtype=np.int64), np.clip(self.clients, 1, _MOST_CLIENTS))
+        each = len(leaf_of)
+        confusions = {role: rng.integers(1, 9, (each, self.classes, self.classes)) for role in sorted(roles)}
+        answers = Answers(
+            {role: 0.5 + rng.random(each) for role in sorted(roles)},
+            np.full(each, 10, dtype=np.int64),
+            leaf_of,
+            clients=np.arange(each, dtype=np.int64),
+            accuracies={role: rng.random(each) for role in sorted(roles)},
+            confusions=confusions if self.config.train.task == "classification" else {},
+        )
+        return replace(evidence, answers=answers)
 
 
 def _moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -458,7 +458,7 @@ def refuse_rule_that_fails(config: Config, shape: DataShape, trained: Sequence[i
         made = make_cloud_rule(config.cloud)
         refuse_strategy_that_fails(CLOUD, config.cloud.rule, made, state, names, branches)
     if groups and size * len(trained) <= _MOST_TRIED:
-        refuse_grouping_that_fails(config, state, names, trained)
+        refuse_grouping_that_fails(config, state, names, trained, shape.classes)
 
 
 def described_parts(config: Config) -> dict[str, Any]:

@@ -58,14 +58,60 @@ def by_losses(evidence, config, before):
     return (evidence.cross.losses.mean(axis=1) > 1e9).astype(int)
 
 
+@method(lambda _: frozenset({"cross-losses"}))
+def losses_by_typo(evidence, config, before):
+    return (evidence.cross.loses.mean(axis=1) > 1e9).astype(int)
+
+
+@method(lambda _: frozenset({"dispersion"}))
+def spread_by_typo(evidence, config, before):
+    return evidence.dispersion.astypo(int)
+
+
+class AsksByTypo(CloudPart):
+    def ask(self, cloud):
+        return [{"mine": model} for model in cloud.modells]
+
+    def group(self, cloud):
+        return [0] * len(cloud.models)
+
+
+class AsksTooFew(AsksByTypo):
+    def ask(self, cloud):
+        return [{"mine": cloud.models[0]}]
+
+
+class ReadsByTypo(AsksByTypo):
+    def ask(self, cloud):
+        return [{"mine": model} for model in cloud.models]
+
+    def group(self, cloud):
+        assert cloud.answers.losses["mine"].shape == cloud.answers.leaf_of.shape
+        return [int(cloud.answers.losses["yours"][0])] * len(cloud.models)
+
+
+class Asks(ReadsByTypo):
+    def group(self, cloud):
+        assert np.isfinite(cloud.answers.losses["mine"]).all()
+        assert cloud.answers.confusions["mine"].shape[1:] == cloud.answers.confusions["mine"].shape[2:0:-1]
+        return [0] * len(cloud.models)
+
+
 @signal("starts")
 def alike(evidence):
     return evidence.cosines
 
 
-def begun(tmp_path, part, option="cluster.method"):
+TREE = {
+    "hierarchy.tree": "2x3x2", "clients": 12, "partition.kind": "iid", "cluster.tiers": "0,1",
+    "gate.enabled": False, "scaffold.enabled": False,
+}  # fmt: skip
+CLOCK = {"asynchrony.rule": "fedbuff", "scaffold.enabled": False, "gate.enabled": False}
+
+
+def begun(tmp_path, part, option="cluster.method", **more):
     """A run of two rounds with a part of this file."""
-    config = small_config(tmp_path, **{option: f"{__name__}:{part}"})
+    config = {**small_config(tmp_path), **more, option: f"{__name__}:{part}"}
     return simulate(config, terminal=io.StringIO())
 
 
@@ -76,6 +122,11 @@ def begun(tmp_path, part, option="cluster.method"):
         ("later", "a whole number for each of 3 leaves"),
         ("without_starts", "failed: TypeError"),
         ("Keeps", "memory of the cloud"),
+        ("losses_by_typo", "failed: AttributeError: .*loses"),
+        ("spread_by_typo", "failed: AttributeError: .*astypo"),
+        ("AsksByTypo", "failed: AttributeError: .*modells"),
+        ("AsksTooFew", "must ask with a mapping role → model for each of 3 leaves"),
+        ("ReadsByTypo", "failed: KeyError: .*yours"),
     ],
 )
 def test_a_grouping_that_would_fail_is_refused_before_the_run(tmp_path, part, words):
@@ -85,13 +136,26 @@ def test_a_grouping_that_would_fail_is_refused_before_the_run(tmp_path, part, wo
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("way", [TREE, CLOCK], ids=["tree", "clock"])
+@pytest.mark.parametrize("part", ["typo", "losses_by_typo"])
+def test_it_is_refused_in_trees_and_on_the_clock_too(tmp_path, part, way):
+    with pytest.raises(ConfigError, match=rf"cluster.method .*{part}.* failed: AttributeError"):
+        begun(tmp_path, part, **way)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("way", [TREE, CLOCK], ids=["tree", "clock"])
+def test_one_that_works_in_trees_and_on_the_clock_is_not_in_its_own_way(tmp_path, way):
+    assert begun(tmp_path, "by_losses", **way).status == "completed"
+
+
 def test_a_signal_that_would_fail_is_refused_before_the_run(tmp_path):
     with pytest.raises(ConfigError, match=r"cluster\.signal .*lopsided must return a symmetric"):
         begun(tmp_path, "lopsided", "cluster.signal")
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("part", ["well", "Family1", "never", "by_losses"])
+@pytest.mark.parametrize("part", ["well", "Family1", "never", "by_losses", "Asks"])
 def test_a_grouping_that_works_is_not_in_its_own_way(tmp_path, part):
     assert begun(tmp_path, part).status == "completed"
 
