@@ -55,8 +55,8 @@ def _serve(link: Link, host: LeafHost, lost_s: float, once: bool) -> int:
     try:
         while True:
             link.serve(host, lost_s, host.most_bytes, host.keep)
-            print("fedge: the run is over", flush=True)
+            print(f"fedge: {host.end_said}", flush=True)
             if once:
-                return 0
+                return exits.FAILED if host.refused else 0
     finally:
         link.stop()

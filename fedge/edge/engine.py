@@ -89,21 +89,25 @@ class EdgeEngine:
         """Stop waiting for leaf servers of clients that did not come; they may come any time."""
         self._gate.do_without({self._leaf_of[client] for client in clients})
 
-    def dismiss(self) -> None:
+    def dismiss(self, reason: str = "") -> None:
         """Tell all present leaf servers the end of the run, all at once, and release the threads.
 
         The run has ended: one that answers anything else is named in the log, and one that is gone is gone.
+
+        Args:
+            reason: of the end of a run without a finished round; empty for others.
         """
-        told = {leaf: self._pool.submit(self._tell_over, leaf) for leaf in self._gate.hellos()}
+        over = Packet(OVER, {orders.REASON: reason[: orders.LONGEST_REASON]} if reason else {})
+        told = {leaf: self._pool.submit(self._tell_over, leaf, over) for leaf in self._gate.hellos()}
         for leaf, future in told.items():
             if why := future.result():
                 logger.warning("leaf server %d was told that the run is over: %s", leaf, why)
         self.close()
 
-    def _tell_over(self, leaf: int) -> str:
+    def _tell_over(self, leaf: int, over: Packet) -> str:
         """Tell one leaf server the end of the run; gives what is odd about its answer."""
         try:
-            answer = self._gate.ask(leaf, Packet(OVER), _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
+            answer = self._gate.ask(leaf, over, _LEAVE_S, limit_s=_LEAVE_S, most=_MOST_AT_END)
             if answer.kind == orders.DONE:
                 return ""
             return f"it answered {shown(answer.kind)}: {words_told(answer)}"

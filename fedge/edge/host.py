@@ -19,6 +19,7 @@ from fedge.link.entrance import HELLO
 from fedge.link.frames import Packet
 from fedge.link.gate import OVER
 from fedge.native.library import usable_kernels
+from fedge.process.escape import printable
 from fedge.process.versions import versions
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
@@ -54,6 +55,12 @@ class LeafHost:
         self._telling = telling
         self._together = together
         self._run: tuple[Mapping[str, Any], AtWork] | None = None  # its facts, and its worker
+        self.refused = ""  # why the newest run has no finished round, as the cloud says
+
+    @property
+    def end_said(self) -> str:
+        """Words on the end of the newest run."""
+        return f"no round of the run could be finished: {self.refused}" if self.refused else "the run is over"
 
     def hello(self) -> Packet:
         """Say which versions this is, and which kernels of the native step its process can use."""
@@ -77,6 +84,8 @@ class LeafHost:
     def _answer(self, packet: Packet, note: Note) -> Packet:
         """Carry out an order."""
         if packet.kind == OVER:
+            reason = packet.facts.get(orders.REASON, "")
+            self.refused = printable(reason[: orders.LONGEST_REASON]) if isinstance(reason, str) else ""
             self.close()
             return Packet(orders.DONE)
         if packet.kind in (orders.TELL, orders.BEGIN):

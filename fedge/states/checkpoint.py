@@ -251,6 +251,11 @@ def newest_good(parent: Path, before: float = math.inf) -> tuple[Checkpoint | No
     return None, damaged
 
 
+def rounds_kept(parent: Path) -> int:
+    """Global rounds after which the newest checkpoint was written, whole or not; 0 for none."""
+    return max(map(_round_of, checkpoints(parent)), default=0)
+
+
 def checkpoints(parent: Path) -> list[Path]:
     """The folders of all checkpoints, whole or not, oldest first."""
     found = [path for path in parent.glob("round-*") if _NAME.fullmatch(path.name) and path.is_dir()]

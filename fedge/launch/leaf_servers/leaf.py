@@ -30,6 +30,7 @@ from fedge.run.preparation.parts import code_of_parts
 from fedge.run.preparation.prepare import Prepared
 from fedge.run.run import Outcome, run
 from fedge.run.site import open_site
+from fedge.states.checkpoint import FOLDER, rounds_kept
 from hhar.quantity import quantity
 
 _FOR_EVER_S = 1e9
@@ -81,6 +82,8 @@ def run_with_leaves(
             outcome = run(engine, run_config, LEAVES.name, described, open_terminal, owns_process, prepared)
             if outcome.status in ("completed", "partial"):
                 engine.dismiss()
+            elif outcome.folder is None or not rounds_kept(outcome.folder / FOLDER):
+                engine.dismiss(outcome.reason or "see the cloud")  # there is nothing to come back for
         finally:
             engine.close()
     return outcome
@@ -118,9 +121,9 @@ def serve_leaf(options: argparse.Namespace) -> int:
         with exits.signals_as_exceptions(exits.LEAVE_S) if options.owns_process else nullcontext():
             while True:
                 link.serve(host, options.wait or _FOR_EVER_S, host.most_bytes, host.keep)
-                print("the run is over", flush=True)
+                print(host.end_said, flush=True)
                 if options.once:
-                    return 0
+                    return exits.FAILED if host.refused else 0
     except Refused as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)
         return exits.FAILED

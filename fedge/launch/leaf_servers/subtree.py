@@ -78,6 +78,16 @@ class Subtree:
         if self._errors:
             raise self._errors[0]
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the newest run has no finished round."""
+        return any(host.refused for host in self._hosts)
+
+    @property
+    def end_said(self) -> str:
+        """Words on the end of the newest run."""
+        return next((host.end_said for host in self._hosts if host.refused), self._hosts[0].end_said)
+
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Wait until all leaves have ended, one has failed, or `leave_s` seconds after the first has ended.
 
@@ -114,10 +124,11 @@ def serve_subtree(options: argparse.Namespace) -> int:
             while True:
                 leaves = below.leaves(lost_s)
                 print(f"server {path} runs the leaf servers {', '.join(map(str, leaves))}", flush=True)
-                subtree_of(folder, leaves, options).serve(lost_s)
-                print("the run is over", flush=True)
+                subtree = subtree_of(folder, leaves, options)
+                subtree.serve(lost_s)
+                print(subtree.end_said, flush=True)
                 if options.once:
-                    return 0
+                    return exits.FAILED if subtree.is_refused else 0
                 below = Below(options.cloud, options.certs, path)
     except Refused as error:
         print(f"fedge: {error}", file=sys.stderr, flush=True)

@@ -45,6 +45,19 @@ def test_one_leaf_server_serves_one_run_and_ends(tmp_path, certificates, capsys)
     assert (tmp_path / "own" / "leaf.log").is_file()
 
 
+def test_a_leaf_server_ends_at_once_after_a_run_that_was_refused(tmp_path, certificates, capsys):
+    """Here its machine lacks the data; it would wait for the cloud, which is gone."""
+    address, codes = f"127.0.0.1:{free_port()}", []
+    nowhere = options(tmp_path, cloud=address, data=str(tmp_path / "nowhere.npz"), wait=600.0)
+    serving = threading.Thread(target=lambda: codes.append(serve_leaf(nowhere)), daemon=True)
+    serving.start()
+    config = small_config(tmp_path, **{"hierarchy.num-servers": 1, "num-server-rounds": 1})
+    outcome, _ = cloud(config, address, certificates)
+    serving.join(20)
+    assert (outcome.status, codes) == ("failed", [4])
+    assert f"no round of the run could be finished: {outcome.reason[:100]}" in capsys.readouterr().out
+
+
 def test_a_leaf_server_whose_cloud_stays_away_ends(tmp_path, certificates, capsys):
     address = f"127.0.0.1:{free_port()}"
     assert serve_leaf(options(tmp_path, cloud=address, wait=0.3)) == 4
