@@ -1,6 +1,6 @@
 """Status of a run, read from its folder, for `fedge status` and others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +12,7 @@ from fedge.process.escape import printable
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
+from fedge.records.tables.catalog import ROUND_TABLES
 from fedge.records.tables.rows import records_of
 
 _RECENT = 10  # rounds over which seconds per round are averaged
@@ -111,8 +112,16 @@ def status_lines(status: RunStatus) -> list[str]:
     return [printable(line) for line in lines]
 
 
+def _lost_tables(folder: Path, damaged: Sequence[str]) -> bool:
+    """Whether a table is missing without which the run cannot be resumed."""
+    needed = [table.path for table in ROUND_TABLES if not table.optional]
+    return any(f"{name} is missing" in damaged or not (folder / name).parent.is_dir() for name in needed)
+
+
 def _next_step(status: RunStatus) -> str:
     """Next step for the user of a run that failed or is damaged."""
+    if status.damaged and _lost_tables(status.folder, status.damaged):
+        return "restore the tables from a copy, or start the run again: no checkpoint has them"
     if status.damaged:
         return f"fedge resume {short(status.folder)}"
     if status.status != "failed":

@@ -1,17 +1,23 @@
 """`fedge status` and the reader of manifests behind it."""
 
+import io
 import json
 import os
+import shutil
 from datetime import datetime
+from pathlib import Path
 
 import pytest
+from small_runs import small_config
 
+from fedge import simulate
 from fedge.cli import main
 from fedge.config.registers.option import ConfigError
 from fedge.process.identity import this_process
 from fedge.records.folder import find_run
 from fedge.records.manifest import read_manifest
 from fedge.records.reading.status import read_status
+from fedge.run.preparation.resume import open_resumption
 
 HEADER = "global_round,test_accuracy_mean,seconds\n"
 
@@ -160,3 +166,25 @@ def test_a_folder_without_a_manifest(tmp_path, capsys):
     with pytest.raises(ConfigError, match=r"is not a run folder: it has no manifest\.json"):
         read_status(tmp_path / "empty")
     assert main(["status", "empty", "--runs-dir", str(tmp_path)]) == 4
+
+
+@pytest.mark.parametrize(
+    ("gone", "step"),
+    [
+        ("metrics", "next: restore the tables from a copy, or start the run again"),
+        ("metrics/clients.csv", "next: restore the tables from a copy, or start the run again"),
+        ("checkpoints/final.safetensors", "next: fedge resume"),
+    ],
+)
+def test_a_run_is_said_to_go_on_where_it_can(tmp_path, capsys, gone, step):
+    """A checkpoint has the models, but of tables only how long they were."""
+    folder = Path(simulate(small_config(tmp_path), terminal=io.StringIO()).folder)
+    there = folder / gone
+    shutil.rmtree(there) if there.is_dir() else there.unlink()
+    lines = status(folder, capsys)[1]
+    assert lines[-1].startswith(step)
+    if "resume" not in step:
+        with pytest.raises(ConfigError, match="start a new run"):
+            open_resumption(folder)
+    else:
+        open_resumption(folder)
