@@ -30,7 +30,7 @@ ROUNDS = {9: 40, 100: 20, 1000: 8, 10_000: 4}  # measured in process, by number 
 RAY_ROUNDS = 10
 EXCHANGE_PHASES = ("configure", "push", "wait", "check")
 EXCHANGE_AIM_S = {("inprocess", 9): 0.002, ("ray", 9): 0.25}
-ROUND_AIM_S = {("inprocess", 1000): 0.5, ("inprocess", 10_000): 5.0}
+ROUND_AIM_S = {("inprocess", 1000): 0.5, ("inprocess", 10_000): 3.0}
 MARKS = {"inprocess": "o-", "ray": "s-"}
 
 
