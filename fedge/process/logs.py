@@ -93,6 +93,7 @@ def log_to(path: Path) -> logging.Handler:
     """
     handler = _RunLog(path)
     say_anew()
+    _said_by_flower.clear()
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -158,6 +159,30 @@ def without_flowers_news() -> Iterator[None]:
         yield
     finally:
         flower.setLevel(level)
+
+
+_said_by_flower: set[str] = set()
+
+
+@contextmanager
+def flowers_words_once() -> Iterator[None]:
+    """Context in which Flower's logger says nothing that it has said in one before, since the log was opened.
+
+    A strategy is constructed for every leaf, and warns of its arguments each time.
+    """
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in _said_by_flower
+        _said_by_flower.add(text)
+        return new
+
+    flower = logging.getLogger("flwr")
+    flower.addFilter(is_new)
+    try:
+        yield
+    finally:
+        flower.removeFilter(is_new)
 
 
 def first_engine_error() -> str:

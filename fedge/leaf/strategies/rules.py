@@ -28,6 +28,7 @@ from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import contents_of, unkept_of
+from fedge.process.logs import flowers_words_once
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.settings import LocalTraining
@@ -115,7 +116,8 @@ def _made(register: Register, name: str, given: Mapping[str, Any]) -> Strategy:
         everyone = _taken(rule, everyone)
     option = register.option
     try:
-        made = rule(**{**everyone, **given})
+        with flowers_words_once():
+            made = rule(**{**everyone, **given})
     except OWN_ERRORS as error:
         raise ConfigError(
             f"{option} {name} cannot be made: {own_error(error)}; mend it, or change {option}-args"

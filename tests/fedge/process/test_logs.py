@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from fedge.process import logs
-from fedge.process.logs import first_engine_error, log_to, log_worker_to, refuse_failed_log, stop_logging_to
+from fedge.process.logs import (
+    first_engine_error,
+    flowers_words_once,
+    log_to,
+    log_worker_to,
+    refuse_failed_log,
+    stop_logging_to,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -172,3 +179,24 @@ def test_what_is_logged_is_printable_and_not_endless(log):
     assert second == "        at once"
     assert len(third) < 70_000
     assert " characters left out … xxx" in third
+
+
+def test_what_flower_says_while_strategies_are_made_is_said_once(tmp_path, caplog):
+    """Per leaf, and before the run and in it: the terminal and the log have it once each."""
+    from flwr.serverapp.strategy import FedProx
+
+    def made(count):
+        for _ in range(count):
+            with flowers_words_once():
+                FedProx(proximal_mu=0.0)
+            logging.getLogger("flwr").warning("of another kind")
+
+    handler = log_to(tmp_path / "run.log")
+    made(3)
+    stop_logging_to(handler)
+    handler = log_to(tmp_path / "next.log")
+    made(2)
+    stop_logging_to(handler)
+    for name, count in (("run.log", 3), ("next.log", 2)):
+        text = (tmp_path / name).read_text()
+        assert (text.count("equivalent to FedAvg"), text.count("of another kind")) == (1, count)
