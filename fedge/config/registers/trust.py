@@ -10,6 +10,7 @@ out. Answers are kept outside all run folders, in ``$XDG_CONFIG_HOME/fedge/trust
 
 import hashlib
 import json
+import logging
 import os
 import stat
 import sys
@@ -27,6 +28,7 @@ FLAG = "--trust-code"
 _MAIN = "__main__"
 _LARGEST = 2**20  # bytes of answers
 _TOLD, _RAN = "--trust-code", "run"  # ways of saying yes
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,12 @@ def trusted(register: Register, name: str, *, never_in: Path | None, trust: bool
     if register.is_given(name):
         return None
     found = find_code(register, name, never_in)
+    known = is_remembered(found)
     if trust:
+        if not known:  # on the terminal, or in a leaf server's log: what the yes was given to
+            _LOG.warning("%s, trusted from now on", found)
         remember([found])
-    elif not is_remembered(found):
+    elif not known:
         raise ConfigError(
             f"{found}, which would be carried out: look at it, then add {FLAG}, once: it is remembered"
         )

@@ -59,6 +59,16 @@ def test_nothing_is_imported_before_a_yes_which_is_remembered(parts, project, tm
     assert remembered_in().stat().st_mode & 0o77 == 0
 
 
+def test_what_a_yes_is_given_to_is_shown_once(parts, project, caplog):
+    """By file and hash, also where the yes is said at once."""
+    found = find_code(parts, NAME)
+    for _ in range(2):
+        load_trusted(parts, NAME, never_in=None, trust=True)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"train.model {NAME} is code of {found.file} (sha256 {found.sha256[:16]}…), trusted from now on"
+    ]
+
+
 def test_a_yes_is_of_these_bytes_under_this_name(parts, project):
     trusted(parts, NAME, never_in=None, trust=True)
     with pytest.raises(ConfigError, match="add --trust-code"):
