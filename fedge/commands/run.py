@@ -65,7 +65,7 @@ def _run(options: argparse.Namespace) -> int:
     federation = project.federation(options.federation)
     if project.packaged:
         with suppress(OSError):  # the terminal may be closed
-            print("no pyproject.toml in this folder: options and federations are Fedge's own", flush=True)
+            print(f"{project.why_packaged}: options and federations are Fedge's own", flush=True)
     address = project.address(options.federation)
     if address is not None:
         return _run_deployed(options, project, address, run_config)

@@ -171,22 +171,30 @@ class Project:
 
     Attributes:
         folder: folder of the pyproject.toml.
-        packaged: whether it is Fedge's own, because the app's folder has none.
+        packaged: whether it is Fedge's own, because the app's folder has none, or one without tables of
+            Flower's and Fedge's.
+        why_packaged: why it is, in words; empty for another.
         path: path of the pyproject.toml.
         server_app, client_app: the app's components, "module:name".
     """
 
     def __init__(self, app: Path) -> None:
-        """Read ``app/pyproject.toml``, or Fedge's own for a folder without one.
+        """Read ``app/pyproject.toml``, or Fedge's own for a folder without one or with another project's.
 
         Raises:
             ConfigError: there is no such folder, or its pyproject.toml has no Flower app.
         """
-        self.packaged = os.path.isdir(app) and not os.path.lexists(app / "pyproject.toml")
-        self.folder = packaged_folder() if self.packaged else app
-        self.path = self.folder / "pyproject.toml"
+        self.path = app / "pyproject.toml"
+        is_there = os.path.lexists(self.path) or not os.path.isdir(app)
+        tool = self._tool() if is_there else {}
+        self.packaged, self.why_packaged = not tool.keys() & {"flwr", "fedge"}, ""
+        if self.packaged:
+            none = "no [tool.flwr.app] in pyproject.toml" if is_there else "no pyproject.toml in this folder"
+            self.why_packaged = none
+            self.path = packaged_folder() / "pyproject.toml"
+            tool = self._tool()
+        self.folder = self.path.parent
         look_in(app)
-        tool = self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
         table = self._table("tool.flwr", tool.get("flwr", {}))
         if "app" not in table:
             raise ConfigError(
@@ -226,6 +234,10 @@ class Project:
                 f"flwr run needs a federation of [tool.flwr.federations], but {wanted} is in "
                 f"[tool.fedge.federations]; use fedge run --engine flower"
             )
+
+    def _tool(self) -> dict[str, Any]:
+        """The table [tool] of the project's pyproject.toml, empty without one."""
+        return self._table("tool", read_toml(self.path, "the app's pyproject.toml").get("tool", {}))
 
     def _table(self, name: str, value: Any) -> dict[str, Any]:
         """A table of pyproject.toml; ConfigError if its value is not a table."""
@@ -324,7 +336,12 @@ class Project:
         """
         wanted = name or self._default
         if not isinstance(wanted, str) or wanted not in self._federations:
-            known = ", ".join(self._federations) or "none"
+            if not self._federations:
+                raise ConfigError(
+                    f"federations must be in [tool.flwr.federations], but {self.path} has none; add one, as "
+                    f'default = "local" and local.options.num-supernodes = 9'
+                )
+            known = ", ".join(self._federations)
             raise ConfigError(
                 f"federation must be one of {known}, but is {shown(wanted)}; see [tool.flwr.federations]"
             )

@@ -173,9 +173,29 @@ def test_damaged_toml_names_file_and_place(tmp_path):
 def test_no_project_and_no_app(tmp_path):
     with pytest.raises(ConfigError, match="must be a readable file"):
         Project(tmp_path / "elsewhere")
-    (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n[tool.fedge.federations]\ndefault='a'\n")
     with pytest.raises(ConfigError, match=r"must have \[tool\.flwr\.app\], but .* does not"):
         Project(tmp_path)
+
+
+@pytest.mark.parametrize("text", [None, "", "[project]\nname = 'mine'\n[tool.ruff]\nline-length = 99\n"])
+def test_a_folder_of_no_app_has_the_options_and_federations_of_fedge(tmp_path, text):
+    """Any Python project has a pyproject.toml, of which Fedge need not be told."""
+    if text is not None:
+        (tmp_path / "pyproject.toml").write_text(text)
+    project = Project(tmp_path)
+    assert project.packaged
+    assert project.federation(None) == Project(ROOT).federation(None)
+    assert project.run_config([]) == Project(ROOT).run_config([])
+    file = "this folder" if text is None else "pyproject.toml"
+    assert project.why_packaged.startswith("no ")
+    assert project.why_packaged.endswith(f"in {file}")
+
+
+def test_an_app_without_federations_is_told_how_to_add_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"has none; add one, as default = .*num-supernodes = 9"):
+        Project(write_project(tmp_path, "")).federation(None)
 
 
 def test_the_federations_of_this_project():
