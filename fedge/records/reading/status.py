@@ -113,9 +113,19 @@ def status_lines(status: RunStatus) -> list[str]:
 
 
 def _lost_tables(folder: Path, damaged: Sequence[str]) -> bool:
-    """Whether a table is missing without which the run cannot be resumed."""
+    """Whether a table is missing or empty without which the run cannot be resumed."""
     needed = [table.path for table in ROUND_TABLES if not table.optional]
-    return any(f"{name} is missing" in damaged or not (folder / name).parent.is_dir() for name in needed)
+    return any(
+        f"{name} is missing" in damaged or not (folder / name).parent.is_dir() or _is_empty(folder / name)
+        for name in needed
+    )
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a file is there and holds nothing; False where that cannot be known."""
+    with suppress(OSError):
+        return path.stat().st_size == 0
+    return False
 
 
 def _next_step(status: RunStatus) -> str:

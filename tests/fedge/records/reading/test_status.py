@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from fedge.records.manifest import read_manifest
 from fedge.records.reading.status import read_status
 from fedge.run.preparation.resume import open_resumption
 
+EMPTY = partial(Path.write_bytes, data=b"")
 HEADER = "global_round,test_accuracy_mean,seconds\n"
 
 
@@ -169,18 +171,21 @@ def test_a_folder_without_a_manifest(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("gone", "step"),
+    ("gone", "damage", "step"),
     [
-        ("metrics", "next: restore the tables from a copy, or start the run again"),
-        ("metrics/clients.csv", "next: restore the tables from a copy, or start the run again"),
-        ("checkpoints/final.safetensors", "next: fedge resume"),
+        ("metrics", shutil.rmtree, "next: restore the tables from a copy, or start the run again"),
+        ("metrics/clients.csv", Path.unlink, "next: restore the tables from a copy, or start the run again"),
+        ("metrics/servers.csv", EMPTY, "next: restore the tables from a copy, or start the run again"),
+        ("metrics/confusion.json", EMPTY, "next: fedge resume"),
+        ("checkpoints/final.safetensors", Path.unlink, "next: fedge resume"),
+        ("checkpoints/final.safetensors", EMPTY, "next: fedge resume"),
     ],
 )
-def test_a_run_is_said_to_go_on_where_it_can(tmp_path, capsys, gone, step):
+def test_a_run_is_said_to_go_on_where_it_can(tmp_path, capsys, gone, damage, step):
     """A checkpoint has the models, but of tables only how long they were."""
     folder = Path(simulate(small_config(tmp_path), terminal=io.StringIO()).folder)
     there = folder / gone
-    shutil.rmtree(there) if there.is_dir() else there.unlink()
+    damage(there)
     lines = status(folder, capsys)[1]
     assert lines[-1].startswith(step)
     if "resume" not in step:
