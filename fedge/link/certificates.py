@@ -121,7 +121,7 @@ def _roles(wanted: CertificateRequest) -> list[_Role]:
                 f"--hosts must begin with a role, one of {', '.join(servers)}, but has {shown(role)}; "
                 f"e.g. cloud=cloud.example.org,10.0.0.1, or raise --leaves"
             )
-        if role != CLOUD and CLOUD in hosts:
+        if role != CLOUD and any(host.lower().rstrip(".") == CLOUD for host in hosts):  # as TLS compares
             raise ConfigError(
                 f"the host {CLOUD} is reserved for the cloud, but is given to {role}; choose another name"
             )

@@ -14,7 +14,7 @@ from fedge.link import entrance
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link, Refused
 from fedge.link.entrance import HELLO
-from fedge.link.frames import LinkError, Packet
+from fedge.link.frames import LinkError, Packet, chunks_of
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused
 
 WELCOME = Packet("welcome", {"seed": 7})
@@ -260,6 +260,30 @@ def test_silent_streams_of_one_certificate_keep_no_leaf_out(certificates, attach
         for leaf in (1, 0):
             assert gate.ask(leaf, Packet("train"), 60.0).kind == "answer"
         assert time.monotonic() - began < entrance._HELLO_S
+        for call, channel, go_on in knocking:
+            go_on.set()
+            call.cancel()
+            channel.close()
+
+
+def test_silent_streams_are_counted_by_certificate(certificates):
+    """One that is slow to say its hello is not let go for another's thirty."""
+    with LeafGate("127.0.0.1:0", certificates, 2, WELCOME) as gate:
+        begun, said = threading.Event(), threading.Event()
+
+        def slowly():
+            begun.set()
+            said.wait(60)
+            yield from chunks_of(Packet(HELLO))
+
+        knocking = [knock(gate, certificates, "leaf-1", slowly())]
+        assert begun.wait(60)
+        wait_until(lambda: gate._entrance._silent._of["leaf-1"])
+        knocking += [knock(gate, certificates) for _ in range(30)]
+        with pytest.raises(grpc.RpcError, match="CANCELLED"):
+            next(knocking[1][0])
+        said.set()
+        assert next(knocking[0][0])
         for call, channel, go_on in knocking:
             go_on.set()
             call.cancel()
