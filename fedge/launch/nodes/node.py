@@ -10,11 +10,14 @@ A SuperNode of Flower 1.25 that asks for a message before its SuperLink has all 
 message", drops the message and waits forever for its reply. One that cannot pass on a reply logs "Failed to
 send message" and drops it (`fedge.link.untimed` prevents the usual cause). Either is restarted, and the run
 asks again. If it could not sign off, the SuperLink considers its predecessor present for up to a minute and
-reports that the new one "could not be activated"; it is restarted until admitted.
+reports that the new one "could not be activated"; it is restarted until admitted. Where a SuperLink was
+restarted without its database, as after the withdrawal of another node's key, it answers "Node ID … not
+found", on which Flower's SuperNode ends; it is restarted, and activated by its key.
 """
 
 import gc
 import os
+import re
 import select
 import shutil
 import signal
@@ -41,9 +44,10 @@ from fedge.link.reach import free_port
 from fedge.process.endings import exits
 from fedge.process.endings.parent import ending_with_parent
 
-_LOST = b"has lost a message"
+_LOST, _FORGOTTEN = b"has lost a message", b"is not known to its SuperLink any more"
 _LOSSES = (b"Failed to receive message", b"Failed to send message")
-_TAIL = max(map(len, _LOSSES))  # bytes in which the beginning of such words may lie
+_UNKNOWN = re.compile(rb"Node ID \d+ not found")
+_TAIL = 40  # bytes in which the beginning of such words may lie
 _REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
 _PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
@@ -91,8 +95,8 @@ def _serve_on(words: Sequence[str], folder: Path, orders: int) -> int:
         finally:
             _end(node)
         now = time.monotonic()
-        if end == _LOST:
-            print("fedge: the SuperNode has lost a message; restarting it", flush=True)
+        if isinstance(end, bytes) and end != _REFUSED:
+            print(f"fedge: the SuperNode {end.decode()}; restarting it", flush=True)
             refused_at = None
         elif end != _REFUSED or (refused_at is not None and now - refused_at >= _PATIENCE_S):
             return node.returncode
@@ -169,6 +173,8 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
                 last = last[-_TAIL:] + _passed_on(said, heard)
                 if any(words in last for words in _LOSSES):
                     return _LOST
+                if _UNKNOWN.search(last):
+                    return _FORGOTTEN
                 refused = refused or _REFUSED in last
     while said in heard and said in select.select(heard, [], [], 0)[0]:
         last = last[-_TAIL:] + _passed_on(said, heard)

@@ -33,14 +33,15 @@ def test_the_program_of_flower_is_there():
     [
         ("ERROR : Failed to receive message 29: UNKNOWN", node._LOST),
         ("ERROR : Failed to send message 29: Start time or end time for message 3 is missing.", node._LOST),
+        ("Exception calling application: Node ID 18446744073709551615 not found", node._FORGOTTEN),
         ("SuperNode with node ID 7 could not be activated.", node._REFUSED),
         ("goodbye", 7),
     ],
-    ids=["lost", "reply lost", "refused", "ended"],
+    ids=["lost", "reply lost", "forgotten", "refused", "ended"],
 )
 def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
     """Flower 1.25; what it says is passed on."""
-    then = "time.sleep(600)" if expected == node._LOST else "sys.exit(7)"
+    then = "time.sleep(600)" if expected in (node._LOST, node._FORGOTTEN) else "sys.exit(7)"
     code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     orders = node._stand_in(tmp_path)
