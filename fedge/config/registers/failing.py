@@ -9,6 +9,11 @@ _INSTALLED = tuple(
     f"{path}/" for path in {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _OURS}
 )
 
+_PACKAGES = (
+    "/site-packages/",
+    "/dist-packages/",
+)  # of any environment on Python's path, a user's or a system's
+
 OWN_ERRORS = (Exception, SystemExit)
 """Errors that a user's code may raise: sys.exit() in it must not end a run with an exit code of its own."""
 
@@ -36,7 +41,7 @@ def place_by_name(error: BaseException) -> str:
 
 def is_own_file(file: str) -> bool:
     """Whether a file of code is the user's own: not Python's, an installed package's or Fedge's."""
-    return not file.startswith(("<", *_INSTALLED))
+    return not file.startswith(("<", *_INSTALLED)) and not any(folder in file for folder in _PACKAGES)
 
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:

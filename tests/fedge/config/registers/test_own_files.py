@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 from own_code import forgotten
 
+from fedge.config.registers.failing import place
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.own_files import own_files
 from fedge.config.registers.register import (
@@ -90,3 +91,18 @@ def test_a_file_that_one_machine_lacks_is_named(part, tmp_path, at_server, words
 def test_a_file_that_is_none_of_pythons_is_compared_as_it_is(part, tmp_path):
     (tmp_path / "one.py").write_text("def broken(:\n")
     assert set(sha256_of_files(part)) == USED - {"two/__init__.py", "two/deep.py", "pack/late.py"}
+
+
+@pytest.mark.parametrize("packages", ["site-packages", "dist-packages"])
+def test_packages_of_another_environment_on_the_path_are_nobodys_own(part, tmp_path, monkeypatch, packages):
+    """As a path file, PYTHONPATH or a user's own installs name them; all of PyTorch would be read through."""
+    before = set(own_files(part))
+    there = tmp_path / "other" / "lib" / packages
+    (there / "elsewhere").mkdir(parents=True)
+    (there / "elsewhere" / "__init__.py").write_text("def fail():\n    raise KeyError\n")
+    monkeypatch.syspath_prepend(str(there))
+    (tmp_path / "one.py").write_text(FILES["one.py"] + "import elsewhere\n")
+    assert set(own_files(part)) == before
+    with pytest.raises(KeyError) as caught:
+        import_module("elsewhere").fail()
+    assert place(caught.value) == f" ({__file__}, line {caught.tb.tb_lineno})"
