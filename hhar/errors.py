@@ -4,11 +4,12 @@
 class HharError(ValueError):
     """A file, option or download breaks a rule.
 
-    The message is one line: the name, the rule, the value and the next step.
+    The message is one printable line: the name, the rule, the value and the next step.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        line = " ".join(message.split())
+        super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))
 
     def _render_traceback_(self) -> list[str]:
         """Traceback for Jupyter: the message alone."""

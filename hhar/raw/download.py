@@ -14,11 +14,12 @@ import ipaddress
 import os
 import re
 import socket
+import stat
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -33,7 +34,8 @@ if sys.platform != "win32":
 UCI_URL = "https://archive.ics.uci.edu/static/public/344/heterogeneity+activity+recognition.zip"
 BLOCK_BYTES = 1 << 20
 LOCK = ".downloading"  # file in a download folder
-_LONGEST_LENGTH = 18  # digits
+_OFFSET = r"[0-9]{1,18}"
+_LONGEST_TAG = 1000  # characters
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EISDIR, errno.EFBIG)
 
 
@@ -146,17 +148,23 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
             have, total = _start_and_total(reply, have, url)
             _write_tag(part, reply)
             _copy(reply, part, have, total, url, report)
+    except HharError:
+        raise
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # nothing is left to send, or the partial file is too long
-            size = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
+            size = re.fullmatch(rf"bytes \*/({_OFFSET})", error.headers.get("Content-Range", ""))
             if size and int(size[1]) == have:
                 return
             _forget(part)
         raise HharError(
-            f"{url}: server must send the file, but answers {error.code} {error.reason}; retry or use --url"
+            f"{url}: server must send the file, but answers {error.code} {_said(error.reason)}; retry or "
+            "use --url"
         ) from error
-    except (UnicodeError, http.client.InvalidURL) as error:
-        raise HharError(f"{url}: must be a valid address ({error}); correct it") from error
+    except (ValueError, http.client.InvalidURL) as error:  # an address, of a redirect too, or an odd answer
+        raise HharError(
+            f"{url}: address and answer must be valid HTTP ({_said(error)}); correct the address or use "
+            "another --url"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         if getattr(error, "errno", None) in _OF_THE_DISK:  # the bytes received stay in this case, too
             raise
@@ -167,38 +175,47 @@ def _receive(url: str, part: Path, timeout_s: float, report: ProgressCallback) -
                 f"the file elsewhere and copy it to {part.with_name(part.name.removesuffix('.part'))}"
             ) from error
         raise HharError(
-            f"{url}: download interrupted ({reason}); run the same command again to resume"
+            f"{url}: download interrupted ({_said(reason)}); run the same command again to resume"
         ) from error
 
 
 def _start_and_total(reply: Any, have: int, url: str) -> tuple[int, int]:
     """Offset of the reply's first byte, and the size of the whole file (0: unknown)."""
-    length = _length(reply.headers.get("Content-Length"), url)
-    if reply.status != 206:
+    length = _length(reply.headers.get_all("Content-Length") or [], url)
+    if reply.status not in (200, 206):
+        raise HharError(f"{url}: server must send the file, but answers {reply.status}; use another --url")
+    if reply.status == 200:
         return 0, length
-    answer = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", reply.headers.get("Content-Range", ""))
+    told = reply.headers.get("Content-Range", "")
+    answer = re.fullmatch(rf"bytes ({_OFFSET})-{_OFFSET}/({_OFFSET}|\*)", told)
     if not answer or int(answer[1]) != have:
         raise HharError(
-            f"{url}: server must resume at byte {have}, but sends {reply.headers.get('Content-Range')!r}; "
+            f"{url}: server must send bytes from {have} on, but sends {_said(told)!a}; use another --url, or "
             "delete the .part file"
         )
     return have, have + length
 
 
-def _length(told: str | None, url: str) -> int:
+def _length(told: Sequence[str], url: str) -> int:
     """Content length that a server states; 0 if it states none.
 
     Raises:
-        HharError: the stated length is not a number of bytes.
+        HharError: the stated length is not a number of bytes, or is stated twice.
     """
-    if told is None or not told.strip():
+    stated = {text.strip() for text in told} - {""}
+    if not stated:
         return 0
-    text = told.strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_LENGTH):
+    if len(stated) > 1 or not re.fullmatch(_OFFSET, min(stated)):
         raise HharError(
-            f"{url}: server must state the length in bytes, but states {text[:40]!a}; use another --url"
+            f"{url}: server must state the length in bytes, but states {_said(', '.join(stated))!a}; use "
+            "another --url"
         )
-    return int(text)
+    return int(min(stated))
+
+
+def _said(words: object) -> str:
+    """Beginning of text that a server may have chosen."""
+    return str(words)[:200]
 
 
 def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: ProgressCallback) -> None:
@@ -210,6 +227,8 @@ def _copy(reply: Any, part: Path, have: int, total: int, url: str, report: Progr
             stream.write(block)
             have += len(block)
             report("downloading", have, total)
+    if not have:
+        raise HharError(f"{url}: server must send the file, but sends nothing; retry or use another --url")
     if total and have != total:
         raise HharError(
             f"{url}: download interrupted at {have} of {total} bytes; run the same command again to resume"
@@ -221,13 +240,23 @@ def _known_file(path: Path, expected: str | None) -> str:
     found = fingerprint(path)
     record = _checksum_file(path)
     if expected is None and record.is_file():
-        expected = record.read_text().split()[0] if record.read_text().split() else None
+        expected = _recorded(record)
     if expected is not None and found != expected:
         raise HharError(
             f"{path}: sha256 must be {expected}, but is {found}; delete the file to download it again"
         )
     _write_text(record, f"{found}  {path.name}\n")
     return found
+
+
+def _recorded(record: Path) -> str | None:
+    """Checksum in a file of `sha256sum`'s form; None if the file is empty."""
+    words = _beginning(record).split()
+    if words and not re.fullmatch(r"[0-9a-f]{64}", words[0]):
+        raise HharError(
+            f"{record}: must begin with a sha256, but begins with {words[0][:80]!a}; delete the file"
+        )
+    return words[0] if words else None
 
 
 def _check_sha256(sha256: str | None) -> str | None:
@@ -259,7 +288,9 @@ def _tag_file(part: Path) -> Path:
 
 
 def _read_tag(part: Path) -> str | None:
-    return _tag_file(part).read_text() if _tag_file(part).is_file() else None
+    """Recorded tag of a partial file; None if there is none that a request can carry."""
+    tag = _beginning(_tag_file(part)) if _tag_file(part).is_file() else ""
+    return tag if _can_be_sent(tag) else None
 
 
 def _write_tag(part: Path, reply: Any) -> None:
@@ -267,29 +298,51 @@ def _write_tag(part: Path, reply: Any) -> None:
     tag = reply.headers.get("ETag") or ""
     if not tag.startswith('"'):
         tag = reply.headers.get("Last-Modified") or ""
-    if tag:
+    if _can_be_sent(tag):
         _write_text(_tag_file(part), tag)
     else:
         _tag_file(part).unlink(missing_ok=True)
 
 
+def _can_be_sent(tag: str) -> bool:
+    return 0 < len(tag) <= _LONGEST_TAG and tag.isascii() and tag.isprintable()
+
+
+def _beginning(path: Path) -> str:
+    """First characters of a small text file, whatever it holds."""
+    with path.open("rb") as stream:
+        return stream.read(2 * _LONGEST_TAG).decode(errors="replace")
+
+
 def _refuse_link(path: Path) -> None:
     """Raise `HharError` if the path is a link or otherwise no file: writing would follow the link."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise HharError(
-            f"{path}: must be a regular file or absent, but is a link or something else; remove it"
-        )
+    if path.is_symlink() or (path.exists() and not _stands_alone(path.stat())):
+        raise _no_place(path)
+
+
+def _stands_alone(found: os.stat_result) -> bool:
+    """True for a regular file without a second name."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+
+
+def _no_place(path: Path) -> HharError:
+    return HharError(f"{path}: must be a regular file or absent, but is a link or something else; remove it")
 
 
 def _opened(path: Path, keep: bool) -> IO[bytes]:
     """Open a file for writing, never through a link; its content is kept (`keep`) or removed."""
-    flags = os.O_RDWR | os.O_CREAT | (0 if keep else os.O_TRUNC)
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+        descriptor = os.open(path, flags, 0o666)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise HharError(f"{path}: must be a regular file or absent, but is a link; remove it") from error
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
+            raise _no_place(path) from error
         raise
+    if not _stands_alone(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise _no_place(path)
+    if not keep:
+        os.ftruncate(descriptor, 0)
     return os.fdopen(descriptor, "r+b")
 
 

@@ -176,27 +176,79 @@ def test_what_a_server_says_of_its_length_is_a_number_or_one_line(tmp_path, leng
     assert not (tmp_path / "f").exists()
 
 
-def test_an_answer_that_is_no_http_is_one_line(tmp_path):
+OK = b"HTTP/1.1 200 OK\r\n"
+MANY = b"9" * 5000
+ODD_ANSWERS = {
+    "two lengths": OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+    "no file": b"HTTP/1.1 204 No content\r\n\r\n",
+    "an empty file": OK + b"Content-Length: 0\r\n\r\n",
+    "a chunk below zero": OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nabc",
+    "a huge chunk": OK + b"Transfer-Encoding: chunked\r\n\r\n" + MANY + b"\r\nabc",
+    "escapes": b"HTTP/1.1 404 \x1b[2J\x07gone\r\nContent-Length: 0\r\n\r\n",
+    "a status of many digits": b"HTTP/1.1 " + MANY + b" OK\r\n\r\n",
+    "a redirect to no address": b"HTTP/1.1 302 F\r\nLocation: https://\x1b[2J/\r\n\r\n",
+    "a redirect to a long name": b"HTTP/1.1 302 F\r\nLocation: https://" + b"a" * 60000 + b"/\r\n\r\n",
+    "a redirect to a file": b"HTTP/1.1 302 F\r\nLocation: file:///etc/passwd\r\n\r\n",
+    "a far range": b"HTTP/1.1 206 P\r\nContent-Range: bytes " + MANY + b"-9/9\r\n\r\nabc",
+    "beyond a far end": b"HTTP/1.1 416 R\r\nContent-Range: bytes */" + MANY + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", ODD_ANSWERS)
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_odd_answer_is_one_printable_line(tmp_path, kind, begun):
+    if begun:
+        (tmp_path / "f.part").write_bytes(b"ab")
+        (tmp_path / "f.part.etag").write_text('"v1"')
+
+    with one_answer(sending(ODD_ANSWERS[kind])) as url, pytest.raises(HharError) as error:
+        download(url, tmp_path / "f", timeout_s=5)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 500
+    assert not (tmp_path / "f").exists()
+
+
+def test_noise_for_an_answer_is_one_printable_line(tmp_path):
     rng = random.Random(0)
-    for number in range(50):
+    for number in range(120):
         noise = bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
-        noise = [
-            noise,
-            b"HTTP/1.1 200 OK\r\n" + noise,
-            b"HTTP/1.1 206 X\r\nContent-Range: " + noise + b"\r\n\r\n",
-        ][number % 3]
-
-        def answer(connection, noise=noise):
-            connection.recv(65536)
-            connection.sendall(noise)
-
-        with one_answer(answer) as url:
+        beginning = [
+            b"", OK, b"HTTP/1.1 206 X\r\nContent-Range: ", b"HTTP/1.1 302 X\r\nLocation: https://",
+            OK + b"Transfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 500 ",
+        ][number % 6]  # fmt: skip
+        with one_answer(sending(beginning + noise + b"\r\n\r\n")) as url:
             said = ""
             try:
                 download(url, tmp_path / f"f{number}", timeout_s=5)
             except HharError as error:
                 said = str(error)
-        assert "\n" not in said
+        assert said.isprintable()
+
+
+def sending(words):
+    def answer(connection):
+        connection.recv(65536)
+        connection.sendall(words)
+
+    return answer
+
+
+@pytest.mark.parametrize("tag", [b"\xff\xfe", b'"a"\r\nX: y', b'"' + b"a" * 10**5 + b'"', b""])
+def test_a_damaged_tag_starts_the_download_over(server, tmp_path, tag):
+    (tmp_path / "f.part").write_bytes(b"other")
+    (tmp_path / "f.part.etag").write_bytes(tag)
+    assert download(f"{server.url}/file.zip", tmp_path / "f") == SHA256
+    assert server.ranges == [None]
+
+
+@pytest.mark.parametrize("record", [b"\xff\xfe x", b"\x1b[2J", b"a" * 10**6, b"12"])
+def test_a_damaged_checksum_file_is_one_printable_line(tmp_path, record):
+    (tmp_path / "f").write_bytes(b"abc")
+    (tmp_path / "f.sha256").write_bytes(record)
+    with pytest.raises(HharError, match="must begin with a sha256") as error:
+        download("https://example.org/f", tmp_path / "f")
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -235,6 +287,16 @@ def test_nothing_is_written_through_a_link(server, tmp_path, name, there):
             download(f"{server.url}/file.zip", folder / "f")
     assert victim.exists() == there
     assert not there or victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["f.part", "f.part.etag", "f.sha256"])
+def test_nothing_is_written_through_a_second_name(server, tmp_path, name):
+    """A hard link cannot be told from the file it shares, but for the count of names."""
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / name).hardlink_to(tmp_path / "victim")
+    with pytest.raises(HharError, match="is a link"):
+        download(f"{server.url}/file.zip", tmp_path / "f")
+    assert (tmp_path / "victim").read_text() == "mine"
 
 
 def test_a_link_that_comes_between_is_not_written_through(server, tmp_path, monkeypatch):
