@@ -119,7 +119,9 @@ def _doctor(options: argparse.Namespace) -> int:
 def _print_status(options: argparse.Namespace) -> int:
     """Carry out ``fedge status``; returns the run's exit code."""
     from fedge.records.reading.status import read_status, status_lines
+    from fedge.run.preparation.resume import hindrance_to_resume
 
     status = read_status(find_run(options.run, options.runs_dir))
-    print("\n".join(status_lines(status)))
+    is_whole = status.status != "failed" and not status.damaged
+    print("\n".join(status_lines(status, "" if is_whole else hindrance_to_resume(status.folder))))
     return status.exit_code

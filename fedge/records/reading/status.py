@@ -1,6 +1,6 @@
 """Status of a run, read from its folder, for `fedge status` and others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,6 @@ from fedge.process.escape import printable
 from fedge.records.folder import short
 from fedge.records.manifest import read_manifest
 from fedge.records.outputs import damaged_outputs
-from fedge.records.tables.catalog import ROUND_TABLES
 from fedge.records.tables.rows import records_of
 
 _RECENT = 10  # rounds over which seconds per round are averaged
@@ -95,8 +94,13 @@ def _one_line(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def status_lines(status: RunStatus) -> list[str]:
-    """A run's status as lines of text; control characters from its files are escaped."""
+def status_lines(status: RunStatus, hindrance: str = "") -> list[str]:
+    """A run's status as lines of text; control characters from its files are escaped.
+
+    Args:
+        status: the run's status.
+        hindrance: why the run cannot be resumed; empty if it can.
+    """
     of = f" of {status.num_rounds}" if status.num_rounds else ""
     lines = [f"{status.folder.name}: {status.status}, global round {status.last_round}{of}"]
     if status.seconds_per_round is not None and status.last_row is not None:
@@ -106,38 +110,24 @@ def status_lines(status: RunStatus) -> list[str]:
     if status.reason:
         lines.append(f"reason: {status.reason}")
     lines += [f"damaged: {line}" for line in status.damaged]
-    next_step = _next_step(status)
+    next_step = _next_step(status, bool(hindrance))
+    if next_step and hindrance:
+        lines.append(f"cannot be resumed: {hindrance}")
     if next_step:
         lines.append(f"next: {next_step}")
     return [printable(line) for line in lines]
 
 
-def _lost_tables(folder: Path, damaged: Sequence[str]) -> bool:
-    """Whether a table is missing or empty without which the run cannot be resumed."""
-    needed = [table.path for table in ROUND_TABLES if not table.optional]
-    return any(
-        f"{name} is missing" in damaged or not (folder / name).parent.is_dir() or _is_empty(folder / name)
-        for name in needed
-    )
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a file is there and holds nothing; False where that cannot be known."""
-    with suppress(OSError):
-        return path.stat().st_size == 0
-    return False
-
-
-def _next_step(status: RunStatus) -> str:
-    """Next step for the user of a run that failed or is damaged."""
-    if status.damaged and _lost_tables(status.folder, status.damaged):
-        return "restore the tables from a copy, or start the run again: no checkpoint has them"
+def _next_step(status: RunStatus, is_lost: bool) -> str:
+    """Next step for the user of a run that failed or is damaged; a lost one cannot be resumed."""
+    if status.damaged and is_lost:
+        return "restore the files from a copy, or start the run again"
     if status.damaged:
         return f"fedge resume {short(status.folder)}"
     if status.status != "failed":
         return ""
-    if status.last_round == 0:
-        return f"see {status.folder / 'run.log'}, fix the cause and start the run again"
     ended_by_us = status.exit_code > 128
-    see = "" if ended_by_us else f"see {status.folder / 'run.log'}, then "
-    return f"{see}fedge resume {short(status.folder)}"
+    see = "" if ended_by_us else f"see {status.folder / 'run.log'}, "
+    if is_lost:
+        return f"{see and see + 'fix the cause and '}start the run again"
+    return f"{see and see + 'then '}fedge resume {short(status.folder)}"

@@ -185,6 +185,15 @@ def open_resumption(folder: Path) -> Resumption:
     return Resumption(folder, checkpoint, notes, manifest, lost | gone)
 
 
+def hindrance_to_resume(folder: Path) -> str:
+    """Why the run in `folder` cannot be resumed; empty if it can."""
+    try:
+        open_resumption(folder)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 def _kept_at(checkpoint: Checkpoint) -> dict[str, str]:
     """File of kept models → its sha256 at a checkpoint."""
     return {name: sha256 for name, sha256 in checkpoint.facts.get("sha256", {}).items() if is_kept(name)}

@@ -17,10 +17,11 @@ from fedge.config.registers.option import ConfigError
 from fedge.process.identity import this_process
 from fedge.records.folder import find_run
 from fedge.records.manifest import read_manifest
-from fedge.records.reading.status import read_status
+from fedge.records.reading.status import read_status, status_lines
 from fedge.run.preparation.resume import open_resumption
 
 EMPTY = partial(Path.write_bytes, data=b"")
+LOST = "next: restore the files from a copy, or start the run again"
 HEADER = "global_round,test_accuracy_mean,seconds\n"
 
 
@@ -45,6 +46,14 @@ def make_run(tmp_path):
         return folder
 
     return make
+
+
+def half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def first_line(path):
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
 
 
 def status(folder, capsys, *words):
@@ -99,8 +108,8 @@ def test_seconds_per_round_are_those_of_the_last_ten(make_run):
 @pytest.mark.parametrize("word", ["latest", "first", "folder"])
 def test_the_exit_code_is_the_runs(make_run, capsys, word, manifest, code, lines):
     folder = make_run("1,0.5,1.0\n", **manifest)
-    found, shown = status(folder, capsys, str(folder) if word == "folder" else word)
-    assert found == code
+    assert status(folder, capsys, str(folder) if word == "folder" else word)[0] == code
+    shown = status_lines(read_status(folder))
     shown.pop(1)  # seconds and time
     assert shown == [line.format(*[folder] * line.count("{}")) for line in lines]
 
@@ -110,6 +119,8 @@ def test_a_run_that_failed_before_its_first_round(make_run, capsys):
     assert status(folder, capsys)[1] == [
         "first: failed, global round 0 of 10",
         "reason: no client",
+        f"cannot be resumed: resume needs an intact checkpoint, but {folder} has none: it was stopped before "
+        "the first, checkpoint.every is 0, or it is not a run; start a new run",
         f"next: see {folder}/run.log, fix the cause and start the run again",
     ]
 
@@ -173,9 +184,13 @@ def test_a_folder_without_a_manifest(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("gone", "damage", "step"),
     [
-        ("metrics", shutil.rmtree, "next: restore the tables from a copy, or start the run again"),
-        ("metrics/clients.csv", Path.unlink, "next: restore the tables from a copy, or start the run again"),
-        ("metrics/servers.csv", EMPTY, "next: restore the tables from a copy, or start the run again"),
+        ("metrics", shutil.rmtree, LOST),
+        ("metrics/clients.csv", Path.unlink, LOST),
+        ("metrics/servers.csv", EMPTY, LOST),
+        ("metrics/servers.csv", half, LOST),
+        ("metrics/clients.csv", first_line, LOST),
+        ("checkpoints", shutil.rmtree, LOST),
+        ("metrics/confusion.json", half, "next: fedge resume"),
         ("metrics/confusion.json", EMPTY, "next: fedge resume"),
         ("checkpoints/final.safetensors", Path.unlink, "next: fedge resume"),
         ("checkpoints/final.safetensors", EMPTY, "next: fedge resume"),
@@ -189,7 +204,8 @@ def test_a_run_is_said_to_go_on_where_it_can(tmp_path, capsys, gone, damage, ste
     lines = status(folder, capsys)[1]
     assert lines[-1].startswith(step)
     if "resume" not in step:
-        with pytest.raises(ConfigError, match="start a new run"):
+        with pytest.raises(ConfigError, match="start a new run") as error:
             open_resumption(folder)
+        assert lines[-2] == f"cannot be resumed: {error.value}"
     else:
         open_resumption(folder)
