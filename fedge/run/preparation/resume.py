@@ -179,10 +179,23 @@ def open_resumption(folder: Path) -> Resumption:
         f"{name} is not from round {checkpoint.global_round} or before; it is dropped"
         for name in sorted(gone)
     ]
+    notes += _changed_options(manifest, checkpoint)
     if manifest.get("status") in ("completed", "partial"):
         damage = damaged_outputs(folder, manifest)
         notes += [f"{problem}; it is written again" for problem in damage if not is_kept(problem.split()[0])]
     return Resumption(folder, checkpoint, notes, manifest, lost | gone)
+
+
+def _changed_options(manifest: Mapping[str, Any], checkpoint: Checkpoint) -> list[str]:
+    """A line if the run's manifest has other options than its checkpoint, whose are used."""
+    now, then = manifest.get("config", {}), checkpoint.facts["run"]["config"]
+    changed = [
+        key for key in sorted((now.keys() | then.keys()) - CHANGEABLE) if now.get(key) != then.get(key)
+    ]
+    if not changed:
+        return []
+    said = f"{len(changed)} options, {changed[0]} among them, are" if len(changed) > 1 else f"{changed[0]} is"
+    return [f"{said} not what the run began with in manifest.json; the checkpoint's are used"]
 
 
 def hindrance_to_resume(folder: Path) -> str:

@@ -258,6 +258,24 @@ def test_a_damaged_manifest_of_the_run_does_no_harm(copy, four):
     assert manifest(copy)["started"] == manifest(four)["started"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"train.lr": 0.9}, "train.lr is not"),
+        ({"train.model": "evil:Net", "train.lr": [1]}, "2 options, train.lr among them, are not"),
+        ({"checkpoint.keep": 9}, ""),
+    ],
+)
+def test_options_changed_in_the_manifest_are_said_and_not_used(copy, four, changed, said):
+    whole = manifest(copy)
+    (copy / "manifest.json").write_text(json.dumps({**whole, "config": {**whole["config"], **changed}}))
+    notes = open_resumption(copy).notes
+    whole_note = f"{said} what the run began with in manifest.json; the checkpoint's are used"
+    assert [note for note in notes if "manifest.json" in note] == [whole_note] * bool(said)
+    outcome, _ = carry_out(copy.parent, resume=str(copy))
+    assert comparable(outcome.folder) == comparable(four)
+
+
 def test_other_versions_are_said(copy, monkeypatch):
     monkeypatch.setattr(
         "fedge.run.preparation.opening.versions", lambda: {**versions(), "fedge-code": "another"}
