@@ -95,11 +95,14 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_collection_modifyitems(items):
-    """Deal whole runs to all processes, module by module, each process its own first.
+    """Deal whole runs to all processes, module by module, each process its own first; soaks have two hours.
 
     A process begins with its part of the list and takes over another's rest when it is done: so none waits at
     the end for another's long test.
     """
+    for item in items:
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(7200))  # however it is started, `make soak` or by name
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     modules: dict[Path, list] = {}
     short = []
