@@ -20,6 +20,7 @@ import queue
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,7 @@ OPTIONS = (
 _LOOK_S = 0.1  # seconds between a waiting thread's checks of its stream
 _LEAVE_S = 2.0
 _ABSENT_S = 1.0  # wait for a leaf server marked as absent
+_MOST_OUTDATED = 1000  # per leaf: a leaf may attach as often as it likes
 _MOST_TOLD = 5  # logged breaks of the link per question
 
 
@@ -179,7 +181,7 @@ class LeafGate:
         self._streams: dict[int, _Stream] = {}
         self._hellos: dict[int, Packet] = {}
         self._names: dict[int, str] = {}  # names in the certificates of the leaf servers
-        self._outdated: set[tuple[int, str]] = set()  # leaf and process replaced by another
+        self._outdated: dict[int, deque[str]] = {}  # leaf → processes replaced by another, the newest of them
         self._absent_since: dict[int, float] = {}  # monotonic seconds; leaves marked as absent
         self._is_closing = False
         self._changed = threading.Condition()
@@ -357,11 +359,12 @@ class LeafGate:
         """Make a stream its leaf's; of two processes with one certificate, the newer is kept."""
         leaf, process = stream.leaf, str(hello.facts.get(PROCESS))
         with self._changed:
-            is_out = (leaf, process) in self._outdated
+            outdated = self._outdated.setdefault(leaf, deque(maxlen=_MOST_OUTDATED))
+            is_out = process in outdated
             if not (is_out or self._is_closing):
                 before, known = self._streams.get(leaf), self._hellos.get(leaf)
                 if known is not None and str(known.facts.get(PROCESS)) != process:
-                    self._outdated.add((leaf, str(known.facts.get(PROCESS))))
+                    outdated.append(str(known.facts.get(PROCESS)))
                 self._streams[leaf], self._hellos[leaf], self._names[leaf] = stream, hello, name
                 self._absent_since.pop(leaf, None)
                 self._changed.notify_all()

@@ -13,7 +13,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.link import entrance
 from fedge.link.certificates import CertificateRequest, make_certificates, revoke
 from fedge.link.dial import Link, Refused
-from fedge.link.entrance import HELLO
+from fedge.link.entrance import HELLO, LEAF, PROCESS
 from fedge.link.frames import LinkError, Packet, chunks_of
 from fedge.link.gate import LeafGate, LeafGone, LeafRefused
 
@@ -202,6 +202,18 @@ def test_of_two_processes_with_one_certificate_the_newer_stays(certificates, att
         assert "another process has taken the place of leaf server 0" in str(failures[0])
         gate.ask(0, Packet("train"), 5.0)
         assert (old.asked, new.asked) == (["train"], ["train"])
+
+
+def test_hellos_for_ever_take_no_memory(certificates, monkeypatch):
+    monkeypatch.setattr("fedge.link.gate._MOST_OUTDATED", 3)
+    with LeafGate("127.0.0.1:0", certificates, 1, WELCOME) as gate:
+        for number in range(8):
+            hello = Packet(HELLO, {LEAF: 0, PROCESS: f"p{number}"})
+            call, channel, go_on = knock(gate, certificates, chunks=chunks_of(hello))
+            next(call)
+            go_on.set()
+            channel.close()
+        assert [list(processes) for processes in gate._outdated.values()] == [["p4", "p5", "p6"]]
 
 
 def test_an_address_or_certificates_that_cannot_be_used_are_refused(certificates, tmp_path):
