@@ -131,6 +131,9 @@ def test_a_leaf_that_stays_away_is_waited_for_once(certificates, attached, monke
         with pytest.raises(LeafGone, match="the run continues without it"):
             gate.ask(0, Packet("train"), 3600.0)
         attached(gate, 0, Doubling())
+        until = time.monotonic() + 30.0
+        while not gate.hellos() and time.monotonic() < until:
+            time.sleep(0.01)
         assert gate.ask(0, Packet("train"), 5.0).kind == "answer"
         assert gate._absent_since == {}
 
