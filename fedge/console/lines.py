@@ -12,6 +12,7 @@ from typing import TextIO
 
 from fedge.exchange.clients import Standing
 from fedge.metrics.scores import Spread
+from fedge.process.escape import printable
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.rounds.measurements.results import ClientResult, RoundResult
 from hhar.quantity import quantity
@@ -19,6 +20,11 @@ from hhar.quantity import quantity
 logger = logging.getLogger(__name__)
 
 _RECENT = 10  # rounds over which seconds per round are averaged
+
+
+def harmless_lines(text: str) -> str:
+    """Lines with escapes for characters that move a terminal: a note may quote a file or a client."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 class Console:
@@ -32,9 +38,10 @@ class Console:
         self._has_ended = False  # set by `last_words`
 
     def say(self, text: str) -> None:
-        """Write a line now; if the terminal is gone, the run continues without it."""
+        """Write lines now, control characters escaped; without its terminal, the run continues."""
         if self._has_ended:
             return
+        text = harmless_lines(text)
         try:
             try:
                 print(text, file=self._stream, flush=True)
@@ -80,7 +87,7 @@ class Console:
     def last_words(self, lines: Sequence[str]) -> None:
         """Write lines from a signal handler, bypassing buffers and locks that may be held."""
         self._has_ended = True  # a round ending meanwhile is recorded in the tables
-        text = "".join(f"{line}\n" for line in lines)
+        text = "".join(f"{harmless_lines(line)}\n" for line in lines)
         with suppress(OSError, ValueError):  # the terminal is gone, or the stream has no descriptor
             os.write(self._stream.fileno(), text.encode("utf-8", "replace"))
 

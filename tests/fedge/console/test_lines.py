@@ -122,6 +122,13 @@ def test_what_a_stream_cannot_show_is_escaped():
     assert buffer.getvalue() == b"run folder: L\\xe4ufe/1\n"
 
 
+def test_nothing_that_is_said_moves_a_terminal():
+    """Text of a file, a client or a leaf server may stand in any line; lines stay lines."""
+    stream = io.StringIO()
+    Console(stream, 1).say("note: ray was \x1b[2J\r\u202e, is 2.9\nsecond line")
+    assert stream.getvalue() == "note: ray was \\x1b[2J\\r\\u202e, is 2.9\nsecond line\n"
+
+
 def test_the_last_words_pass_the_stream_s_own_buffer(tmp_path):
     with (tmp_path / "out").open("w") as stream:
         Console(stream, 1).last_words(["fedge: interrupted", "resume with: fedge resume x"])

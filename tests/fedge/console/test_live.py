@@ -50,7 +50,7 @@ def carry_out(console, make_result, rounds, clock=None, failed=False):
                     lambda kind=kind, back=back: Standing(kind, frozenset({0, 1, 2}), back, frozenset())
                 )
         if number % 3 == 0:
-            console.say(f"note: {number} is a multiple of three")
+            console.say(f"note: {number} is a multiple of \x1b[2Jthree")
         console.round(make_result(global_round=number), 2.0)
     console.close(failed)
     for line in final_table(make_result()):
@@ -61,7 +61,7 @@ def expected_lines(make_result, rounds):
     """Final lines on the screen: those of a plain console without the time left."""
     lines = ["Fedge: a run"]
     for number in range(1, rounds + 1):
-        lines += [f"note: {number} is a multiple of three"] if number % 3 == 0 else []
+        lines += [f"note: {number} is a multiple of \\x1b[2Jthree"] if number % 3 == 0 else []
         lines.append(round_line(make_result(global_round=number), rounds, 2.0, None))
     return [*lines, *final_table(make_result()), ""]
 
