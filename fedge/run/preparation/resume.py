@@ -42,6 +42,7 @@ _TUNING = frozenset(
 # entries of a run's manifest required for resuming
 _NEEDED = ("config", "seed", "versions", "clients_per_leaf", "data")
 CHANGEABLE = _PLACES | _COMPARED_OTHERWISE | _TUNING
+_LONGEST = 200  # characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -391,5 +392,6 @@ def run_config_of(found: Resumption) -> dict[str, Scalar]:
 
 
 def _show(value: Any) -> str:
-    """A value as in TOML; "nothing" for an option unknown to this version."""
-    return "nothing" if value is None else json.dumps(value)
+    """A value as in TOML, its beginning if it is long; "nothing" for an option unknown to this version."""
+    text = "nothing" if value is None else json.dumps(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

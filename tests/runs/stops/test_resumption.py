@@ -16,7 +16,13 @@ from fedge.config.flat import from_run_config, options
 from fedge.config.registers.option import ConfigError
 from fedge.process.versions import versions
 from fedge.records.lock import RunLock
-from fedge.run.preparation.resume import CHANGEABLE, _refuse_other_config, open_resumption, run_config_of
+from fedge.run.preparation.resume import (
+    CHANGEABLE,
+    _refuse_other_config,
+    config_differences,
+    open_resumption,
+    run_config_of,
+)
 from hhar import synthetic_windows
 from hhar.windows.window_file import save_windows
 
@@ -308,6 +314,16 @@ def test_every_differing_key_is_named_with_both_values(copy):
     ):
         assert words in line
     assert "train.momentum" not in line
+
+
+def test_a_long_value_is_named_by_its_beginning(copy):
+    (line,) = [
+        line
+        for line in config_differences({"train.model": "a" * 5000}, from_run_config(TINY))
+        if line.startswith("train.model ")
+    ]
+    assert "aaa…" in line
+    assert len(line) < 300
 
 
 def test_the_seed_in_force_counts(copy, monkeypatch):
