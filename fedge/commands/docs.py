@@ -70,8 +70,8 @@ def _name_of(page: str | None, pages: dict[str, Path]) -> str:
     name = _HOME if name == "readme" else name
     if name not in pages:
         raise ConfigError(
-            f"the page must be one of the documentation, but is {page!r}{nearest(name, tuple(pages))}; "
-            f"fedge docs --list lists them"
+            f"the page must be one of the documentation, but is {page!r}"
+            f"{nearest(name, tuple(pages)) or '; fedge docs --list lists them'}"
         )
     return name
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from fedge.config.describe import MOST_USED, help_lines
 from fedge.config.flat import options
-from fedge.config.registers.option import ConfigError, nearest, shown
+from fedge.config.registers.option import ALIKE, ConfigError, nearest, shown
 from fedge.launch.projects.packaged import is_packaged
 
 UNREADABLE = 2  # exit code of an invalid command line, as of most commands
@@ -20,10 +20,24 @@ _USED = "options for -c that most runs set, with their defaults; --help-all show
 _ALL = "options for -c, with their defaults:"
 
 
+class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Commands under a command: the help of each begins with what the list says about it."""
+
+    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
+        """Parser of a new command; arguments as of argparse's ``add_parser``."""
+        about = f"{help[:1].upper()}{help[1:]}."
+        return super().add_parser(name, help=help, **{"description": about, **options})
+
+
 class Parser(argparse.ArgumentParser):
     """Parser with one-line errors, whose help may end with further sections."""
 
     more: Callable[[int], Iterable[str]] | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Parser of argparse, whose subcommands describe themselves."""
+        super().__init__(*arguments, **options)
+        self.register("action", "parsers", _Subcommands)
 
     def error(self, message: str) -> NoReturn:
         """Print the error in one line and exit."""
@@ -108,8 +122,12 @@ def parse_command_line(parser: Parser, words: Sequence[str]) -> argparse.Namespa
     """Parsed command line; an invalid one ends the process with one line."""
     commands = _commands(parser)
     if words and not words[0].startswith("-") and words[0] not in commands:
-        near = nearest(words[0], list(commands)) or f"; it is one of {', '.join(commands)}"
+        meant = f"--{words[0]}" if f"--{words[0]}" in parser._option_string_actions else ""
+        near = f"; did you mean {meant}?" if meant else nearest(words[0], list(commands))
+        near = near or f"; it is one of {', '.join(commands)}"
         parser.error(f"there is no command {shown(words[0])}{near}")
+    if words and not any(known.startswith(words[0]) for known in [*parser._option_string_actions, *commands]):
+        _refuse_unknown(parser, words[:1], list(words))
     found, unknown = parser.parse_known_args(words)
     if unknown:
         _refuse_unknown(commands.get(words[0], parser), unknown, list(words))
@@ -121,7 +139,6 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, Parser]:
     return next(dict(a.choices) for a in parser._actions if isinstance(a, argparse._SubParsersAction))
 
 
-_ALIKE = 0.6  # of two names of options; --verbose does not mean --certs
 _FLOWERS = {  # options of `flwr run`
     "--federation": "its name follows the folder's: fedge run . NAME",
     "--federation-config": "the number of clients is --clients N",
@@ -134,12 +151,13 @@ def _refuse_unknown(command: Parser, unknown: Sequence[str], words: Sequence[str
     word = next((word for word in unknown if word.startswith("-")), unknown[0])
     name, _, value = word.partition("=")
     key = name.lstrip("-")
-    if meant := _option_meant(key):
+    known = {text.lstrip("-"): text for action in command._actions for text in action.option_strings}
+    is_option = word.startswith("-") or "=" in word
+    if is_option and "run-config" in known and (meant := _option_meant(key)):
         after = next((text for text in words[words.index(word) + 1 :] if not text.startswith("-")), None)
         told = value or after or json.dumps(options()[meant][0])
         command.error(f"there is no {name}: options of a run follow -c, as -c {shown(f'{meant}={told}')}")
-    known = {text.lstrip("-"): text for action in command._actions for text in action.option_strings}
-    close = difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)  # without dashes, which all have
+    close = difflib.get_close_matches(key, known, n=1, cutoff=ALIKE) if is_option else []  # dashes are alike
     near = f"; did you mean {known[close[0]]}?" if close else ""
     if name in _FLOWERS and "--clients" in known.values():
         near = f"; {_FLOWERS[name]}"

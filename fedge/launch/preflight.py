@@ -21,7 +21,7 @@ from fedge.launch.flower_runs.background import keep_this_environment, refuse_wh
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
-from fedge.launch.projects.project import Project, read_toml
+from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
 from fedge.process.logs import without_flowers_news
 from fedge.process.resources.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
@@ -31,6 +31,8 @@ from fedge.run.preparation.prepare import Handover, Load, Prepared, deal_data, p
 from fedge.run.preparation.resume import Resumption, find_resumption
 from fedge.seeding import resolve_seed
 from fedge.trackers.tracker import refuse_missing_extra
+
+_SUPERNODES = "options.num-supernodes"
 
 
 @without_flowers_news()
@@ -131,6 +133,16 @@ def _refuse_mixed(overrides: Sequence[str]) -> None:
             )
 
 
+def _supernodes(federation_config: str | None) -> int | None:
+    """Number of SuperNodes in ``--federation-config``; None where it says anything else."""
+    try:
+        said = parse_override(federation_config or "")
+    except ConfigError:
+        return None
+    count = said.pop(_SUPERNODES, None)
+    return count if type(count) is int and count > 0 and not said else None
+
+
 def _prepare_superlink(
     name: str | None, run_config: Mapping[str, Any], federation: Federation, stream: bool
 ) -> None:
@@ -176,18 +188,22 @@ def check_flwr_run(words: Sequence[str]) -> None:
         options = parser.parse_args(list(words))
     except _Unclear:
         return
-    if options.federation_config or options.app.startswith("@"):
+    supernodes = _supernodes(options.federation_config)
+    if options.app.startswith("@") or (options.federation_config and supernodes is None):
         return
     try:
         if moves_federations():
             with suppress(OSError, ValueError):  # Project reports errors of the file
                 restore_commented_lines(Path(options.app) / "pyproject.toml")
         _refuse_mixed(options.run_config)
+        refuse_unquoted([text for text in options.run_config if not text.strip().endswith(".toml")])
         project = Project(Path(options.app))
         project.refuse_unknown_to_flower(options.federation)
         # Flower joins several -c with spaces
         overrides = [" ".join(options.run_config)] if options.run_config else []
         federation = project.federation(options.federation)
+        if supernodes is not None:
+            federation = replace(federation, num_supernodes=supernodes, is_default=False)
         run_config = project.run_config(overrides)
         project.refuse_undeclared(overrides)
         check(run_config, federation, on_ray=True, is_sized=True)

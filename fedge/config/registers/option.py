@@ -225,9 +225,12 @@ def _toml(value: Scalar) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
+ALIKE = 0.6  # of two names; "help" does not mean "deal"
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """``"; did you mean X?"`` for the known word nearest to `word`, or nothing if none is near."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=ALIKE)
     if not near:  # the section may be right and the key wrong, or the other way round
         tails = [k for k in known if k.split(".")[-1] == word.split(".")[-1]]
         near = tails[:1]

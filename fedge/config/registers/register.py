@@ -60,6 +60,10 @@ class Entry:
     quorum: str = field(default="", kw_only=True)
 
 
+_registers: list["Register"] = []  # all of them, in the order of their making
+_FEW = 2  # options that may be meant by a name
+
+
 class Register:
     """All parts of one kind, in the order in which they are listed.
 
@@ -75,6 +79,7 @@ class Register:
         self._entries = {entry.name: entry for entry in entries}
         assert len(self._entries) == len(entries), f"two parts of {option} have one name"
         self._given: dict[str, Any] = {}  # objects of this process, by their made names
+        _registers.append(self)
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield every built-in part."""
@@ -182,8 +187,13 @@ class Register:
         raise ConfigError(
             f"{self.option} must be {'one of ' + ', '.join(names) + ', or ' if names else ''}"
             f'"module:Name", but is {shown(name)}'
-            f"{nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
+            f"{self._elsewhere(name) or nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
         )
+
+    def _elsewhere(self, name: str) -> str:
+        """Suggestion of the other options that know a name; none where it means little, as "none"."""
+        others = [f"{known.option}={name}" for known in _registers if name in known._entries]
+        return f"; it is for another option: {' or '.join(others)}" if 0 < len(others) <= _FEW else ""
 
     def load(self, name: str) -> Any:
         """The class or function behind a name, importing its module the first time.

@@ -54,10 +54,8 @@ def packaged_file(text: str) -> Path:
     name = text.removeprefix(PREFIX).removesuffix(".toml")
     names = packaged_names()
     if name not in names:
-        near = _nearest_of(name, names)
-        raise ConfigError(
-            f"{PREFIX}… must name a configuration of Fedge, but is {text!r}{near}; fedge configs lists them"
-        )
+        near = _nearest_of(name, names) or "; fedge configs lists them"
+        raise ConfigError(f"{PREFIX}… must name a configuration of Fedge, but is {text!r}{near}")
     return packaged_folder() / "configs" / f"{name}.toml"
 
 

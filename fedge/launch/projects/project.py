@@ -143,6 +143,17 @@ def parse_override(text: str) -> dict[str, Scalar]:
         ) from error
 
 
+def refuse_unquoted(overrides: Sequence[str]) -> None:
+    """Raise ConfigError for text without quotes in ``-c`` of `flwr run`: Flower takes TOML alone."""
+    for text in overrides:
+        for key, value in _PAIR.findall(text):
+            if _quoted(value) != value:
+                raise ConfigError(
+                    f"-c of flwr run must have text in quotes, but has {key}={value}; "
+                    f"write '{key}={_quoted(value)}', or use fedge run"
+                )
+
+
 def _quoted(value: str) -> str:
     """A value in TOML's quotes if it is an unquoted word, e.g. 2x3x4 or cnn.
 

@@ -1,9 +1,13 @@
 """A command line that cannot be read: one line, exit code 2, what is near."""
 
+import argparse
+import re
+
 import pytest
 
 from fedge.cli import _parser, main
 from fedge.launch.command_line import _commands
+from hhar.cli import make_parser as hhar_parser
 
 
 def refused(words, capsys, code=2):
@@ -24,6 +28,14 @@ def refused(words, capsys, code=2):
     [
         ("rnu", "there is no command 'rnu'; did you mean run?"),
         ("fly", "there is no command 'fly'; it is one of demo, new, run, "),
+        ("help", "there is no command 'help'; did you mean --help?"),
+        ("version", "there is no command 'version'; did you mean --version?"),
+        ("-v", "there is no '-v'; see fedge --help"),
+        ("--verbose run", "there is no '--verbose'; see fedge --help"),
+        ("tables clients", "too many words: 'clients'; see fedge tables --help"),
+        ("options train.lr", "too many words: 'train.lr'; see fedge options --help"),
+        ("status --seed", "there is no '--seed'; see fedge status --help"),
+        ("run . local-simulation seed", "too many words: 'seed'; see fedge run --help"),
         ("run --verbose", "there is no '--verbose'; see fedge run --help"),
         (
             "run --federation-config a=1",
@@ -114,6 +126,37 @@ def test_the_help_of_a_run_shows_options(command, capsys, monkeypatch):
     assert "guard.retries=1" in printed["--help-all"]
     assert "\nguard: " in printed["--help-all"]
     assert max(map(len, printed["--help"].splitlines())) <= 60
+
+
+def _all_parsers(parser):
+    """A parser, and those of all commands under it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _all_parsers(command)
+
+
+@pytest.mark.parametrize(
+    "command", [*_all_parsers(_parser()), *_all_parsers(hhar_parser())], ids=lambda p: p.prog
+)
+def test_the_help_of_every_command_says_what_it_does(command):
+    """Between its usage and its arguments, in a sentence."""
+    described = re.search(r"\A(usage|Usage): .*?\n\n(.*?)\n\n", command.format_help(), re.DOTALL)
+    assert re.fullmatch(r"[A-Z0-9].*\.", described[2], re.DOTALL), described[2]
+
+
+@pytest.mark.parametrize("option", ["leaf.strategy", "cluster.method", "train.algorithm", "asynchrony.rule"])
+@pytest.mark.parametrize("name", ["fedprox", "ifca", "fedbuff", "bulyan"])
+def test_a_name_of_another_option_leads_there(option, name, capsys):
+    """FedProx is a strategy in Flower, and a client's algorithm here."""
+    of = {
+        "fedprox": ["train.algorithm"], "ifca": ["cluster.method"], "bulyan": ["leaf.strategy", "cloud.rule"],
+        "fedbuff": ["asynchrony.rule", "asynchrony.cloud-rule"],
+    }[name]  # fmt: skip
+    if option not in of:
+        said = refused(["run", "-c", f"{option}={name} scaffold.enabled=false"], capsys, code=4)
+        assert said.endswith(f"; it is for another option: {' or '.join(f'{key}={name}' for key in of)}\n")
 
 
 @pytest.mark.parametrize("words", [[], ["--help"]])

@@ -260,6 +260,25 @@ def test_flwr_run_with_several_overrides(data, capsys):
     assert said.endswith("hierfl.toml\n")
 
 
+@pytest.mark.parametrize("key", ["data.path", "leaf.strategy", "hierarchy.tree", "run-name", "resume"])
+def test_flwr_run_takes_text_in_quotes_alone(key, capsys):
+    """Flower starts the simulation and ends in a traceback; `fedge run` takes text without quotes."""
+    for more in ([], ["--federation-config", "options.num-supernodes=9"]):
+        with pytest.raises(SystemExit):
+            check_flwr_run([str(ROOT), *more, "-c", f"seed=3 {key}=2x3x4"])
+        told = f"must have text in quotes, but has {key}=2x3x4; write '{key}=\"2x3x4\"', or use fedge run\n"
+        assert capsys.readouterr().err.endswith(told)
+
+
+def test_flwr_run_with_another_number_of_clients_is_checked_too(data, capsys):
+    """It was not looked at: what Fedge refuses came to light in the middle of Flower's start."""
+    words = [str(ROOT), "-c", f'data.path="{data["data.path"]}"', "--federation-config"]
+    check_flwr_run([*words, "options.num-supernodes=8"])
+    with pytest.raises(SystemExit):
+        check_flwr_run([*words, "options.num-supernodes=8", "-c", "clients=9"])
+    assert "clients must be the number of SuperNodes, 8, but is 9" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [
