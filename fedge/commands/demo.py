@@ -97,10 +97,11 @@ def story(one: "RunData", groups: "RunData") -> list[str]:
     """
     planted, found = _leaves_by(groups.truth), _leaves_by(groups.rounds["cluster_labels"][-1].split())
     changes = [words for step in groups.clusters["changes"].to_list() for words in step]
+    other = "" if found == planted else "   not the same: try more --rounds, or another --seed"
     return [
         "What was planted, and what the cloud found without being told:",
         f"  planted  {planted}",
-        f"  found    {found}{'' if found == planted else '   not the same: try another --seed'}",
+        f"  found    {found}{other}",
         *(f"           {words}" for words in changes),
         "",
         "Test accuracy in the last round, in percent:",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.tree import dotted
+from hhar.quantity import quantity
 
 
 def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
@@ -28,7 +29,8 @@ def clients_per_leaf(config: HierarchyConfig, num_clients: int) -> list[int]:
         if num_clients < config.num_servers:
             raise ConfigError(
                 f"{config.leaves_said} must be at most the number of clients, but is {config.num_servers} "
-                f"for {num_clients} clients; lower it or use a federation with more SuperNodes"
+                f"for {quantity(num_clients, 'client')}; lower it, or raise clients, in a federation its "
+                "number of SuperNodes"
             )
         share, rest = divmod(num_clients, config.num_servers)
         return [share + (leaf < rest) for leaf in range(config.num_servers)]

@@ -130,7 +130,10 @@ def _at(moment: VersionRow, score: str, result: RoundResult) -> list[str]:
 
 def _gates(result: RoundResult) -> str:
     """Decisions of the gates of a round."""
-    decisions = [leaf.gate.decision for leaf in result.leaves]
+    gates = [leaf.gate for leaf in result.leaves]
+    if not any(gate.serves_offer or gate.score_offered is not None for gate in gates):
+        return "no offers"  # every leaf is alone in its cluster, or there was no cloud step
+    decisions = [gate.decision for gate in gates]
     if set(decisions) == {"off"}:
         return "gate off"
     return f"gate {decisions.count('accepted')} taken {decisions.count('rejected')} kept"
@@ -161,10 +164,11 @@ def final_table(result: RoundResult) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for of, unseen_clients in (("", False), (" on users unseen in training", True)):
+        there = sum(leaf.unseen_clients if unseen_clients else leaf.num_clients for leaf in result.leaves)
         if found := result.over_clients("test_score", unseen_clients):
-            lines.append(f"{_everybody(found.n)}{of}: {_spread(found, first.said)}")
+            lines.append(f"{_everybody(found.n, there)}{of}: {_spread(found, first.said)}")
         for name, own in result.over_own_models(unseen_clients).items():
-            lines.append(f"{_everybody(own.n)}{of}, own models ({name}): {_spread(own, first.said)}")
+            lines.append(f"{_everybody(own.n, there)}{of}, own models ({name}): {_spread(own, first.said)}")
     return lines
 
 
@@ -191,6 +195,8 @@ def minutes(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
-def _everybody(clients: int) -> str:
-    """Words for all clients."""
+def _everybody(clients: int, there: int) -> str:
+    """Words for the clients with a score, of those that are there: others have no test windows, or failed."""
+    if clients < there:
+        return f"the {clients} evaluated of {there} clients"
     return "the one client" if clients == 1 else f"all {clients} clients"

@@ -19,7 +19,7 @@ class Limits:
         concurrency: devices at work at a time on the virtual clock.
 
     >>> Limits({"wait": 8.0, "aggregate": 1.5, "record": 0.5}, 2, 60).line()
-    'limited by training: the loop waited 80% of 10 s for its 2 workers; more cores would help, up to 60'
+    'limited by training: the loop waited 80 % of 10 s for its 2 workers; more cores would help, up to 60'
     """
 
     spent: Mapping[str, float]
@@ -46,10 +46,11 @@ class Limits:
             own = {name: seconds for name, seconds in self.spent.items() if name != "wait"}
             most = max(own, key=lambda name: own[name])
             return (
-                f"limited by the server: it waited {self.waited:.0%} of {total} for {_workers(self.workers)} "
-                f"and spent most on {most} ({own[most]:.3g} s); more workers would not help"
+                f"limited by the server: it waited {100 * self.waited:.0f} % of {total} for "
+                f"{_workers(self.workers)} and spent most on {most} ({own[most]:.3g} s); more workers "
+                "would not help"
             )
-        waited = f"the loop waited {self.waited:.0%} of {total} for its {_workers(self.workers)}"
+        waited = f"the loop waited {100 * self.waited:.0f} % of {total} for its {_workers(self.workers)}"
         if self.by == "concurrency":
             return f"limited by asynchrony.concurrency {self.concurrency}: {waited}, with no more jobs"
         return f"limited by training: {waited}; more cores would help, up to {self.concurrency}"

@@ -100,6 +100,9 @@ def _kernel(run: RunData) -> str:
     return words.get(name, f" Steps by the {name} kernel.")
 
 
+_NO_ALGORITHM = "fedavg"  # of clients: they train as `train` says
+
+
 def _method_parts(run: RunData) -> str:
     """The enabled parts of the method, in words."""
     config = run.config
@@ -108,6 +111,8 @@ def _method_parts(run: RunData) -> str:
     parts = [str(config.get("leaf.strategy", "?"))] if rule == "off" else [f"{rule} on a virtual clock"]
     if rule != "off" and len(sizes) > 1:
         parts.append(f"{config.get('asynchrony.cloud-rule', '?')} at the cloud")
+    algorithm = str(config.get("train.algorithm", _NO_ALGORITHM))
+    parts += [algorithm] if algorithm != _NO_ALGORITHM else []
     parts += [name for name in ("scaffold", "cluster", "gate") if config.get(f"{name}.enabled")]
     kind = "Flat" if len(sizes) == 1 else "Hierarchical"
     return f"{kind} federated learning ({' + '.join(parts)})"

@@ -81,7 +81,7 @@ _GIVEN_AWAY = (
 
 _BUSY = 0.95  # share of virtual time
 _BEHIND = (
-    "the rule kept its servers busy {share:.0%} of the virtual time, and {jobs} arrivals are still queued: "
+    "the rule kept its servers busy {share:.0f} % of the virtual time, and {jobs} arrivals are still queued: "
     "servers do not keep up; raise the rule's buffer"
 )
 
@@ -314,7 +314,7 @@ class AsynchronousSteps(Steps):
         self._console.say(limits.line())
         row = moment(procedure)
         if row.server_busy > _BUSY:
-            self._announcer.note(_BEHIND.format(share=row.server_busy, jobs=row.in_line))
+            self._announcer.note(_BEHIND.format(share=100 * row.server_busy, jobs=row.in_line))
 
     # --- checkpoints --------------------------------------------------------------------------------
 

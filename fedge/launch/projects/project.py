@@ -40,7 +40,7 @@ _STEPS = {
 # Flower's own pattern: key=value pairs, where a quoted value may hold spaces.
 _PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
 # Words without quotes, which shells remove; numbers, true and false are left as they are.
-_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{},]*")
+_WORD = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z0-9_./~][^\s'\"=\[\]{}]*")
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -126,6 +126,8 @@ def parse_override(text: str) -> dict[str, Scalar]:
     if leftover:
         is_list = leftover.endswith("]") and "[" in text
         step = "write lists without blanks, as [0.9,0.99]" if is_list else "e.g. -c 'train.lr=0.1'"
+        if re.search(r"\w\s*=\s|\s=", text):
+            step = "write no blanks around =, as -c 'train.lr=0.1'"
         raise ConfigError(f"-c must be key=value pairs or a .toml file, but has {leftover!r}; {step}")
     keys = [key for key, _ in pairs]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -137,8 +139,9 @@ def parse_override(text: str) -> dict[str, Scalar]:
     try:
         return flatten(tomllib.loads(lines))
     except _NOT_TOML as error:
+        wrong = next((f"{key}={value}" for key, value in pairs if not _is_toml(_quoted(value))), text)
         raise ConfigError(
-            f"-c must be key=value pairs with TOML values, but is {text!r} ({error}); "
+            f"-c must be key=value pairs with TOML values, but has {wrong!r} ({error}); "
             """quote text, as in -c 'train.model="cnn"'"""
         ) from error
 

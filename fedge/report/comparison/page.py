@@ -30,7 +30,7 @@ from fedge.report.comparison.yardsticks import SMALLEST_GAP, is_fine_tuned, yard
 from fedge.report.html.page import Notice, Page, PageSection, Panel, write_page
 from fedge.report.html.points import Points, Series
 from fedge.report.html.svg import figure_style, new_figure
-from fedge.report.html.tables import ranges, table, text_of
+from fedge.report.html.tables import numbered, table, text_of
 from fedge.report.intact import intact_tables
 from fedge.tasks.task import Score
 from hhar.quantity import quantity
@@ -65,7 +65,7 @@ def write_comparison(runs: Sequence[RunData], path: Path, target: float | None =
 def compare_page(groups: Sequence[Group], left_out: Sequence[str], rows: Sequence[Final]) -> Page:
     """The page; to be created and rendered within `figure_style`."""
     count = sum(len(group.runs) for group in groups)
-    names = ", ".join(f"{g.label} (seeds {ranges([seed_of_run(r) for r in g.runs])})" for g in groups)
+    names = ", ".join(f"{g.label} ({numbered('seed', [seed_of_run(r) for r in g.runs])})" for g in groups)
     return Page(
         title="Comparison: "
         + (

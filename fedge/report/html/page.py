@@ -6,13 +6,14 @@ Pages are readable without scripts; a script adds values at the pointer and copy
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from fedge.console.palette import css_variables
@@ -131,6 +132,7 @@ def render(page: Page) -> str:
         loader=_Templates("fedge.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=_finalize,
     )  # fmt: skip
+    environment.filters["kept"] = _kept
     css, script = (
         environment.loader.get_source(environment, name)[0]  # type: ignore[union-attr]
         for name in ("style.css", "points.js")
@@ -150,6 +152,14 @@ def render(page: Page) -> str:
 def _finalize(value: Any) -> Any:
     """A value as shown; Fedge's own SVG and CSS are unchanged."""
     return on_page(value) if type(value) is str else value
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC")
+
+
+def _kept(text: str) -> Markup:
+    """A text whose points in time no line's end parts."""
+    return Markup(_TIME.sub(r"<time>\g<0></time>", str(escape(on_page(text)))))
 
 
 def write_page(page: Page, path: Path) -> None:

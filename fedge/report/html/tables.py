@@ -92,6 +92,16 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def numbered(noun: str, numbers: Sequence[int]) -> str:
+    """A noun with ascending whole numbers: "round 2", "rounds 2–10, 12"."""
+    return f"{noun}{'s' * (len(numbers) != 1)} {ranges(numbers)}"
+
+
+def minus(text: str) -> str:
+    """A number as text with a real minus sign, as `text_of` writes it."""
+    return text.replace("-", "−")
+
+
 def ranges(numbers: Sequence[int]) -> str:
     """Ascending whole numbers as text such as "1–3, 5"."""
     parts: list[list[int]] = []

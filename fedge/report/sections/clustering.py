@@ -12,7 +12,7 @@ from fedge.console.palette import INK, PAPER, colour
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.svg import legend_below, new_figure, new_figures, whole_ticks
-from fedge.report.html.tables import NumberTable, ranges, table, text_of
+from fedge.report.html.tables import NumberTable, minus, numbered, table, text_of
 from fedge.report.sections.clients import annotate_cells
 from hhar.quantity import quantity
 
@@ -96,7 +96,9 @@ def _sentences(run: RunData, compared: pl.DataFrame) -> list[str]:
         )
     moves = steps["labels"].to_list()
     moved = [r for r, a, b in zip(steps["global_round"][1:], moves, moves[1:], strict=False) if a != b]
-    text.append(f"The groups changed in rounds {ranges(moved)}." if moved else "The groups never changed.")
+    text.append(
+        f"The groups changed in {numbered('round', moved)}." if moved else "The groups never changed."
+    )
     told = steps.select("global_round", "changes").explode("changes").drop_nulls()
     return text + [f"Round {r}: {change}." for r, change in told.head(_MANY_CHANGES).iter_rows()]
 
@@ -120,7 +122,7 @@ def _truth_sentences(run: RunData) -> list[str]:
     if run.truth is None:
         return []
     exact = run.rounds.filter(pl.col("ari") == 1)["global_round"].to_list()
-    found = f"found exactly in rounds {ranges(exact)}" if exact else "found exactly in no round"
+    found = f"found exactly in {numbered('round', exact)}" if exact else "found exactly in no round"
     kind = run.config.get("scenario", "?")
     later = "".join(f"; from round {first} on {groups_text(groups)}" for first, groups in run.eras[1:])
     return [f"Planted groups ({kind}): {groups_text(run.truth)}{later}; {found}."]
@@ -335,7 +337,7 @@ def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
     if size <= _MANY_CELLS:
         axes.pcolormesh(matrix, cmap="cividis", vmin=low, vmax=1)
         if size <= 8:
-            annotate_cells(axes, matrix, lambda value: f"{value:.2f}", low)
+            annotate_cells(axes, matrix, lambda value: minus(f"{value:.2f}"), low)
         axes.set_xticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
         axes.set_yticks(np.arange(size) + 0.5, [str(leaf) for leaf in range(size)])
     else:
@@ -350,5 +352,8 @@ def similarity_panel(compared: pl.DataFrame, step: int, low: float) -> Panel:
         ((leaf, row["labels"][leaf], *map(float, matrix[leaf])) for leaf in range(size)),
     )
     return Panel(
-        f"Similarity in round {row['global_round']}", numbers, figure, f"Yellow is 1, dark blue {low:g}."
+        f"Similarity in round {row['global_round']}",
+        numbers,
+        figure,
+        f"Yellow is 1, dark blue {minus(f'{low:g}')}.",
     )

@@ -59,8 +59,13 @@ def _group_panels(run: RunData) -> list[Panel]:
 def _sentence(rows: Sequence[Row]) -> str:
     """Number of servers on each tier, in words."""
     names = dict.fromkeys(row["name"] for row in rows[1:])
-    counts = [quantity(sum(row["name"] == name for row in rows), name) for name in names]
+    counts = [_counted(sum(row["name"] == name for row in rows), name) for name in names]
     return f"{rows[0]['name'].capitalize()} over {' over '.join(counts)}."
+
+
+def _counted(count: int, name: str) -> str:
+    """Number of servers of a tier: "8 leaves", "4 servers of region-2"."""
+    return f"{quantity(count, 'server')} of {name}" if name[-1:].isdigit() else quantity(count, name)
 
 
 class _Drawing:

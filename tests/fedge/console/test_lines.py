@@ -31,10 +31,26 @@ def test_a_round_of_the_virtual_clock_says_how_far_it_is(make_result):
 
 def test_a_round_with_failures_a_closed_gate_and_nobody_evaluated(make_result):
     result = make_result(decisions=("off", "off"), failures={0: "a", 2: "b"})
-    result = dataclasses.replace(result, clients=result.clients[2:])
+    gates = [dataclasses.replace(leaf.gate, serves_offer=True) for leaf in result.leaves]
+    leaves = [dataclasses.replace(leaf, gate=gate) for leaf, gate in zip(result.leaves, gates, strict=True)]
+    result = dataclasses.replace(result, clients=result.clients[2:], leaves=leaves)
     assert round_line(result, 9, 0.0, 0.0) == (
         "round 1/9  accuracy -  clusters 2  gate off  0.0 s  left 0:00  FAILED 2 clients"
     )
+
+
+def test_a_round_without_offers_says_so(make_result):
+    """A gate that is on, with every leaf alone in its cluster, was said to be off."""
+    told = round_line(make_result(decisions=("off", "off")), 9, 0.0, None)
+    assert told == "round 1/9  accuracy 0.750 worst 0.500  clusters 2  no offers  0.0 s"
+
+
+def test_all_clients_are_all_with_a_score(make_result):
+    """Of devices that share a person's windows one alone has those to test on; who failed has no score."""
+    result = make_result()
+    assert final_table(result)[-1].startswith("the 2 evaluated of 3 clients: test accuracy 0.7500 mean")
+    both = dataclasses.replace(result, leaves=result.leaves[:1])
+    assert final_table(both)[-1].startswith("all 2 clients: test accuracy 0.7500 mean")
 
 
 def test_time_left_is_the_mean_of_the_last_ten_rounds(make_result):
@@ -61,7 +77,7 @@ def test_the_final_table_by_hand(make_result):
         "leaf  cluster  clients  train windows  accuracy       worst client  macro-F1",
         "   0        0        2             40    0.7500  0.5000 (client 0)    0.7000",
         "   1        1        1             20         -                  -         -",
-        "all 2 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
+        "the 2 evaluated of 3 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
     ]
 
 
@@ -80,7 +96,7 @@ def test_unseen_clients_stand_apart(make_result):
         "             1    0.2500",
         "   1        1        1             20         -                  -         -  "
         "             0         -",
-        "the one client: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
+        "the 1 evaluated of 2 clients: test accuracy 0.5000 mean, 0.0000 std, 0.5000 worst",
         "the one client on users unseen in training: test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
     ]
 
@@ -93,8 +109,9 @@ def test_own_models_of_clients_have_lines_of_their_own(make_result):
     ]  # fmt: skip
     lines = final_table(dataclasses.replace(make_result(), models=models))
     assert lines[3:] == [
-        "all 2 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
-        "all 2 clients, own models (personal): test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
+        "the 2 evaluated of 3 clients: test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
+        "the 2 evaluated of 3 clients, own models (personal): "
+        "test accuracy 0.7500 mean, 0.2500 std, 0.5000 worst",
         "the one client on users unseen in training, own models (personal): "
         "test accuracy 0.2500 mean, 0.0000 std, 0.2500 worst",
     ]

@@ -6,7 +6,7 @@ from fedge.devices.limits import Limits
 def test_training_limits_if_the_loop_waits():
     limits = Limits({"wait": 3.0, "aggregate": 1.0}, 2, 8)
     assert limits.by == "training"
-    assert "waited 75% of 4 s for its 2 workers; more cores would help, up to 8" in limits.line()
+    assert "waited 75 % of 4 s for its 2 workers; more cores would help, up to 8" in limits.line()
 
 
 def test_too_few_jobs_at_a_time():

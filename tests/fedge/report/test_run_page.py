@@ -251,7 +251,7 @@ def test_sentences(folder):
     assert "worst client is client 0 (user a, leaf 0) with 0.9000 on 20 test windows" in html
     assert "1 cluster in 1 of 2 cloud steps; 2 clusters in 1 of 2 cloud steps." in html
     assert "Similarities between leaves lay between 0.2000 and 0.9000." in html
-    assert "The groups changed in rounds 2." in html
+    assert "The groups changed in round 2." in html
     assert "2 of 4 offers were taken." in html
     assert "2 rounds took 4.0 s; 75 % of it the server waited for clients." in html
     assert (

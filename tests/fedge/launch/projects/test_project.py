@@ -65,6 +65,7 @@ def test_later_overrides_win():
     [
         ("train.model=cnn", {"train.model": "cnn"}),
         ("hierarchy.tree=2x3x4 run-name=3rd", {"hierarchy.tree": "2x3x4", "run-name": "3rd"}),
+        ("hierarchy.clients-per-server=4,3,2", {"hierarchy.clients-per-server": "4,3,2"}),
         (
             "train.model=my_model:Net data.path=data/mine.npz",
             {"train.model": "my_model:Net", "data.path": "data/mine.npz"},
@@ -151,6 +152,9 @@ def test_a_file_of_options_that_is_none_is_refused_for_its_own_reason(tmp_path, 
     [
         ("train.lr", "has 'train.lr'; e.g. -c 'train.lr=0.1'"),
         ("train.lr=0.1 stray", "has 'stray'"),
+        ("seed=3 train.lr=[0.1 run-name=x", "with TOML values, but has 'train.lr=[0.1' ("),
+        ("seed=3 train.lr= 0.1", "write no blanks around =, as -c 'train.lr=0.1'"),
+        ("train.lr = 0.1", "but has 'train.lr = 0.1'; write no blanks around =, as -c 'train.lr=0.1'"),
         ("seed=1 seed=2", "must have a key once, but has seed 2 times"),
         ("nowhere.toml", "nowhere.toml: No such file or directory; check the path"),
     ],

@@ -9,6 +9,8 @@ from fedge.report.html.tables import (
     NOTHING,
     bytes_text,
     frame_table,
+    minus,
+    numbered,
     percent,
     ranges,
     seconds_text,
@@ -52,6 +54,8 @@ def test_amounts():
     ]
     assert ranges([1, 2, 3, 5, 7, 8]) == "1–3, 5, 7–8"
     assert ranges([]) == ""
+    assert (numbered("round", [2]), numbered("seed", [1, 2, 3, 7])) == ("round 2", "seeds 1–3, 7")
+    assert minus(f"{-0.5:.2f}") == text_of(-0.5)[:5] == "−0.50"
 
 
 def test_columns_of_numbers_are_numeric():
