@@ -54,6 +54,13 @@ def test_what_is_made_from_the_code_is_there(site):
     assert "Two commands" in (site / "index.html").read_text(encoding="utf-8")
 
 
+def test_no_link_is_named_by_a_file_of_the_docs(site):
+    """A page is named by its title; in the folder api, links had the names of files."""
+    for page in site.rglob("*.html"):
+        named = re.findall(r"<a [^>]*>(?:docs/)?([\w-]+\.md)</a>", page.read_text(encoding="utf-8"))
+        assert [name for name in named if (ROOT / "docs" / name).is_file()] == [], page
+
+
 def test_every_public_name_has_its_entry(site):
     """Those of `import fedge`, and the parts that a user's code is made of, with arguments and errors."""
     page = (site / "api/index.html").read_text(encoding="utf-8")

@@ -122,7 +122,7 @@ def _code(found: re.Match[str]) -> str:
 def _titled(found: re.Match[str]) -> str:
     """Name a page by its title where a link names it by its file: [clustering.md](clustering.md)."""
     words, target = found.groups()
-    page = ROOT / "docs" / target.partition("#")[0]
+    page = ROOT / "docs" / target.partition("#")[0].removeprefix("../")  # seen from a page in a folder
     if not re.fullmatch(r"(docs/)?[\w-]+\.md", words) or not page.is_file():
         return found.group()
     title = page.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix("# ")

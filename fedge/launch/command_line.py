@@ -20,13 +20,13 @@ _USED = "options for -c that most runs set, with their defaults; --help-all show
 _ALL = "options for -c, with their defaults:"
 
 
-class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
+class _Subcommands(argparse._SubParsersAction):
     """Commands under a command: the help of each begins with what the list says about it."""
 
-    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
-        """Parser of a new command; arguments as of argparse's ``add_parser``."""
-        about = f"{help[:1].upper()}{help[1:]}."
-        return super().add_parser(name, help=help, **{"description": about, **options})
+    def add_parser(self, name: str, **options: Any) -> Any:
+        """Parser of a new command; arguments as of argparse's ``add_parser``, `help` among them."""
+        about = str(options["help"])
+        return super().add_parser(name, description=f"{about[:1].upper()}{about[1:]}.", **options)
 
 
 class Parser(argparse.ArgumentParser):
