@@ -79,7 +79,7 @@ def deal_into(folder: Path, run_config: Mapping[str, Any]) -> list[str]:
     return [
         f"{quantity(len(deal.windows.y), 'window')} of {deal.source.name} dealt to "
         f"{quantity(clients, 'client')}, seed {prepared.seed} (from {prepared.seed_source})",
-        f"copy each client's folder to its machine, and start its SuperNode with --node-config "
-        f"'partition-id=0 num-partitions={clients} data-folder=\"{folder / 'client-0'}\"', 1, 2, …",
+        f"copy each client's folder to its machine, and start there, with its number: fedge node 0 --of "
+        f"{clients} --superlink HOST:PORT --data-folder client-0",
         f"the server does not need the data: start the run with the same seed and -c clients={clients}",
     ]

@@ -187,13 +187,8 @@ class Register:
         raise ConfigError(
             f"{self.option} must be {'one of ' + ', '.join(names) + ', or ' if names else ''}"
             f'"module:Name", but is {shown(name)}'
-            f"{self._elsewhere(name) or nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
+            f"{_elsewhere(name) or nearest(name, names) or f'; {otherwise}' * bool(otherwise)}"
         )
-
-    def _elsewhere(self, name: str) -> str:
-        """Suggestion of the other options that know a name; none where it means little, as "none"."""
-        others = [f"{known.option}={name}" for known in _registers if name in known._entries]
-        return f"; it is for another option: {' or '.join(others)}" if 0 < len(others) <= _FEW else ""
 
     def load(self, name: str) -> Any:
         """The class or function behind a name, importing its module the first time.
@@ -315,6 +310,12 @@ class Register:
         if not self.is_own(name) and not arguments:
             return
         refuse_misfit(self.load(name), f"{self.option} {name}", f"{self.option}-args", arguments, positions)
+
+
+def _elsewhere(name: str) -> str:
+    """Suggestion of the options that know a name; none where it means little, as "none"."""
+    others = [f"{known.option}={name}" for known in _registers if name in known.names]
+    return f"; it is for another option: {' or '.join(others)}" if 0 < len(others) <= _FEW else ""
 
 
 def refuse_undeclared(register: Register, name: str, given: Iterable[str]) -> None:

@@ -187,12 +187,16 @@ def yardstick_sentences(groups: Sequence[Group]) -> list[str]:
     is_bounded = math.isfinite(score.highest - score.lowest)
     least = f"{100 * SMALLEST_GAP:g} {'point' if score.unit == 'share' else 'percent'}"
     of = "" if score.unit == "share" else " of its range" if is_bounded else " of the oracle's"
-    sentences = [
+    measured = (
         f"Others are measured by {named}, seed by seed, where all clients have the same test windows. Worse "
-        f"off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}. Recovered: 0 is the "
-        f"global model's {score.said}, 1 the oracle's; a seed in "
-        f"which these are less than {least}{of} apart has nothing to recover."
-    ]
+        f"off: a {'lower' if score.higher_is_better else 'higher'} test {score.said}."
+    )
+    if {"global", "oracle"} <= set(roles.values()):
+        measured += (
+            f" Recovered: 0 is the global model's {score.said}, 1 the oracle's; a seed in "
+            f"which these are less than {least}{of} apart has nothing to recover."
+        )
+    sentences = [measured]
     if any(is_fine_tuned(group.runs[0]) for group in groups):
         sentences.append(
             "Fine-tuned runs measure only those fine-tuned alike. Worse off compares what is served; what is "

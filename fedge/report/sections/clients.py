@@ -98,14 +98,19 @@ def _named(row: dict[str, float], users: dict[int, str], test: str) -> str:
 
 def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Panel:
     """Score of every client after the last round."""
-    if len(last) > MANY_CLIENTS:
-        figure, caption = _ranked(run, last), "Sorted; colours are leaves, crosses are unseen clients."
+    test, further = f"test_{run.score.name}", run.scores[1:2]
+    scored = last.drop_nulls(test)
+    if scored.is_empty():
+        figure, caption = None, "No client was evaluated."
+    elif len(scored) > MANY_CLIENTS:
+        figure, caption = _ranked(run, scored), "Sorted; colours are leaves, crosses are unseen clients."
     else:
         figure, caption = (
-            _bars(run, last),
+            _bars(run, scored),
             "Colours are leaves; the worst is named; unseen clients are hatched.",
         )
-    test, further = f"test_{run.score.name}", run.scores[1:2]
+    if 0 < len(scored) < len(last):
+        caption += f" {quantity(len(last) - len(scored), 'client')} without a score: left out."
     ordered = last.sort(test, "client", descending=[not run.score.higher_is_better, False], nulls_last=True)
     numbers = table(
         (
@@ -123,10 +128,10 @@ def clients_panel(run: RunData, last: pl.DataFrame, users: dict[int, str]) -> Pa
 
 
 def _bars(run: RunData, last: pl.DataFrame) -> Figure:
-    """Figure with one bar per client, in order of clients, so leaves are adjacent."""
+    """Figure with one bar per evaluated client, in order of clients, so leaves are adjacent."""
     figure, axes = new_figure(0.9 + 0.24 * max(len(last), 6))
     test, is_share = f"test_{run.score.name}", run.score.unit == "share"
-    scores = last[test].cast(pl.Float64).fill_null(0.0).to_numpy()
+    scores = last[test].cast(pl.Float64).to_numpy()
     rows = np.arange(len(last))
     seen: set[int] = set()
     for row, score, leaf, unseen_client in zip(
@@ -139,7 +144,7 @@ def _bars(run: RunData, last: pl.DataFrame) -> Figure:
         seen.add(leaf)
     merits = scores if run.score.higher_is_better else -scores
     known = np.where(last["unseen_client"].fill_null(0).to_numpy() == 1, np.inf, merits)
-    worst = int(np.argmin(known)) if last[test].null_count() == 0 else None
+    worst = int(np.argmin(known)) if np.isfinite(known).any() else None
     for row, score in zip(rows, scores, strict=True):
         axes.annotate(
             f"{score:.3f}" + ("  worst" if row == worst else ""), (score, row), (3, 0),

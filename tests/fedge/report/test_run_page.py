@@ -32,7 +32,7 @@ from fedge.report.html import tables
 from fedge.report.html.svg import to_svg
 from fedge.report.listing import lines, list_runs, runs_in
 from fedge.report.run_page import write_report
-from fedge.report.sections.clients import confusion_panel
+from fedge.report.sections.clients import _bars, confusion_panel, last_clients
 from fedge.report.sections.clustering import chosen_steps
 from fedge.report.sections.data import classes_panel
 from fedge.report.sections.gate import gate_section
@@ -459,6 +459,18 @@ def test_rounds_in_which_nobody_was_evaluated(tmp_path):
     html = html_of(write_run(tmp_path / "r", [nobody], status="partial"))
     assert "No client was evaluated." in html
     assert "Clients failed on the way" in html
+
+
+def test_a_client_without_a_score_has_no_bar(tmp_path):
+    """Devices without test windows, and clients that failed, were drawn with a score of 0.000."""
+    page = write_run(tmp_path / "r", [round_result(1, [5, None, 7, None])])
+    html = html_of(page)
+    assert "2 clients without a score: left out." in html
+    run = load_run(page)
+    shown = [
+        text.get_text() for text in _bars(run, last_clients(run).drop_nulls("test_accuracy")).axes[0].texts
+    ]
+    assert shown == ["0.500  worst", "0.700"]
 
 
 def test_damaged_and_older_folders(folder):

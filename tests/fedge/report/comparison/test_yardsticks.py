@@ -9,7 +9,7 @@ from fedge.cli import main
 from fedge.records.reading.reader import load_run
 from fedge.report.comparison.finals import finals
 from fedge.report.comparison.groups import group_runs
-from fedge.report.comparison.page import write_comparison
+from fedge.report.comparison.page import write_comparison, yardstick_sentences
 from fedge.report.comparison.targets import costs_to, default_target
 from fedge.report.comparison.yardsticks import Yardsticks, yardstick_role
 
@@ -54,6 +54,14 @@ def numbers(runs, **kwargs):
         (row.metric, name_of[row.group]): row.over_seeds and row.over_seeds.mean
         for row in finals(groups, **kwargs)
     }
+
+
+def test_what_is_recovered_is_explained_where_it_is_measured(make):
+    """It takes the global model and the oracle; with one of them a page spoke of an absent oracle."""
+    runs = [make("global"), make("mine"), make("oracle")]
+    for chosen, told in ((runs, True), (runs[:2], False), (runs[1:], False)):
+        (sentence,) = yardstick_sentences(group_runs(chosen)[0])
+        assert ("Recovered: 0 is the global model" in sentence) == told
 
 
 def test_by_hand(make):
