@@ -166,21 +166,20 @@ def _refuse_empty(
     """Raise ConfigError for the first client without windows of a split."""
     cuts = kind == "blocks"
     for k, parts in enumerate(clients):
-        for part, indices in enumerate(parts):
+        for part in (part for part, indices in enumerate(parts) if len(indices) == 0):
             held = planted.change_of(k).held if planted else None
-            why = _reason(windows, parts, config, kind)
-            if len(indices) == 0 and held is not None:
+            why = _reason(windows, parts, config, kind)  # looks at the windows of all clients
+            if held is not None:
                 classes = ", ".join(np.array(windows.classes)[held])
                 raise ConfigError(
                     f"scenario {config.scenario} must leave every client {_SPLIT_NAMES[part]} windows, but "
                     f"client {k} has none of {classes}{why}; use fewer clients, fewer scenario-groups, "
                     f"another seed{'' if cuts else f', or {_BLOCKS}'}"
                 )
-            if len(indices) == 0:
-                raise ConfigError(
-                    f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} "
-                    f"windows, but client {k} of {len(clients)} has none{why}; {_remedy(config, cuts)}"
-                )
+            raise ConfigError(
+                f"partition.kind={config.partition.kind} must give every client {_SPLIT_NAMES[part]} "
+                f"windows, but client {k} of {len(clients)} has none{why}; {_remedy(config, cuts)}"
+            )
 
 
 def _refuse_empty_own(

@@ -386,6 +386,12 @@ def test_a_remedy_that_is_in_place_already_is_not_given(make_windows):
     assert "sigma" not in str(caught.value)
 
 
+def test_why_a_client_has_no_windows_is_asked_of_such_a_client_alone(make_windows, monkeypatch):
+    """The answer looks at the windows of all clients: of each of 10,000, it took minutes."""
+    monkeypatch.setattr("fedge.data.partition._reason", lambda *_: pytest.fail("asked of all clients"))
+    deal(make_windows(class_rows()), [2, 2])
+
+
 def test_many_windows_of_as_many_classes_are_refused_with_the_reason(make_windows):
     """Thirty windows each seem enough."""
     rows = [(user, None, None, c) for user in "ab" for c in range(30)]
