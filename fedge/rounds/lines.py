@@ -12,6 +12,7 @@ comparison only (`fedge.rounds.training`).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedge.exchange.round_context import LEAF, OWN_LINE, PERSONAL, TRIAL, Line
 from fedge.leaf.folds import MOST_LINES, held_out_clients
@@ -36,7 +37,11 @@ class TrainingLine:
 
     def leaf_at(self, index: int) -> Leaf:
         """The leaf, or its fork, of an index."""
-        return next(leaf for leaf in self.leaves if leaf.index == index)
+        return self._by_index[index]
+
+    @cached_property
+    def _by_index(self) -> dict[int, Leaf]:
+        return {leaf.index: leaf for leaf in self.leaves}
 
 
 def own_models(leaves: Sequence[Leaf]) -> TrainingLine:
