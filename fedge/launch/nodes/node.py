@@ -12,7 +12,8 @@ send message" and drops it (`fedge.link.untimed` prevents the usual cause). Eith
 asks again. If it could not sign off, the SuperLink considers its predecessor present for up to a minute and
 reports that the new one "could not be activated"; it is restarted until admitted. Where a SuperLink was
 restarted without its database, as after the withdrawal of another node's key, it answers "Node ID … not
-found", on which Flower's SuperNode ends; it is restarted, and activated by its key.
+found" (from 1.41 on "401 Unauthorized"), on which Flower's SuperNode ends; it is restarted, and activated by
+its key.
 """
 
 import gc
@@ -46,9 +47,9 @@ from fedge.process.endings.parent import ending_with_parent
 
 _LOST, _FORGOTTEN = b"has lost a message", b"is not known to its SuperLink any more"
 _LOSSES = (b"Failed to receive message", b"Failed to send message")
-_UNKNOWN = re.compile(rb"Node ID \d+ not found")
+_UNKNOWN = re.compile(rb"Node ID \d+ not found|'401 Unauthorized'")
 _TAIL = 40  # bytes in which the beginning of such words may lie
-_REFUSED = b"could not be activated"
+_ADMITTED, _REFUSED = b"SuperNode ID: ", b"could not be activated"
 _AGAIN_S = 2.0
 _PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
 
@@ -157,7 +158,7 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
     signal.signal(signal.SIGCHLD, reap)
     gc.collect()
     gc.freeze()  # keeps loaded modules shared with all children
-    waiting, last, heard, refused = b"", b"", [orders, said], False
+    waiting, heard, words = b"", [orders, said], _Words()
     output = NodeOutput()
     apps = ClientApps(client_app, output)
     with closing(apps):
@@ -170,16 +171,33 @@ def _serve(node: "subprocess.Popen[bytes]", orders: int) -> bytes | int:
                 for line in lines:
                     apps.start(line.decode().split(SEPARATOR))
             if said in ready:
-                last = last[-_TAIL:] + _passed_on(said, heard)
-                if any(words in last for words in _LOSSES):
-                    return _LOST
-                if _UNKNOWN.search(last):
-                    return _FORGOTTEN
-                refused = refused or _REFUSED in last
+                words.add(_passed_on(said, heard))
+                if words.reason:
+                    return words.reason
     while said in heard and said in select.select(heard, [], [], 0)[0]:
-        last = last[-_TAIL:] + _passed_on(said, heard)
-        refused = refused or _REFUSED in last
-    return _REFUSED if refused and node.returncode else int(node.returncode)
+        words.add(_passed_on(said, heard))
+    if words.reason:
+        return words.reason
+    return _REFUSED if words.refused and node.returncode else int(node.returncode)
+
+
+class _Words:
+    """Output of a SuperNode: its admission or refusal, and the reason to restart it."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.refused, self._is_in, self._last = False, False, b""
+        self.reason: bytes | None = None
+
+    def add(self, words: bytes) -> None:
+        """Look at further output; words may begin in one piece and end in the next."""
+        self._last = self._last[-_TAIL:] + words
+        self._is_in = self._is_in or _ADMITTED in self._last
+        self.refused = self.refused or _REFUSED in self._last
+        if any(loss in self._last for loss in _LOSSES):
+            self.reason = _LOST
+        elif self._is_in and _UNKNOWN.search(self._last):  # a key that was never admitted is not forgotten
+            self.reason = _FORGOTTEN
 
 
 def _passed_on(said: int, heard: list[int]) -> bytes:

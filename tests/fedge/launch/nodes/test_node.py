@@ -33,14 +33,16 @@ def test_the_program_of_flower_is_there():
     [
         ("ERROR : Failed to receive message 29: UNKNOWN", node._LOST),
         ("ERROR : Failed to send message 29: Start time or end time for message 3 is missing.", node._LOST),
-        ("Exception calling application: Node ID 18446744073709551615 not found", node._FORGOTTEN),
+        ("SuperNode ID: 7\nException: Node ID 18446744073709551615 not found", node._FORGOTTEN),
+        ("SuperNode ID: 7\nHTTPStatusError: Client error '401 Unauthorized' for url", node._FORGOTTEN),
+        ("HTTPStatusError: Client error '401 Unauthorized' for url", 7),
         ("SuperNode with node ID 7 could not be activated.", node._REFUSED),
         ("goodbye", 7),
     ],
-    ids=["lost", "reply lost", "forgotten", "refused", "ended"],
+    ids=["lost", "reply lost", "forgotten", "forgotten, 1.42", "never admitted", "refused", "ended"],
 )
 def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
-    """Flower 1.25; what it says is passed on."""
+    """What it says is passed on."""
     then = "time.sleep(600)" if expected in (node._LOST, node._FORGOTTEN) else "sys.exit(7)"
     code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
@@ -54,6 +56,20 @@ def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_pat
         signal.signal(signal.SIGCHLD, before)
     assert process.poll() is not None
     assert says in capfd.readouterr().err
+
+
+def test_a_supernode_that_ends_as_it_is_forgotten_is_restarted(tmp_path):
+    """Flower 1.42 ends before all that it says has been read."""
+    code = "import sys; print('SuperNode ID: 7\\n' + 'x' * 9000 + \"'401 Unauthorized'\", file=sys.stderr)"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    process.wait(60)
+    orders = node._stand_in(tmp_path)
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        assert node._serve(process, orders) == node._FORGOTTEN
+    finally:
+        os.close(orders)
+        signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.mark.parametrize(("refused", "patience_s", "expected"), [(2, 60.0, 0), (10**6, 0.0, 7)])
