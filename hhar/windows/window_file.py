@@ -12,6 +12,7 @@ All arrays read from disk are checked, because such files are also made by hand 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Mapping
@@ -258,7 +259,13 @@ def _word(array: NDArray[Any]) -> str:
 
 
 def fingerprint(path: str | Path) -> str:
-    """SHA-256 (hex) of the bytes of a file, read in blocks."""
+    """SHA-256 (hex) of the bytes of a file, read in blocks.
+
+    Raises:
+        OSError: it is missing, cannot be read, or is a folder, a device or a pipe.
+    """
+    if "\0" in str(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        raise OSError(errno.EINVAL, "it is not a regular file")
     digest = hashlib.sha256()
     with Path(path).open("rb") as stream:
         while block := stream.read(1 << 20):

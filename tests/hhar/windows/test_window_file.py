@@ -82,6 +82,14 @@ def test_device_and_session_may_be_absent(tmp_path):
     assert back.session is None
 
 
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/stdin", "a\0b", "fifo", "."])
+def test_what_is_no_file_has_no_fingerprint(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    with pytest.raises(OSError, match="not a regular file"):
+        fingerprint(path)
+
+
 def test_fingerprint_is_the_sha256_of_the_bytes(tmp_path):
     (tmp_path / "f").write_bytes(b"abc")  # the example of FIPS 180-2
     assert fingerprint(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
