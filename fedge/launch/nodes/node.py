@@ -12,8 +12,8 @@ send message" and drops it (`fedge.link.untimed` prevents the usual cause). Eith
 asks again. If it could not sign off, the SuperLink considers its predecessor present for up to a minute and
 reports that the new one "could not be activated"; it is restarted until admitted. Where a SuperLink was
 restarted without its database, as after the withdrawal of another node's key, it answers "Node ID … not
-found" (from 1.41 on "401 Unauthorized"), on which Flower's SuperNode ends; it is restarted, and activated by
-its key.
+found", on which Flower's SuperNode ends; it is restarted, and activated by its key. From 1.41 on the answer
+is "401 Unauthorized", and the SuperNode may end with no other word than that it did so gracefully.
 """
 
 import gc
@@ -49,7 +49,8 @@ _LOST, _FORGOTTEN = b"has lost a message", b"is not known to its SuperLink any m
 _LOSSES = (b"Failed to receive message", b"Failed to send message")
 _UNKNOWN = re.compile(rb"Node ID \d+ not found|'401 Unauthorized'")
 _TAIL = 40  # bytes in which the beginning of such words may lie
-_ADMITTED, _REFUSED = b"SuperNode ID: ", b"could not be activated"
+_ADMITTED, _LEFT = b"SuperNode ID: ", b"SuperNode terminated gracefully"
+_REFUSED = b"could not be activated"
 _AGAIN_S = 2.0
 _PATIENCE_S = 75.0  # the predecessor expires after a minute: two heartbeats of 30 s
 
@@ -196,8 +197,12 @@ class _Words:
         self.refused = self.refused or _REFUSED in self._last
         if any(loss in self._last for loss in _LOSSES):
             self.reason = _LOST
-        elif self._is_in and _UNKNOWN.search(self._last):  # a key that was never admitted is not forgotten
+        elif self._is_in and self._is_forgotten():  # a key that was never admitted is not forgotten
             self.reason = _FORGOTTEN
+
+    def _is_forgotten(self) -> bool:
+        """Whether the SuperLink does not know this node: signals to this process do not end it this way."""
+        return bool(_UNKNOWN.search(self._last)) or (has_one_port() and _LEFT in self._last)
 
 
 def _passed_on(said: int, heard: list[int]) -> bytes:

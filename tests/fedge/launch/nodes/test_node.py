@@ -58,15 +58,26 @@ def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_pat
     assert says in capfd.readouterr().err
 
 
-def test_a_supernode_that_ends_as_it_is_forgotten_is_restarted(tmp_path):
+@pytest.mark.parametrize(
+    ("last", "has_one_port", "expected"),
+    [
+        ("'401 Unauthorized'", True, node._FORGOTTEN),
+        ("SuperNode terminated gracefully.", True, node._FORGOTTEN),
+        ("SuperNode terminated gracefully.", False, 0),
+    ],
+)
+def test_a_supernode_that_ends_as_it_is_forgotten_is_restarted(
+    tmp_path, monkeypatch, last, has_one_port, expected
+):
     """Flower 1.42 ends before all that it says has been read."""
-    code = "import sys; print('SuperNode ID: 7\\n' + 'x' * 9000 + \"'401 Unauthorized'\", file=sys.stderr)"
+    monkeypatch.setattr(node, "has_one_port", lambda: has_one_port)
+    code = f"import sys; print('SuperNode ID: 7\\n' + 'x' * 9000 + {last!r}, file=sys.stderr)"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     process.wait(60)
     orders = node._stand_in(tmp_path)
     before = signal.getsignal(signal.SIGCHLD)
     try:
-        assert node._serve(process, orders) == node._FORGOTTEN
+        assert node._serve(process, orders) == expected
     finally:
         os.close(orders)
         signal.signal(signal.SIGCHLD, before)
