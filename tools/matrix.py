@@ -28,8 +28,8 @@ TESTS = (
     *(f"tests/fedge/{room}" for room in ("client", "engine", "exchange", "launch", "leaf", "rounds")),
     "tests/runs/engines/test_flower_versions.py",
 )
-# a small federation of real processes, half a minute
-DEPLOYED = ("tests/deployed/test_deployment.py",)
+# small federations of real processes, a minute each
+DEPLOYED = ("tests/deployed/test_deployment.py", "tests/deployed/test_withdrawal.py")
 
 
 class NotHere(RuntimeError):
