@@ -42,7 +42,7 @@ def test_the_program_of_flower_is_there():
     ids=["lost", "reply lost", "forgotten", "forgotten, 1.42", "never admitted", "refused", "ended"],
 )
 def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
-    """What it says is passed on."""
+    """Its output is passed on."""
     then = "time.sleep(600)" if expected in (node._LOST, node._FORGOTTEN) else "sys.exit(7)"
     code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
