@@ -163,7 +163,7 @@ def pass_loss(per_step: np.ndarray, windows: int, batch_size: int, taken: int) -
     wrong = np.flatnonzero(~np.isfinite(per_step))
     if len(wrong):
         number = taken + int(wrong[0]) + 1
-        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}")
+        raise FloatingPointError(f"training: loss is {per_step[wrong[0]]} at step {number}; lower train.lr")
     sizes = np.full(len(per_step), batch_size)
     sizes[-1] = windows - sizes[:-1].sum()
     return float((per_step * sizes).sum() / windows)
