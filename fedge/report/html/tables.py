@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from hhar.quantity import quantity
+
 NOTHING = "–"  # a value not measured
 
 
@@ -94,7 +96,8 @@ def seconds_text(seconds: float) -> str:
 
 def numbered(noun: str, numbers: Sequence[int]) -> str:
     """A noun with ascending whole numbers: "round 2", "rounds 2–10, 12"."""
-    return f"{noun}{'s' * (len(numbers) != 1)} {ranges(numbers)}"
+    _, _, nouns = quantity(len(numbers), noun).partition(" ")
+    return f"{nouns} {ranges(numbers)}"
 
 
 def minus(text: str) -> str:

@@ -52,6 +52,7 @@ TAGS = {
     "path", "defs", "use", "text", "tspan", "clippath", "rect", "lineargradient", "stop", "image", "line",
     "circle", "details", "summary", "table", "thead", "tbody", "tr", "th", "td", "footer", "pre", "ul", "li",
     "output", "script", "fieldset", "legend", "input", "label", "button", "polygon", "pattern", "marker",
+    "time",
 }  # fmt: skip
 MANY = len(PAYLOADS)
 
