@@ -11,6 +11,15 @@ from fedge.launch.nodes import node
 from fedge.launch.nodes.client_apps import SEPARATOR
 
 
+@pytest.fixture
+def orders(tmp_path):
+    """The reading end of a node's pipe; the signals of ended processes are as before in the end."""
+    before, reading = signal.getsignal(signal.SIGCHLD), node._stand_in(tmp_path)
+    yield reading
+    os.close(reading)
+    signal.signal(signal.SIGCHLD, before)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no stand-in")
 def test_the_program_that_stands_first_hands_over_its_words(tmp_path):
     orders = node._stand_in(tmp_path)
@@ -41,19 +50,15 @@ def test_the_program_of_flower_is_there():
     ],
     ids=["lost", "reply lost", "forgotten", "forgotten, 1.42", "never admitted", "refused", "ended"],
 )
-def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_path, capfd, says, expected):
+def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(orders, capfd, says, expected):
     """Its output is passed on."""
     then = "time.sleep(600)" if expected in (node._LOST, node._FORGOTTEN) else "sys.exit(7)"
     code = f"import sys, time; print({says!r}, file=sys.stderr, flush=True); {then}"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
-    orders = node._stand_in(tmp_path)
-    before = signal.getsignal(signal.SIGCHLD)
     try:
         assert node._serve(process, orders) == expected
     finally:
         node._end(process)
-        os.close(orders)
-        signal.signal(signal.SIGCHLD, before)
     assert process.poll() is not None
     assert says in capfd.readouterr().err
 
@@ -67,25 +72,19 @@ def test_a_supernode_that_has_lost_a_message_waits_for_ever_and_is_ended(tmp_pat
     ],
 )
 def test_a_supernode_that_ends_as_it_is_forgotten_is_restarted(
-    tmp_path, monkeypatch, last, has_one_port, expected
+    orders, monkeypatch, last, has_one_port, expected
 ):
     """Flower 1.42 ends before all that it says has been read."""
     monkeypatch.setattr(node, "has_one_port", lambda: has_one_port)
     code = f"import sys; print('SuperNode ID: 7\\n' + 'x' * 9000 + {last!r}, file=sys.stderr)"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
     process.wait(60)
-    orders = node._stand_in(tmp_path)
-    before = signal.getsignal(signal.SIGCHLD)
-    try:
-        assert node._serve(process, orders) == expected
-    finally:
-        os.close(orders)
-        signal.signal(signal.SIGCHLD, before)
+    assert node._serve(process, orders) == expected
 
 
 @pytest.mark.parametrize(("refused", "patience_s", "expected"), [(2, 60.0, 0), (10**6, 0.0, 7)])
 def test_a_supernode_whose_old_self_is_there_is_started_again(
-    tmp_path, monkeypatch, capfd, refused, patience_s, expected
+    orders, tmp_path, monkeypatch, capfd, refused, patience_s, expected
 ):
     """Until it is let in, or for so long; one line says so."""
     counter = tmp_path / "starts"
@@ -108,12 +107,6 @@ if len(starts.read_text()) <= {refused}:
     monkeypatch.setattr(node, "_start", start)
     monkeypatch.setattr(node, "_AGAIN_S", 0.01)
     monkeypatch.setattr(node, "_PATIENCE_S", patience_s)
-    orders = node._stand_in(tmp_path)
-    before = signal.getsignal(signal.SIGCHLD)
-    try:
-        assert node._serve_on([], tmp_path, orders) == expected
-    finally:
-        os.close(orders)
-        signal.signal(signal.SIGCHLD, before)
+    assert node._serve_on([], tmp_path, orders) == expected
     assert len(counter.read_text()) == (3 if expected == 0 else 2)
     assert capfd.readouterr().out.count("considers this SuperNode's predecessor present") == 1
