@@ -8,6 +8,7 @@ Results have the same bits as there (contract C3).
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedge.client.guarded_app import ClientError, answered
+from fedge.client.guarded_app import ClientError, GuardedApp, answered
 from fedge.engine.workers import Workers
 from fedge.exchange.content import handed_out, received
 from fedge.exchange.engine import Elsewhere
@@ -49,7 +50,8 @@ class InProcessGrid(Grid):
     ) -> None:
         """Grid with nodes for the partitions 0, 1, … of `num_supernodes`, or only for `partitions`."""
         identify_task()
-        self._client_app = client_app
+        is_guarded = isinstance(client_app, GuardedApp)  # once is enough
+        self._answer = client_app if is_guarded else partial(answered, client_app)
         self._contexts = {
             partition + 1: Context(
                 run_id=RUN_ID,
@@ -125,7 +127,7 @@ class InProcessGrid(Grid):
         """Run the client on a worker thread; an exception becomes an error reply, as in Flower's engines."""
         try:
             context = self._contexts[message.metadata.dst_node_id]
-            reply = received(answered(self._client_app, handed_out(message), context), message)
+            reply = received(self._answer(handed_out(message), context), message)
             return self._put_aside(reply)
         except ClientError as error:
             return Message(Error(_RAISED, str(error)), reply_to=message)

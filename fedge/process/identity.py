@@ -23,9 +23,13 @@ def this_process() -> dict[str, Any]:
     return {"pid": pid, "start": _start(pid), "boot": _boot(), "host": platform.node()}
 
 
+@cache
 def process_name() -> str:
     """Name of this process, unique across machines: host, boot, namespace, pid."""
     return f"{_machine()}/{os.getpid()}"
+
+
+os.register_at_fork(after_in_child=process_name.cache_clear)
 
 
 PID_BITS = 22  # bits of Linux's largest process id
