@@ -32,18 +32,21 @@ def uplink_of_clients(config: UplinkConfig, names: Collection[str]) -> Uplink | 
     Raises:
         ConfigError: the code cannot be made.
     """
-    return _uplink(CLIENT_UPLINKS, config.clients, config.arguments("clients"), Purpose.CLIENT_UPLINK, names)
+    return _uplink(CLIENT_UPLINKS, config, "clients", Purpose.CLIENT_UPLINK, names)
 
 
 def uplink_of_servers(config: UplinkConfig, names: Collection[str]) -> Uplink | None:
     """Uplink from every server to the one above it; see `uplink_of_clients`."""
-    return _uplink(SERVER_UPLINKS, config.servers, config.arguments("servers"), Purpose.SERVER_UPLINK, names)
+    return _uplink(SERVER_UPLINKS, config, "servers", Purpose.SERVER_UPLINK, names)
 
 
 def _uplink(
-    register: Register, name: str, arguments: dict[str, Any], purpose: Purpose, names: Collection[str]
+    register: Register, config: UplinkConfig, whose: str, purpose: Purpose, names: Collection[str]
 ) -> Uplink | None:
-    return None if name == UNCOMPRESSED else Uplink(_made(register, name, arguments), purpose, names)
+    name: str = getattr(config, whose)
+    if name == UNCOMPRESSED:
+        return None
+    return Uplink(_made(register, name, config.arguments(whose)), purpose, names)
 
 
 def _made(register: Register, name: str, arguments: dict[str, Any]) -> Compressor:

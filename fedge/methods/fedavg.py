@@ -24,5 +24,6 @@ class FedAvg(Algorithm):
 
     def train(self, client: Client) -> Fit:
         """Train the leaf's model."""
-        mu = float(client.config.get("proximal-mu", client.settings.prox_mu))
-        return client.fit(correction=client.correction, prox_mu=mu)
+        if "proximal-mu" not in client.config:
+            return client.fit(correction=client.correction)
+        return client.fit(correction=client.correction, prox_mu=float(client.config["proximal-mu"]))
