@@ -18,7 +18,7 @@ from fedge.states.averaging import State
 from fedge.states.files import can_hold
 from fedge.states.memory import MOST_BYTES, Kept
 from fedge.states.named import form_of
-from fedge.states.records import from_record, to_record
+from fedge.states.records import entries, from_record, to_record
 
 BESIDE, TOLD = "beside", "algorithm"  # records of a question
 EXTRA, KEPT = "extra", "kept"  # records of a reply
@@ -138,15 +138,18 @@ def tell_algorithm(
 
 def memory_place(message: Message) -> MemoryPlace:
     """Place of the client's memory, in a message."""
-    record = message.content.get(TOLD)
+    record = entries(message.content).get(TOLD)
     if not isinstance(record, ConfigRecord):
-        return MemoryPlace()
-    values: dict[str, Any] = dict(record)
+        return _NOWHERE
+    values = entries(record)
     kept = Kept(values["round"], values["checksum"], values["bytes"]) if "round" in values else None
     run, needed = str(values.get("run", "")), tuple(values.get("needed", ()))
     carried, memory = bool(values.get("carried", False)), arrays_of(message, MEMORY)
     keep, unseen = values["keep"], values["unseen"]
     return MemoryPlace(values["folder"], run, needed, kept, keep, unseen, carried, memory)
+
+
+_NOWHERE = MemoryPlace()
 
 
 def beside_of(message: Message) -> State:
@@ -162,7 +165,7 @@ def kept_record(kept: Kept, lost: str = "") -> ConfigRecord:
 
 def read_lost(reply: Message) -> str:
     """Reason of a client's loss of its memory before training, in its own words; empty without a loss."""
-    record = reply.content.get(KEPT)
+    record = entries(reply.content).get(KEPT)
     lost = record.get("lost", "") if isinstance(record, ConfigRecord) else ""
     if not isinstance(lost, str):
         raise TypeError(f"why a memory was lost must be a text, but is {shown(lost)}")
@@ -171,7 +174,7 @@ def read_lost(reply: Message) -> str:
 
 def read_extra(reply: Message) -> State:
     """Arrays beside the model in a reply, packed; empty without any."""
-    record = reply.content.get(EXTRA)
+    record = entries(reply.content).get(EXTRA)
     if record is None:
         return {}
     if not isinstance(record, ArrayRecord):
@@ -181,7 +184,7 @@ def read_extra(reply: Message) -> State:
 
 def read_kept(reply: Message, leaf_round: int) -> Kept | None:
     """The version of a client's memory kept in a leaf round, or None."""
-    record = reply.content.get(KEPT)
+    record = entries(reply.content).get(KEPT)
     if record is None:
         return None
     if not isinstance(record, ConfigRecord):
@@ -196,7 +199,7 @@ def read_kept(reply: Message, leaf_round: int) -> Kept | None:
 
 def read_memory_of(reply: Message) -> State | None:
     """The new version of a client's memory for the server, packed; None without one."""
-    record = reply.content.get(MEMORY)
+    record = entries(reply.content).get(MEMORY)
     if record is None:
         return None
     if not isinstance(record, ArrayRecord):

@@ -6,7 +6,6 @@ both sides.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,16 @@ from fedge.process.client_app import as_numbers, measure_node, of_numbers
 from fedge.process.resources.memory import ProcessMemory
 from fedge.states.averaging import State
 from fedge.states.files import REPLY, FileState, StateFileError, Ticket, open_state
-from fedge.states.records import LentArray, copied_array, entries, fill, from_record, record_bytes, set_aside
+from fedge.states.records import (
+    LentArray,
+    copied_array,
+    entries,
+    from_record,
+    record_bytes,
+    record_of,
+    set_aside,
+    twin,
+)
 from fedge.timing.calls import PROCESS, is_work
 
 ARRAYS = "arrays"  # the model; Flower's own strategies look for this name
@@ -42,14 +50,11 @@ def arrays_of(message: Message, name: str) -> State | None:
     Raises:
         StateFileError: the message has a ticket and its file is gone or damaged.
     """
-    if name not in message.content:
-        return None
-    record = message.content[name]
+    record = entries(message.content).get(name)
     if isinstance(record, ArrayRecord):
         return from_record(record)
     ticket = ticket_of(message, name)
-    assert ticket is not None
-    return open_state(ticket)
+    return None if ticket is None else open_state(ticket)
 
 
 def replied_state(reply: Message, folder: Path | None) -> State:
@@ -83,7 +88,7 @@ def put_aside(message: Message, keep: Callable[[State], State]) -> None:
     found = {
         name: set_aside(record, keep) for name, record in records.items() if isinstance(record, ArrayRecord)
     }
-    message.content = fill(RecordDict(), {**records, **found})
+    message.content = record_of(RecordDict, {**records, **found})
 
 
 def reply_path(folder: Path, message_id: str) -> Path:
@@ -98,9 +103,15 @@ def handed_out(message: Message) -> Message:
     content of `message`.
     """
     records = {name: _own_record(record, LentArray) for name, record in entries(message.content).items()}
-    own: Any = Message  # takes metadata as they are, which its declared signatures leave out
-    made: Message = own(fill(RecordDict(), records), metadata=copy(message.metadata))
-    return made
+    return with_records(message, records)
+
+
+def with_records(message: Message, records: Mapping[str, Any], **ids: str | int) -> Message:
+    """A message with other records, its metadata the same but for `ids`, by Flower's names of attributes.
+
+    The records are not looked at: a reply can hold anything, and its reader refuses faults.
+    """
+    return twin(message, _content=record_of(RecordDict, records), _metadata=twin(message.metadata, **ids))
 
 
 def received(reply: Message, question: Message) -> Message:
@@ -116,22 +127,20 @@ def received(reply: Message, question: Message) -> Message:
     records = {
         str(name): _own_record(record, copied_array) for name, record in entries(reply.content).items()
     }
-    return Message(fill(RecordDict(), records), reply_to=question)
+    asked = question.metadata
+    return with_records(
+        question, records, _message_id="", _reply_to_message_id=asked.message_id,
+        _src_node_id=asked.dst_node_id, _dst_node_id=asked.src_node_id,
+    )  # fmt: skip
 
 
 def _own_record(record: Any, array: Callable[[Array], Array]) -> ArrayRecord | ConfigRecord | MetricRecord:
     """A separate record, with arrays made by `array`."""
     if isinstance(record, ArrayRecord):
-        return fill(ArrayRecord(), {name: array(held) for name, held in entries(record).items()})
-    values = {name: _own_value(value) for name, value in entries(record).items()}
-    if isinstance(record, ConfigRecord):
-        return fill(ConfigRecord(), values)
-    return fill(MetricRecord(), values)
-
-
-def _own_value(value: Any) -> Any:
-    """A value of a record without other writers."""
-    return list(value) if isinstance(value, list) else value
+        return record_of(ArrayRecord, {name: array(held) for name, held in entries(record).items()})
+    values = entries(record).items()
+    own = {name: list(value) if isinstance(value, list) else value for name, value in values}
+    return record_of(ConfigRecord, own) if isinstance(record, ConfigRecord) else record_of(MetricRecord, own)
 
 
 def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
@@ -141,7 +150,7 @@ def send_tickets(message: Message, states: Mapping[str, State | None]) -> None:
         for name, state in states.items()
         if isinstance(state, FileState) and state.ticket.checksum  # `map_state` gives none
     }
-    message.content = fill(RecordDict(), {**entries(message.content), **tickets})
+    message.content = record_of(RecordDict, {**entries(message.content), **tickets})
 
 
 _NO_TRAFFIC = (OWN_CONTROL, MEMORY)
@@ -189,14 +198,17 @@ def about_itself(work: Callable[[], list[float]]) -> dict[str, list[float]]:
 
 def held_of(reply: Message) -> list[ProcessMemory]:
     """A reply's account of its node's processes; empty if missing or malformed."""
-    work, metrics = work_of(reply), entries(reply.content).get(METRICS)
+    metrics = entries(reply.content).get(METRICS)
     numbers = entries(metrics).get(HELD) if isinstance(metrics, MetricRecord) else None
-    return of_numbers(numbers, work[PROCESS]) if work and isinstance(numbers, list) else []
+    if not isinstance(numbers, list):
+        return []
+    work = work_of(reply)
+    return of_numbers(numbers, work[PROCESS]) if work else []
 
 
 def config_of(message: Message) -> ConfigRecord:
     """A message's config record. Looking it up by kind would copy all records of that kind."""
-    record = message.content[CONFIG]
+    record = entries(message.content)[CONFIG]
     assert isinstance(record, ConfigRecord)
     return record
 
@@ -207,29 +219,30 @@ def options_of(message: Message) -> dict[str, Any]:
     A leaf server's SuperLink knows one run, which lasts as long as the leaf server does: those of the cloud,
     each with options of its own, pass through it.
     """
-    text = config_of(message).get(OPTIONS, "")
+    text = entries(config_of(message)).get(OPTIONS, "")
     return dict(json.loads(str(text))) if text else {}
 
 
 def ticket_of(message: Message, name: str) -> Ticket | None:
     """A message's ticket for a state, or None."""
-    record = message.content.get(name)
-    if not isinstance(record, ConfigRecord):
-        return None
-    values: dict[str, Any] = dict(record)
-    return Ticket(**values)
+    record = entries(message.content).get(name)
+    return Ticket(**entries(record)) if isinstance(record, ConfigRecord) else None
 
 
-def metrics_of(message: Message) -> MetricRecord:
-    """A message's metric record."""
-    record = message.content[METRICS]
+Metrics = Mapping[str, Any]
+"""Entries of a metric record, as a message has them."""
+
+
+def metrics_of(message: Message) -> Metrics:
+    """Entries of a message's metric record."""
+    record = entries(message.content)[METRICS]
     if not isinstance(record, MetricRecord):
         raise TypeError(f"{METRICS} must be numbers, but is {type(record).__name__}")
-    return record
+    return entries(record)
 
 
-def single_metric(metrics: MetricRecord, name: str) -> float:
-    """A single number of a metric record.
+def single_metric(metrics: Metrics, name: str) -> float:
+    """A single number among metrics.
 
     Raises:
         TypeError: a list, or not a number.
@@ -241,16 +254,16 @@ def single_metric(metrics: MetricRecord, name: str) -> float:
     return float(value)
 
 
-def whole_metric(metrics: MetricRecord, name: str) -> int:
-    """A whole number of a metric record."""
+def whole_metric(metrics: Metrics, name: str) -> int:
+    """A whole number among metrics."""
     value = metrics[name]
     if type(value) is not int:
         raise TypeError(f"{name} must be a whole number, but is {shown(value)}")
-    return value
+    return int(value)
 
 
-def metric_list(metrics: MetricRecord, name: str) -> np.ndarray | None:
-    """A list of numbers of a metric record, float64 (numbers,), or None if there is none."""
+def metric_list(metrics: Metrics, name: str) -> np.ndarray | None:
+    """A list of numbers among metrics, float64 (numbers,), or None if there is none."""
     if name not in metrics:
         return None
     values = metrics[name]

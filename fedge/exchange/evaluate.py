@@ -11,6 +11,7 @@ from fedge.config.registers.option import shown
 from fedge.exchange.content import (
     CONFIG,
     METRICS,
+    Metrics,
     about_itself,
     arrays_of,
     metric_list,
@@ -21,7 +22,7 @@ from fedge.exchange.content import (
 from fedge.exchange.round_context import VERSION, RoundContext, asked_version
 from fedge.privacy.marks import ACCURACIES, DESCRIPTIONS, LOSSES, PLACES, WINDOWS, Leaving, marked_values
 from fedge.states.averaging import State
-from fedge.states.records import fill
+from fedge.states.records import entries, record_of
 from fedge.tasks.chosen import CLASSIFICATION
 from fedge.tasks.classification import CONFUSION
 from fedge.tasks.task import Sums, Task, total_sums
@@ -161,7 +162,7 @@ def evaluated_record(role: str) -> str:
 
 def models_to_evaluate(message: Message) -> Iterator[tuple[str, State]]:
     """Yield (role, model) one by one: large models are opened when their turn comes."""
-    for name in message.content:
+    for name in entries(message.content):
         if name.startswith(_EVALUATED):
             state = arrays_of(message, name)
             assert state is not None
@@ -170,7 +171,7 @@ def models_to_evaluate(message: Message) -> Iterator[tuple[str, State]]:
 
 def splits_to_evaluate(message: Message) -> list[SplitName]:
     """The splits on which models are to be evaluated."""
-    record = message.content[SPLITS]
+    record = entries(message.content)[SPLITS]
     assert isinstance(record, ConfigRecord)
     return list(record[SPLITS])  # type: ignore[arg-type]
 
@@ -192,8 +193,8 @@ def evaluate_reply(
     values = marked_values(values, LEAVING)
     if work is not None:
         values.update(about_itself(work))
-    metrics = fill(MetricRecord(), values)
-    return Message(fill(RecordDict(), {METRICS: metrics}), reply_to=message)
+    metrics = record_of(MetricRecord, values)
+    return Message(record_of(RecordDict, {METRICS: metrics}), reply_to=message)
 
 
 def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0) -> EvaluateReply:
@@ -225,8 +226,8 @@ def read_evaluate(reply: Message, task: Task = CLASSIFICATION, outputs: int = 0)
     return evaluations
 
 
-def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
-    """A sum of a metric record, of the shape and dtype of `zeros`."""
+def _sum(metrics: Metrics, name: str, zeros: np.ndarray) -> np.ndarray:
+    """A sum among metrics, of the shape and dtype of `zeros`."""
     values = metrics[name]
     kinds: set[type] = {int} if zeros.dtype == np.int64 else {int, float}
     if not isinstance(values, list) or not set(map(type, values)) <= kinds or len(values) != zeros.size:
@@ -234,8 +235,8 @@ def _sum(metrics: MetricRecord, name: str, zeros: np.ndarray) -> np.ndarray:
     return np.array(values, dtype=zeros.dtype).reshape(zeros.shape)
 
 
-def _differences(metrics: MetricRecord, name: str) -> tuple[float, float] | None:
-    """The two numbers of a metric record, or None without this name."""
+def _differences(metrics: Metrics, name: str) -> tuple[float, float] | None:
+    """The two numbers among metrics, or None without this name."""
     found = metric_list(metrics, name)
     if found is None:
         return None

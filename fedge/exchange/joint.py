@@ -7,13 +7,11 @@ missing part, and requests it separately.
 """
 
 from collections.abc import Callable
-from copy import copy
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedge.config.registers.failing import OWN_ERRORS
-from fedge.exchange.content import ARRAYS, CONFIG, METRICS, config_of
+from fedge.exchange.content import ARRAYS, CONFIG, METRICS, config_of, with_records
 from fedge.exchange.evaluate import SPLITS, evaluated_record
 from fedge.states.records import entries
 
@@ -41,7 +39,7 @@ def joint_question(train: Message, evaluate: Message, trained_role: str | None =
 
 def is_joint(question: Message) -> bool:
     """Whether a question asks for both."""
-    return _EVALUATED in question.content
+    return _EVALUATED in entries(question.content)
 
 
 def _splits_of(message: Message) -> ConfigRecord:
@@ -63,7 +61,7 @@ def evaluate_part(question: Message) -> Message | None:
     assert isinstance(evaluated, ConfigRecord)
     records[CONFIG] = ConfigRecord({**dict(config_of(question).items()), **dict(evaluated.items())})
     del records[ARRAYS]
-    return _with(question, records)
+    return with_records(question, records)
 
 
 def joint_reply(question: Message, evaluation: Message, train: Callable[[], Message]) -> Message:
@@ -87,17 +85,5 @@ def parts_of(reply: Message) -> tuple[Message | None, Message | None]:
     records = entries(reply.content)
     evaluated = records.get(_EVALUATED)
     train = {name: record for name, record in records.items() if name != _EVALUATED}
-    evaluation = _with(reply, {METRICS: evaluated}) if isinstance(evaluated, MetricRecord) else None
-    return (_with(reply, train) if train else None), evaluation
-
-
-def _with(message: Message, records: dict[str, Any]) -> Message:
-    """A message with other records, and the same sender, receiver and ids.
-
-    Their content is not looked at: a reply can hold anything, and its reader refuses faults.
-    """
-    own: Any = Message  # takes metadata as they are, which its declared signatures leave out
-    content = RecordDict()
-    entries(content).update(records)
-    made: Message = own(content, metadata=copy(message.metadata))
-    return made
+    evaluation = with_records(reply, {METRICS: evaluated}) if isinstance(evaluated, MetricRecord) else None
+    return (with_records(reply, train) if train else None), evaluation

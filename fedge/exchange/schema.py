@@ -12,6 +12,7 @@ million of its squares still have a finite sum. Beyond, a finite model makes the
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -277,9 +278,9 @@ def check_values(
     for batch in batches(state):
         for name, at in batch.items():
             part = state[name].reshape(-1)[at]
-            if np.issubdtype(part.dtype, np.inexact):
+            if part.dtype.kind in "fc":
                 _check_size(name, part)
-            elif np.issubdtype(part.dtype, np.integer):
+            elif part.dtype.kind in "iu":
                 sent, strict = model[name].reshape(-1)[at], name.rpartition(".")[0] in counting
                 if not _can_be(part, sent, steps if strict else seen, may_fall=not strict):
                     raise ReplyRejected("count out of range", f"entry {name!r} after {steps} steps")
@@ -293,8 +294,14 @@ def check_sizes(state: State) -> None:
     for batch in batches(state):
         for name, at in batch.items():
             part = state[name].reshape(-1)[at]
-            if np.issubdtype(part.dtype, np.inexact):
+            if part.dtype.kind in "fc":
                 _check_size(name, part)
+
+
+@cache
+def _largest(dtype: np.dtype) -> float:
+    """How large a number of a dtype may be."""
+    return math.sqrt(float(np.finfo(dtype).max) / _SUMMABLE)
 
 
 def _can_be(part: np.ndarray, sent: np.ndarray, most: int, *, may_fall: bool) -> bool:
@@ -310,7 +317,7 @@ def _check_size(name: str, part: np.ndarray) -> None:
     The sum of squares decides at the speed of memory for nearly all; only if the sum is too large, each
     number is examined.
     """
-    limit = math.sqrt(float(np.finfo(part.dtype).max) / _SUMMABLE)
+    limit = _largest(part.dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         if part.dtype in (np.float32, np.float64) and np.dot(part, part) <= limit**2:
             return

@@ -23,6 +23,7 @@ from fedge.exchange.content import (
     MEMORY,
     METRICS,
     NUM_EXAMPLES,
+    Metrics,
     about_itself,
     config_of,
     metrics_of,
@@ -50,7 +51,7 @@ from fedge.privacy.marks import (
 from fedge.states.averaging import State
 from fedge.states.files import StateFileError, state_bytes, write_state
 from fedge.states.memory import Kept
-from fedge.states.records import fill, to_record
+from fedge.states.records import entries, record_of, to_record
 from fedge.training.local import TrainResult
 
 logger = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ def train_reply(
             arrays = ConfigRecord(asdict(write_state(path, result.state)))
         except StateFileError as error:
             logger.warning("%s; the model goes in the message", error)
-    metrics = fill(MetricRecord(), {**marked_values(values, LEAVING), **about_itself(work)})
+    metrics = record_of(MetricRecord, {**marked_values(values, LEAVING), **about_itself(work)})
     content: dict[str, ArrayRecord | ConfigRecord | MetricRecord] = {ARRAYS: arrays}
     if extra:
         content[EXTRA] = to_record(extra)
@@ -168,7 +169,7 @@ def train_reply(
     if memory is not None:
         content[MEMORY] = to_record(memory)
     return Message(
-        fill(RecordDict(), {**marked_values(content, LEAVING), METRICS: metrics}), reply_to=message
+        record_of(RecordDict, {**marked_values(content, LEAVING), METRICS: metrics}), reply_to=message
     )
 
 
@@ -194,8 +195,8 @@ def read_train(reply: Message, folder: Path | None = None) -> TrainReply:
     )
 
 
-def _flag(metrics: MetricRecord, name: str) -> bool | None:
-    """A 0 or 1 of a metric record as a truth value, or None without this name."""
+def _flag(metrics: Metrics, name: str) -> bool | None:
+    """A 0 or 1 among metrics as a truth value, or None without this name."""
     if name not in metrics:
         return None
     value = whole_metric(metrics, name)
@@ -206,5 +207,5 @@ def _flag(metrics: MetricRecord, name: str) -> bool | None:
 
 def clip_norm_of(message: Message) -> float | None:
     """The clipping norm of a leaf's privacy wrapper, or None."""
-    value = config_of(message).get(KEY_CLIPPING_NORM)
-    return None if value is None else float(value)  # type: ignore[arg-type]
+    value = entries(config_of(message)).get(KEY_CLIPPING_NORM)
+    return None if value is None else float(value)

@@ -20,7 +20,7 @@ from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, batches, part_of
 from fedge.states.due import DueState, kinds_of
 from fedge.states.files import FileState
-from fedge.states.records import DueArray, fill
+from fedge.states.records import DueArray, record_of
 from fedge.training.scaffold import control_delta, updated_client_control, zero_control
 from fedge.training.settings import LocalTraining
 
@@ -58,8 +58,8 @@ def tell_controls(
 
 def difference(told: State, own: State) -> ArrayRecord:
     """c − c_i as a record computed on reading, so that many wait in little memory."""
-    return fill(
-        ArrayRecord(),
+    return record_of(
+        ArrayRecord,
         {name: DueArray(array, partial(_entry, told, own, name)) for name, array in told.items()},
     )
 

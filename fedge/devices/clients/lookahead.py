@@ -22,7 +22,7 @@ from fedge.exchange.round_context import RoundContext, is_of_version
 from fedge.exchange.schema import ReplyRejected, TrainTask, admit_train
 from fedge.exchange.train import TRAIN, TrainReply
 from fedge.process.endings.watchdog import note_progress, refuse_stalled
-from fedge.states.records import fill
+from fedge.states.records import record_of
 from fedge.tasks.chosen import task_of
 from fedge.timing.laps import LapClock
 
@@ -141,7 +141,7 @@ class LookAhead:
         """The message for a device's training."""
         context = self._context(job)
         is_told = bool(context.mean)  # how owners of their windows scale them, as a list; no other has any
-        record = context.to_record() if is_told else fill(ConfigRecord(), vars(context))
+        record = context.to_record() if is_told else record_of(ConfigRecord, vars(context))
         content = RecordDict({ARRAYS: job.start.record, CONFIG: record})
         message = Message(content, self._clients.node(job.device), TRAIN)
         if self._algorithms is not None:

@@ -13,7 +13,7 @@ from fedge.client.memory import KEY
 from fedge.config.sections.guard import TransferConfig
 from fedge.exchange.content import ARRAYS, CONTROL, arrays_of
 from fedge.states.files import FileState
-from fedge.states.records import fill, to_record
+from fedge.states.records import record_of, to_record
 
 MODEL = {"w": np.arange(100, dtype=np.float32), "n": np.array(3, dtype=np.int64)}
 ALL = TransferConfig(spill_above_mb=0.0)
@@ -27,7 +27,7 @@ def client_app(monkeypatch):
 
 def question(**more):
     """A message as Flower has received it: its arrays are bytes."""
-    record = fill(ArrayRecord(), {name: Array(array) for name, array in MODEL.items()})
+    record = record_of(ArrayRecord, {name: Array(array) for name, array in MODEL.items()})
     return Message(RecordDict({ARRAYS: record, **more}), 1, "train")
 
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from fedge.states.files import FileState, open_state, write_state
-from fedge.states.records import HeldArray, entries, fill, from_record, record_bytes, set_aside, to_record
+from fedge.states.records import (
+    HeldArray,
+    entries,
+    from_record,
+    record_bytes,
+    record_of,
+    set_aside,
+    to_record,
+)
 from fedge.states.shared import SharedStates
 
 STATE = {"b.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a.count": np.array(7, dtype=np.int64)}
@@ -54,8 +62,8 @@ def test_a_whole_file_comes_back_as_one(tmp_path):
     for other in (
         to_record(state, ["a.count"]),
         to_record(state, ["a.count", "b.weight"]),
-        fill(
-            ArrayRecord(),
+        record_of(
+            ArrayRecord,
             {**entries(to_record(state, ["b.weight"])), **entries(to_record(STATE, ["a.count"]))},
         ),
     ):
@@ -75,7 +83,7 @@ def keep(tmp_path):
 
 def foreign(state):
     """A record as Flower has received it: bytes."""
-    return fill(ArrayRecord(), {name: Array(array) for name, array in state.items()})
+    return record_of(ArrayRecord, {name: Array(array) for name, array in state.items()})
 
 
 def files(folder):
@@ -121,7 +129,7 @@ def told(array, **changes):
 )
 def test_what_no_file_can_hold_stays_for_its_reader_to_refuse(tmp_path, keep, entry):
     for name, other in (("x", entry), ("__metadata__", Array(np.zeros(100, np.float32)))):
-        record = fill(ArrayRecord(), {"w": Array(np.ones(100)), name: other})
+        record = record_of(ArrayRecord, {"w": Array(np.ones(100)), name: other})
         assert set_aside(record, keep) is record
         assert files(tmp_path) == []
     fine = set_aside(foreign({"w": np.ones(100)}), keep)  # nothing was given up over it
