@@ -427,5 +427,5 @@ def check_evaluated_loss(loss: float, where: str, least: float = 0.0) -> None:
 def not_finite_losses(losses: Mapping[tuple[str, str], float]) -> Sequence[str]:
     """Words on the losses of a reply: a diverged model is still evaluated."""
     return [
-        f"{role} model, {split} windows" for (role, split), loss in losses.items() if not np.isfinite(loss)
+        f"{role} model, {split} windows" for (role, split), loss in losses.items() if not math.isfinite(loss)
     ]
