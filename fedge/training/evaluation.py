@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -103,10 +104,15 @@ def evaluate_parts(
     else:
         losses, predictions = evaluated(plan, model, x, y)
         values = predictions == y
-        by_part = zip(predictions.split(list(sizes)), y.split(list(sizes)), strict=True)
+        by_part = zip(_parts(predictions, sizes), _parts(y, sizes), strict=True)
         sums = [_arrays(task.sums_of(said, true, plan.classes)) for said, true in by_part]
-    parts = zip(losses.split(list(sizes)), values.split(list(sizes)), sums, strict=True)
+    parts = zip(_parts(losses, sizes), _parts(values, sizes), sums, strict=True)
     return [_eval_result(*part, task) for part in parts]
+
+
+def _parts(whole: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Consecutive parts of a tensor, as of `Tensor.split`, which takes four times as long."""
+    return [whole[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
 
 def _evaluated_by_torch(

@@ -112,15 +112,15 @@ def _train_natively(
     descent = Descent(
         s.lr, s.momentum, s.weight_decay, s.clip_norm, s.label_smoothing, s.prox_mu, s.batch_size
     )
-    losses, passes = [], settings.passes(len(y))
+    windows = len(y)  # asking a tensor takes microseconds
+    losses, passes = [], settings.passes(windows)
     with training(plan, model, x, y, descent, added, draws) as epochs:
         for steps in passes:
-            order = pass_order(len(y), settings.batch_size, steps, generator)
-            taken = epochs.steps
-            losses.append(pass_loss(epochs.epoch(order.numpy()), len(order), settings.batch_size, taken))
+            order, taken = pass_order(windows, settings.batch_size, steps, generator).numpy(), epochs.steps
+            losses.append(pass_loss(epochs.epoch(order), len(order), settings.batch_size, taken))
     refuse_what_is_not_finite(list(named), [p.detach() for p in named.values()], epochs.steps)
     return TrainResult(
-        get_state(model), mean_of_passes(losses, passes, len(y), settings.batch_size), epochs.steps
+        get_state(model), mean_of_passes(losses, passes, windows, settings.batch_size), epochs.steps
     )
 
 
