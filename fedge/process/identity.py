@@ -29,7 +29,8 @@ def process_name() -> str:
     return f"{_machine()}/{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=process_name.cache_clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process_name.cache_clear)  # a forked process has another id
 
 
 PID_BITS = 22  # bits of Linux's largest process id
