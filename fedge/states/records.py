@@ -134,7 +134,7 @@ def record_of(kind: type[Record], values: Mapping[str, Any]) -> Record:
 
 @cache
 def _empty(kind: type[ArrayRecord | ConfigRecord | MetricRecord | RecordDict]) -> dict[str, Any]:
-    """What an empty record of a kind consists of; what all of a kind have in common."""
+    """Attributes of an empty record of a kind, shared by all records of the kind but for `_data`."""
     return vars(kind())
 
 
