@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedge.commands.methods import add_methods
-from fedge.config.describe import json_schema, option_table
+from fedge.config.describe import json_schema, lines_on, option_table
+from fedge.launch.command_line import terminal_width
 from fedge.launch.completion import SHELLS, shell_code
 from fedge.launch.projects.new_project import new_project
 from fedge.launch.projects.packaged import packaged_configurations
@@ -30,7 +31,13 @@ def add_lists(commands: Any) -> None:
     )
     completion.add_argument("shell", choices=SHELLS)
     completion.set_defaults(command=_print_completion)
-    options = commands.add_parser("options", help="print a table of all configuration keys (Markdown)")
+    options = commands.add_parser(
+        "options", help="explain an option, a section or all options, or find those with a word"
+    )
+    options.add_argument(
+        "word", nargs="?",
+        help="key, section or word, as train.lr, train or noise; without: all options as a table (Markdown)",
+    )  # fmt: skip
     options.add_argument(
         "--json-schema", nargs="?", const="config", choices=("config", "pyproject"),
         help="print a JSON schema instead, for editors: of a file for -c, or of pyproject.toml",
@@ -68,7 +75,9 @@ def _print_completion(options: argparse.Namespace) -> int:
 
 def _print_options(options: argparse.Namespace) -> int:
     """Carry out ``fedge options``."""
-    if options.json_schema:
+    if options.word:
+        print("\n".join(lines_on(options.word, terminal_width())))
+    elif options.json_schema:
         schema = json_schema(options.json_schema == "pyproject")
         print(json.dumps(schema, indent=2))
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedge.config.config import SECTIONS
 from fedge.config.flat import options
-from fedge.config.registers.option import KEYWORDS, Scalar
+from fedge.config.registers.option import KEYWORDS, ConfigError, Scalar, nearest, shown
 
 MOST_USED = (
     "num-server-rounds", "clients", "seed", "run-name", "data.path", "scenario", "hierarchy.num-servers",
@@ -115,10 +115,41 @@ def help_lines(width: int, most_used: bool) -> Iterator[str]:
             section = before
             yield ""
             yield from textwrap.wrap(f"{section}: {_first_line(SECTIONS[section])}", width)
-        yield from _lines_of(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
-        for word, names, value, declared in _arguments(key):
-            words = f"{', '.join(names)}: {_meaning(value, declared)}"
-            yield from _lines_of(f"{key}.{word}={json.dumps(value)}", words, width)
+        yield from _lines_on(key, default, rule, width)
+
+
+def lines_on(wanted: str, width: int) -> list[str]:
+    """Lines on one option, on a section, or on all options with a word in their key, else in their meaning.
+
+    Args:
+        wanted: a key, as "train.lr"; a section, as "train"; or a word, as "noise".
+        width: characters in a line.
+
+    Raises:
+        ConfigError: no option has it.
+    """
+    known = options()
+    searches = (
+        {wanted, f"{wanted}-args"} if wanted in known else set(),
+        {key for key in known if key.startswith(f"{wanted}.")},
+        {key for key in known if wanted in key},
+        {key for key, (_, rule) in known.items() if wanted.lower() in rule["doc"].lower()},
+    )
+    found = next(filter(None, searches), None)
+    if found is None:
+        raise ConfigError(
+            f"the word after options must be of an option, but is {shown(wanted)}"
+            f"{nearest(wanted, tuple(known)) or '; fedge options prints them all'}"
+        )
+    return [line for key in known if key in found for line in _lines_on(key, *known[key], width)]
+
+
+def _lines_on(key: str, default: Scalar, rule: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Yield the lines of one option and of each declared argument of its parts."""
+    yield from _lines_of(f"{key}={json.dumps(default)}", _meaning(default, rule), width)
+    for word, names, value, declared in _arguments(key):
+        words = f"{', '.join(names)}: {_meaning(value, declared)}"
+        yield from _lines_of(f"{key}.{word}={json.dumps(value)}", words, width)
 
 
 def _first_line(section: type) -> str:
@@ -126,10 +157,11 @@ def _first_line(section: type) -> str:
 
 
 def _meaning(default: Scalar, rule: Mapping[str, Any]) -> str:
-    """Meaning of an option, and its allowed values where the default does not tell them."""
-    if isinstance(default, bool) or not (rule["choices"] or rule["words"]):
-        return str(rule["doc"])
-    return f"{rule['doc']} ({_allowed(default, rule).replace('`', '')})"
+    """Meaning of an option, and its allowed values."""
+    if rule["choices"] or rule["words"]:
+        return f"{rule['doc']} ({_allowed(default, rule).replace('`', '')})"
+    limits = _limits(rule)
+    return f"{rule['doc']} ({limits})" if limits else str(rule["doc"])
 
 
 def _lines_of(name: str, meaning: str, width: int) -> Iterator[str]:

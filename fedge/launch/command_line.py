@@ -46,8 +46,13 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Usage, arguments, and further sections."""
-        width = max(shutil.get_terminal_size().columns - 2, 30)
-        return super().format_help() + "\n".join(["", *self.more(width), ""] if self.more else [])
+        more = self.more(terminal_width()) if self.more else []
+        return super().format_help() + ("\n".join(["", *more, ""]) if more else "")
+
+
+def terminal_width() -> int:
+    """Characters in a line of the terminal, as argparse has it."""
+    return max(shutil.get_terminal_size().columns - 2, 30)
 
 
 class Commands:

@@ -8,8 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from fedge.config.describe import MOST_USED, help_lines, json_schema
+from fedge.config.describe import MOST_USED, help_lines, json_schema, lines_on
 from fedge.config.flat import options
+from fedge.config.registers.option import ConfigError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,6 +34,43 @@ def test_the_most_used_are_options_and_few():
     assert set(MOST_USED) <= set(options())
     keys = [line.split("=")[0].strip() for line in help_lines(80, most_used=True) if "=" in line[:30]]
     assert sorted(keys) == sorted(MOST_USED)
+
+
+def keys_of(lines):
+    """The keys that lines explain."""
+    return [line.split("=")[0].strip() for line in lines if line.startswith("  ") and line[2] != " "]
+
+
+def test_an_option_is_explained_with_its_arguments_and_limits():
+    assert lines_on("train.lr", 78) == [
+        "  train.lr=0.05                  step size in global round 1 (>0, ≤1e+06)"
+    ]
+    assert keys_of(lines_on("leaf.strategy", 78))[:3] == [
+        "leaf.strategy", "leaf.strategy-args", "leaf.strategy-args.beta",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", list(options()))
+def test_every_option_and_every_section_explain_themselves(key):
+    assert keys_of(lines_on(key, 40))[0] == key
+    section = key.rpartition(".")[0] or key
+    assert key in keys_of(lines_on(section, 40))
+
+
+def test_options_are_found_by_a_word_of_their_key_then_of_their_meaning():
+    assert keys_of(lines_on("noise", 78)) == ["privacy.noise-multiplier", "privacy.noise-source"]
+    assert keys_of(lines_on("fedprox", 78)) == ["train.prox-mu"]
+    assert "uplink.clients" in keys_of(lines_on("compression", 78))
+
+
+@pytest.mark.parametrize(
+    ("word", "next_step"),
+    [("train.lrr", "did you mean train.lr?"), ("zzzzz", "fedge options prints them all")],
+)
+def test_a_word_of_no_option_is_refused_with_the_next_step(word, next_step):
+    with pytest.raises(ConfigError, match=f"must be of an option, but is '{word}'; ") as refused:
+        lines_on(word, 78)
+    assert str(refused.value).endswith(next_step)
 
 
 @cache

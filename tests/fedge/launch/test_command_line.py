@@ -33,7 +33,7 @@ def refused(words, capsys, code=2):
         ("-v", "there is no '-v'; see fedge --help"),
         ("--verbose run", "there is no '--verbose'; see fedge --help"),
         ("tables clients", "too many words: 'clients'; see fedge tables --help"),
-        ("options train.lr", "too many words: 'train.lr'; see fedge options --help"),
+        ("options train lr", "too many words: 'lr'; see fedge options --help"),
         ("status --seed", "there is no '--seed'; see fedge status --help"),
         ("run . local-simulation seed", "too many words: 'seed'; see fedge run --help"),
         ("run --verbose", "there is no '--verbose'; see fedge run --help"),
