@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedge.config.flat import options
+from fedge.process.escape import printable
 from fedge.records.reading.reader import RunData
 from fedge.report.html.page import PageSection, Panel
 from fedge.report.html.tables import table
@@ -67,14 +68,17 @@ def reproduce_section(run: RunData) -> PageSection:
 
 
 def command(manifest: Mapping[str, Any]) -> str:
-    """Shell command that repeats a run, for a POSIX shell in the folder of pyproject.toml."""
+    """Shell command that repeats a run, for a POSIX shell in the folder of its code, if it has any."""
     config = manifest.get("config", {})
     clients = int(manifest.get("federation", {}).get("num-supernodes", 0))
     overrides = " ".join(f"{key}={_toml(value)}" for key, value in changed_options(config).items())
     words = [f"SEED={manifest.get('seed')}", "fedge", "run", "."]
     words += [] if "clients" in changed_options(config) else ["--clients", str(clients)]
     line = " ".join(words) + (f" -c {shlex.quote(overrides)}" if overrides else "")
-    return f"# in a clone of Fedge {manifest.get('versions', {}).get('fedge', '')}\n{line}"
+    own = ", ".join(sorted({part["name"] for part in manifest.get("parts", {}).values()}))
+    where = f", in the folder of {own}" if own else ""
+    comment = f"# with Fedge {manifest.get('versions', {}).get('fedge', '')}{where}"
+    return f"{printable(comment)}\n{line}"  # a line break in a forged name would begin a command
 
 
 def _toml(value: Any) -> str:

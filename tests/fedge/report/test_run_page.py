@@ -699,6 +699,20 @@ def test_the_command_to_reproduce_gives_the_same_configuration(tmp_path):
     assert changed_options(again) == changed_options(run.config) == {**config, "num-server-rounds": 3}
 
 
+def test_the_command_to_reproduce_names_the_version_and_own_code_in_one_comment():
+    parts = {"train.model": {"name": "mine:Net"}, "gate.rule": {"name": "also:gate"}}
+    said = command({"seed": 5, "versions": {"fedge": "0.1.0"}, "parts": parts})
+    assert said.splitlines()[0] == "# with Fedge 0.1.0, in the folder of also:gate, mine:Net"
+
+
+@pytest.mark.parametrize("odd", ["0.1.0\nrm -rf ~", "0.1.0\r\nls", "\x1b[2J", "a\u2028b"])
+def test_no_forged_text_begins_a_command_of_its_own(odd):
+    for manifest in ({"versions": {"fedge": odd}}, {"parts": {"train.model": {"name": odd}}}):
+        comment, *commands = command({"seed": 5, **manifest}).splitlines()
+        assert comment.startswith("# with Fedge ")
+        assert [words[:14] for words in commands] == ["SEED=5 fedge r"]
+
+
 # --- small parts --------------------------------------------------------------------------------------
 
 
