@@ -97,7 +97,7 @@ def _said(options: argparse.Namespace) -> dict[str, Scalar]:
 def _resume(options: argparse.Namespace) -> int:
     """Carry out ``fedge resume``: the run's own configuration, with overrides applied."""
     check_workers(options.workers)
-    run_config, engine, federation = _as_it_began(options.run)
+    run_config, engine, federation, clients = _as_it_began(options.run)
     named = dict(run_config)
     for text in options.run_config:
         override = parse_override(text)
@@ -106,18 +106,34 @@ def _resume(options: argparse.Namespace) -> int:
     from fedge.run.preparation.foreign_parts import refuse_code_of_others
 
     refuse_code_of_others(named, run_config, options.trust_code)
+    is_deployed = not options.engine and engine_kind(engine).on_ray and not federation.num_supernodes
     options.engine = options.engine or engine
+    if not federation.num_supernodes:  # a deployment's; elsewhere its clients are as many
+        federation = replace(federation, num_supernodes=clients)
     _use_cluster(options)
     if engine_kind(options.engine).on_ray:
         project = project_of(options)
         if (address := project.address(options.federation)) is not None:
             return _run_deployed(options, project, address, run_config)
+        if is_deployed and options.federation is None:
+            raise ConfigError(_no_deployment(project))
         federation = project.federation(options.federation)
     return _carry_out(options, run_config, federation)
 
 
-def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
-    """Configuration, last engine and federation of an existing run."""
+def _no_deployment(project: Project) -> str:
+    """Words for a run on SuperNodes whose federation is not named."""
+    known = " or ".join(name for name in project.federations if project.address(name) is not None)
+    return (
+        f"this run has SuperNodes; resume it with --federation {known}"
+        if known
+        else f"this run has SuperNodes, but {project.path} has no federation with an address; resume it with "
+        f"--app and the folder of its project, and --federation NAME"
+    )
+
+
+def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation, int]":
+    """Configuration, last engine, federation and number of clients of an existing run."""
     from fedge.config.registers.register import look_in
     from fedge.config.registers.trust import own_folders
     from fedge.engine.federation import Federation
@@ -129,7 +145,7 @@ def _as_it_began(run: str) -> "tuple[dict[str, Scalar], str, Federation]":
     last = [{**found.run, **found.manifest}, *found.manifest.get("resumed", [])][-1]
     described = found.run["federation"]
     federation = Federation(described["num-supernodes"], described["num-cpus"], described["num-gpus"])
-    return run_config_of(found), str(last["engine"]), federation
+    return run_config_of(found), str(last["engine"]), federation, sum(found.run["clients_per_leaf"])
 
 
 def _use_cluster(options: argparse.Namespace) -> None:

@@ -123,7 +123,7 @@ def data_of_owners(
     first = _alike(told)
     source = _source(told)
     if resumption is not None:
-        refuse_other_data(resumption, source.fingerprint, sizes)
+        refuse_other_data(resumption, source.fingerprint, sizes, of_owners=True)
     unseen = unseen_ids(sizes, config.partition.unseen_clients)
     _refuse_without_windows(told)
     _refuse_leaf_without_clients(told, sizes, unseen)

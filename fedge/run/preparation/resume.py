@@ -367,20 +367,33 @@ def config_differences(before: Mapping[str, Any], config: Config) -> list[str]:
     ]
 
 
-def refuse_other_data(found: Resumption, fingerprint: str, clients_per_leaf: list[int]) -> None:
-    """Raise ConfigError if windows or clients are not those of the run."""
+def refuse_other_data(
+    found: Resumption, fingerprint: str, clients_per_leaf: list[int], of_owners: bool = False
+) -> None:
+    """Raise ConfigError if windows or clients are not those of the run.
+
+    Args:
+        found: the run to resume.
+        fingerprint: of the windows.
+        clients_per_leaf: numbers of clients.
+        of_owners: whether clients have told of their own windows.
+    """
     if clients_per_leaf != found.run["clients_per_leaf"]:
         raise ConfigError(
             f"resume needs the clients of {short(found.folder)}, but clients per leaf are "
             f"{clients_per_leaf}, were {found.run['clients_per_leaf']}; use a federation of "
             f"{sum(found.run['clients_per_leaf'])} SuperNodes"
         )
-    before = found.run["data"]
+    before, had_owners = found.run["data"], bool(found.checkpoint.facts.get("told"))
     if fingerprint != before["fingerprint"]:
+        mend = "set data.path to that file"
+        if had_owners and not of_owners:
+            mend = "clients had windows of their own: add --federation NAME, or --leaves HOST:PORT --owners"
+        elif of_owners:
+            mend = "start every client with the windows that it had" if had_owners else "add its data.path"
         raise ConfigError(
             f"resume needs the data of {short(found.folder)}, but their sha256 is "
-            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); "
-            f"set data.path to that file"
+            f"{fingerprint[:12]}…, was {before['fingerprint'][:12]}… ({before['name']}); {mend}"
         )
 
 

@@ -16,11 +16,13 @@ from fedge.config.flat import from_run_config, options
 from fedge.config.registers.option import ConfigError
 from fedge.process.versions import versions
 from fedge.records.lock import RunLock
+from fedge.run.preparation import resume
 from fedge.run.preparation.resume import (
     CHANGEABLE,
     _refuse_other_config,
     config_differences,
     open_resumption,
+    refuse_other_data,
     run_config_of,
 )
 from hhar import synthetic_windows
@@ -371,6 +373,70 @@ def test_other_data_are_refused(copy, tmp_path):
     line = refusal(copy, data__path=str(path))
     assert "resume needs the data of " in line
     assert "(synthetic HHAR (9 users)); set data.path to that file" in line
+
+
+@pytest.mark.parametrize(
+    ("had_owners", "of_owners", "mend"),
+    [
+        (False, False, "set data.path to that file"),
+        (
+            True,
+            False,
+            "clients had windows of their own: add --federation NAME, or --leaves HOST:PORT --owners",
+        ),
+        (True, True, "start every client with the windows that it had"),
+        (False, True, "add its data.path"),
+    ],
+)
+def test_whose_the_windows_were_decides_what_mends_other_data(copy, had_owners, of_owners, mend):
+    found = open_resumption(copy)
+    found.checkpoint.facts.update({"told": {"0": "windows"} if had_owners else {}})
+    with pytest.raises(ConfigError, match=f"; {re.escape(mend)}$"):
+        refuse_other_data(found, "0" * 64, found.run["clients_per_leaf"], of_owners)
+
+
+PROJECT = """
+[tool.flwr.app.components]
+serverapp = "fedge.server_app:app"
+clientapp = "fedge.client_app:app"
+[tool.flwr.federations]
+default = "local"
+local.options.num-supernodes = 4
+"""
+DEPLOYED = """
+there.address = "127.0.0.1:1"
+elsewhere.address = "127.0.0.1:2"
+"""
+
+
+@pytest.mark.parametrize(
+    ("federations", "words", "line"),
+    [
+        (DEPLOYED, [], "this run has SuperNodes; resume it with --federation there or elsewhere"),
+        ("", [], "has no federation with an address; resume it with --app and the folder of its project"),
+        ("", ["--engine", "inprocess"], "resume needs the data of .*windows of their own: add --federation"),
+        ("", ["--federation", "local"], "resume needs the clients of .*use a federation of 9 SuperNodes"),
+    ],
+    ids=["which", "none", "in process", "local"],
+)
+def test_a_run_on_supernodes_is_resumed_there_alone(
+    copy, tmp_path, capsys, monkeypatch, federations, words, line
+):
+    """By itself it went on in the default federation, and was refused for its data; in process it waited."""
+    real = resume.open_resumption
+
+    def of_owners(folder):
+        found = real(folder)
+        for told in (found.manifest, found.checkpoint.facts["run"]):
+            told |= {"engine": "flower", "federation": {"num-supernodes": 0, "num-cpus": 1, "num-gpus": 0}}
+        found.checkpoint.facts["run"]["data"]["fingerprint"] = "0" * 64
+        found.checkpoint.facts["told"] = {"0": "windows"}
+        return found
+
+    monkeypatch.setattr(resume, "open_resumption", of_owners)
+    (tmp_path / "pyproject.toml").write_text(PROJECT + federations)
+    assert main(["resume", str(copy), "--app", str(tmp_path), *words]) == 4
+    assert re.search(line, capsys.readouterr().err)
 
 
 def test_data_that_moved_are_the_same(tmp_path):
