@@ -60,6 +60,7 @@ _OF_NODES = {
 _OF_CLIENT_APP = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'(?!<)")  # a SuperNode's text of an exception
 _OVER_TIME = re.compile(rf"^{re.escape(str(OverTimeError))}:<'([\d.e+]+)'>$")
 _T = TypeVar("_T")
+_LINK_DOWN = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second where it ends during a call
 _DEAD_WORKER = ("ActorUnavailableError", "ActorDiedError", "WorkerCrashedError", "OutOfMemoryError")
 
 
@@ -205,12 +206,17 @@ class FlowerEngine:
 
     @staticmethod
     def _asking(call: Callable[..., Iterable[_T]], *arguments: Any) -> Iterable[_T]:
-        """Call Flower; RunError if the run was stopped from outside."""
+        """Call Flower; RunError if the run was stopped from outside, or its SuperLink is gone."""
         try:
             return call(*arguments)
         except BaseException as error:  # Flower's is a BaseException
             if type(error).__name__ == "RunNotRunningException":
                 raise RunError("the run was stopped from outside, e.g. by flwr stop") from None
+            if isinstance(error, RpcError) and error.code() in _LINK_DOWN:
+                why = error.code().name
+                raise RunError(
+                    f"the SuperLink no longer answers ({why}); start fedge superlink there again"
+                ) from error
             raise
 
     def wait(self, timeout_s: float) -> None:

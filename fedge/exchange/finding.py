@@ -63,10 +63,11 @@ def find_clients(
         roll.go_without()
         return _clients(engine, roll)
     without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
+    mend = "start every client's fedge node" if engine.nodes_come_back else "start fewer at once"
+    answered = f"{there} of {roll.expected} clients" if roll.expected else "no client"
     raise RunError(
-        f"guard.start-timeout: {there} of {roll.expected or 'an unknown number of'} clients "
-        f"answered within {timeout_s:g} s{roll.missing()}; start fewer at once or raise guard.start-timeout"
-        f"{without}"
+        f"guard.start-timeout: {answered} answered within {timeout_s:g} s{roll.missing()}; {mend} or raise "
+        f"guard.start-timeout{without}"
     )
 
 

@@ -158,8 +158,8 @@ class Unreadable(Script):
 class Link(RpcError):
     """The SuperLink cannot be reached."""
 
-    def code(self):
-        return StatusCode.UNAVAILABLE
+    def __init__(self, code=StatusCode.UNAVAILABLE):
+        self.code = lambda: code
 
 
 def asked_and_answered(script, engine):
@@ -186,8 +186,25 @@ def test_a_link_that_is_down_is_no_reply_of_a_node():
     script.nodes, script.spoilt = {11: Hello(0, 1)}, {11: Link()}
     engine = FlowerEngine(script, nodes_come_back=True)
     ids = asked_and_answered(script, engine)
-    with pytest.raises(Link):
+    with pytest.raises(RunError, match="the SuperLink no longer answers"):
         engine.pull_messages(ids)
+
+
+@pytest.mark.parametrize("call", ["get_node_ids", "push_messages", "pull_messages"])
+@pytest.mark.parametrize("code", [StatusCode.UNAVAILABLE, StatusCode.CANCELLED])
+def test_a_superlink_that_is_gone_is_one_line_of_whatever_is_asked(call, code):
+    """In the words of gRPC the reason of a run was its whole state."""
+
+    class Gone(Script):
+        def raises(self, *_):
+            raise Link(code)
+
+        get_node_ids = push_messages = pull_messages = raises
+
+    message = hello_message(11)
+    asked = {"get_node_ids": (), "push_messages": ([message],), "pull_messages": (["id"],)}[call]
+    with pytest.raises(RunError, match=f"SuperLink no longer answers .{code.name}.; start fedge superlink"):
+        list(getattr(FlowerEngine(Gone(), nodes_come_back=True), call)(*asked))
 
 
 def test_a_reply_is_to_the_question_by_which_it_was_found(monkeypatch):

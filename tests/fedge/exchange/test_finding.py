@@ -53,6 +53,18 @@ def own(script, **windows):
         script.nodes[node] = replace(hello, told=windows.get(f"of_{hello.partition_id}", TOLD))
 
 
+@pytest.mark.parametrize("come_back", [False, True])
+@pytest.mark.parametrize("expected", [0, 3])
+def test_whoever_waited_in_vain_is_told_what_to_start(come_back, expected):
+    """Of nodes that are machines none has answered: fewer at once are no help."""
+    _, engine = deployment(total=3)
+    engine.nodes_come_back = come_back
+    answered = "0 of 3 clients" if expected else "no client"
+    mend = "start every client's fedge node" if come_back else "start fewer at once"
+    with pytest.raises(RunError, match=rf"^guard.start-timeout: {answered} answered .*; {mend} or raise"):
+        find_clients(engine, 0.05, expected=expected)
+
+
 def test_a_run_waits_for_all_by_default_and_says_how_to_begin_without(greeted):
     _, engine = greeted(0, 2, total=3)
     with pytest.raises(RunError, match=r"2 of 3 clients .* missing: partition 1; .* guard.start-clients=2$"):
