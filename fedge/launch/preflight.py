@@ -22,7 +22,6 @@ from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
-from fedge.process.logs import without_flowers_news
 from fedge.process.resources.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
@@ -35,7 +34,6 @@ from fedge.trackers.tracker import refuse_missing_extra
 _SUPERNODES = "options.num-supernodes"
 
 
-@without_flowers_news()
 def check(
     run_config: Mapping[str, Any],
     federation: Federation,

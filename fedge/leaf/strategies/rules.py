@@ -28,7 +28,7 @@ from fedge.leaf.strategies.checks import first_not_finite
 from fedge.leaf.strategies.grid import messages_of
 from fedge.leaf.strategies.private_mean import PrivateMean
 from fedge.leaf.strategies.strategy_state import contents_of, unkept_of
-from fedge.process.logs import flowers_words_once
+from fedge.process.logs import flowers_words_once, without_flowers_news
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.settings import LocalTraining
@@ -145,6 +145,7 @@ def _taken(rule: Callable[..., Strategy], offered: Mapping[str, Any]) -> dict[st
     return {key: value for key, value in offered.items() if key in names}
 
 
+@without_flowers_news()
 def refuse_strategy_that_fails(
     register: Register, name: str, strategy: Strategy, model: State, names: Sequence[str], clients: int
 ) -> None:

@@ -1,5 +1,7 @@
 """A data set dealt into folders for machines of their own."""
 
+import logging
+
 import numpy as np
 import pytest
 from small_runs import small_config
@@ -52,6 +54,18 @@ def test_the_command_deals_as_the_run_will(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "out/client-4/x.npy").read_bytes() == (tmp_path / "other/client-4/x.npy").read_bytes()
     assert main(words) != 0
     assert "must be new" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["cloud.rule", "leaf.strategy"])
+def test_a_rule_on_trial_tells_the_terminal_nothing(tmp_path, caplog, option):
+    """Flower's strategies tell how many results they have received, and other news."""
+    rule = {option: "flwr.serverapp.strategy:FedAvg", "scaffold.enabled": False}
+    logging.getLogger("flwr").addHandler(caplog.handler)
+    try:
+        deal_into(tmp_path / "dealt", small_config(tmp_path, clients=9) | rule)
+    finally:
+        logging.getLogger("flwr").removeHandler(caplog.handler)
+    assert [record.message for record in caplog.records if record.name == "flwr"] == []
 
 
 def test_the_number_of_clients_must_be_said(tmp_path):
