@@ -14,7 +14,7 @@ from fedge.algorithm.client import Client, Plain
 from fedge.algorithm.descent import Fit
 from fedge.config.registers.option import shown
 from fedge.states.averaging import State
-from fedge.states.named import Memory, other_form, packed, unpacked
+from fedge.states.named import Memory, arrays_by_name, other_form, packed, unpacked
 from fedge.training.host import torch_threads
 from fedge.training.local import TrainResult, train
 from fedge.training.networks.module_state import load_state
@@ -132,7 +132,7 @@ def _floating(name: str, array: np.ndarray) -> np.ndarray:
 
 def _travelling(sent: Sent, received: State) -> State:
     """The model entries sent by a client, in the model's order."""
-    state = sent.fit.state
+    state = arrays_by_name(sent.fit.state, "the model that train returns")
     differing = sorted(set(state) ^ set(received))
     if differing:
         raise ValueError(f"train must return the model's entries, but differs in {differing[0]!r}")

@@ -17,7 +17,7 @@ from fedge.privacy.marks import ARRAYS_BESIDE, Quantity
 from fedge.states.averaging import State
 from fedge.states.files import can_hold
 from fedge.states.memory import MOST_BYTES, Kept
-from fedge.states.named import form_of
+from fedge.states.named import form_of, words_of_form
 from fedge.states.records import entries, from_record, to_record
 
 BESIDE, TOLD = "beside", "algorithm"  # records of a question
@@ -214,9 +214,15 @@ def read_memory_of(reply: Message) -> State | None:
 
 
 def other_extra(extra: State, wanted: Form) -> str:
-    """Difference in form between arrays and those of the trial; "" for none."""
+    """Difference in form between arrays and those of the trial; "" for none.
+
+    >>> other_extra({"a": np.zeros(7)}, {"a": ((3,), "<f8")})
+    "'a' is float64 (7,) instead of float64 (3,)"
+    """
     found = form_of(extra)
     for name in sorted(found.keys() | wanted.keys()):
         if found.get(name) != wanted.get(name):
-            return f"{name!r} is {found.get(name, 'absent')} instead of {wanted.get(name, 'absent')}"
+            return (
+                f"{name!r} is {words_of_form(found.get(name))} instead of {words_of_form(wanted.get(name))}"
+            )
     return ""

@@ -22,7 +22,7 @@ from fedge.states.memory import (
     read_memory,
     write_memory,
 )
-from fedge.states.named import other_form, packed, unpacked
+from fedge.states.named import arrays_by_name, other_form, packed, unpacked
 from fedge.states.restored import finite
 
 ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
@@ -141,7 +141,7 @@ class LeafAlgorithm:
         means = weighted_mean([one.arrays for one in brought], weights) if brought else {}
         memory = unpacked(self.memory)
         leaf = LeafContributions(model, made, means, brought, memory, self._parameters, clients, lr)
-        found = self._part.combine(leaf)
+        found = arrays_by_name(self._part.combine(leaf), "what combine returns")
         changed = other_form(made, found)
         if changed:
             raise ValueError(f"combine must keep the model's names, shapes and dtypes, but {changed}")

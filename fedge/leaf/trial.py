@@ -26,7 +26,7 @@ from fedge.exchange.train import TrainReply
 from fedge.leaf.algorithm import LeafAlgorithm, brought_by
 from fedge.leaf.strategies.checks import first_not_finite
 from fedge.states.averaging import State, weighted_mean
-from fedge.states.named import Memory, form_of, packed, unpacked
+from fedge.states.named import Memory, form_of, other_form, packed, unpacked
 from fedge.training.networks.frozen import frozen_names, full_state, parted
 from fedge.training.networks.module_state import get_state, tensor_of
 from fedge.training.schedule import local_training
@@ -124,7 +124,7 @@ class _Trial:
         found: ReplyForm | None = None
         first = unpacked(packed(self._part.start(self.model), "memory of the leaf"))
         self.beside = packed(self._part.send(first), "what the leaf sends")
-        sends = form_of(self.beside)
+        sends = self.beside
         for leaf_round in (1, 2):
             parts = []
             for client, memory in enumerate(self.memories):
@@ -137,10 +137,9 @@ class _Trial:
             self.leaf = self.leaf or LeafAlgorithm(self._part, found, "", self.model, self._names)
             self.model = self._combined(self.leaf, parts)
             self.beside = packed(self._part.send(unpacked(self.leaf.memory)), "what the leaf sends")
-            if form_of(self.beside) != sends:
-                raise ValueError(
-                    "what the leaf sends must keep its names, shapes and dtypes, but they change"
-                )
+            changed = other_form(sends, self.beside)
+            if changed:
+                raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
         assert found is not None
         return self._with_models(found, self.memories)
 

@@ -56,6 +56,28 @@ def _array(value: object, what: str, name: str) -> np.ndarray:
     return array
 
 
+def arrays_by_name(values: object, what: str) -> State:
+    """A state made by a user's own code, as it is.
+
+    Args:
+        values: by name.
+        what: its name in errors.
+
+    Raises:
+        TypeError: it is no mapping of NumPy arrays.
+
+    >>> arrays_by_name(None, "the model")
+    Traceback (most recent call last):
+    TypeError: the model must be NumPy arrays by name, but is None
+    """
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{what} must be NumPy arrays by name, but is {shown(values)}")
+    for name, array in values.items():
+        if type(name) is not str or not isinstance(array, (np.ndarray, np.generic)):
+            raise TypeError(f"{what} must be NumPy arrays by name, but has {shown(array)} for {shown(name)}")
+    return dict(values)
+
+
 def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
     """Content given to `packed`, in arrays of one's own.
 
@@ -92,10 +114,14 @@ def other_form(before: State, after: State, under: str = "") -> str:
         now = {name.removeprefix(f"{under}{_SEPARATOR}"): form for name, form in now.items()}
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
-            return f"{name!r} was {_words(was.get(name))} and became {_words(now.get(name))}"
+            return f"{name!r} was {words_of_form(was.get(name))} and became {words_of_form(now.get(name))}"
     return ""
 
 
-def _words(form: tuple[tuple[int, ...], str] | None) -> str:
-    """A form in words."""
+def words_of_form(form: tuple[tuple[int, ...], str] | None) -> str:
+    """A form in words.
+
+    >>> words_of_form(((3,), "<f8")), words_of_form(None)
+    ('float64 (3,)', 'absent')
+    """
     return "absent" if form is None else f"{np.dtype(form[1])} {form[0]}"

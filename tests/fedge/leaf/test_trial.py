@@ -86,3 +86,55 @@ def test_unseen_clients_have_all_models_or_none(known, unseen, names, for_unseen
 def test_a_part_of_the_models_for_unseen_clients_is_refused(known, unseen):
     with pytest.raises(ConfigError, match="unseen must return none or all of"):
         tried(try_algorithm, known=known, unseen=unseen)
+
+
+NO_STATES = {
+    "nothing": (lambda state: None, "is None"),
+    "a text": (lambda state: "weights", "is 'weights'"),
+    "arrays without names": (lambda state: list(state.values()), r"is \[array"),
+    "a number": (lambda state: dict.fromkeys(state, 0.5), r"has 0.5 for 'head\.\w+'"),
+    "tensors": (
+        lambda state: {k: torch.tensor(a) for k, a in state.items()},
+        r"has tensor\(.* for 'head\.\w+'",
+    ),
+    "names that are none": (lambda state: dict(enumerate(state.values())), "has array.* for 0"),
+}
+
+
+class OddClient(Numbers):
+    """Sends as it is told."""
+
+    leaf = None
+    made = None
+
+    def train(self, client):
+        return Fit(self.made(client.received), 0.0, 1)
+
+
+def tried_with(monkeypatch, algorithm):
+    monkeypatch.setattr(f"{__name__}.Numbers", algorithm)
+    return tried(try_algorithm)
+
+
+@pytest.mark.parametrize("of", ["combine", "train"])
+@pytest.mark.parametrize("case", NO_STATES)
+def test_what_is_no_state_is_told_as_what_it_is(monkeypatch, of, case):
+    """Not by an attribute that it lacks."""
+    made, words = NO_STATES[case]
+    if of == "combine":
+        part = type("Part", (LeafPart,), {"combine": lambda self, leaf: made(leaf.mean)})
+        algorithm = type("Whole", (Numbers,), {"leaf": part})
+        what = "what combine returns"
+    else:
+        algorithm = type("Whole", (OddClient,), {"made": staticmethod(made)})
+        what = "the model that train returns"
+    with pytest.raises(ConfigError, match=f"TypeError: {what} must be NumPy arrays by name, but {words}"):
+        tried_with(monkeypatch, algorithm)
+
+
+def test_what_a_leaf_sends_in_another_form_is_named(monkeypatch):
+    """Which, and how."""
+    sizes = iter([2, 5] * 9)
+    part = type("Part", (LeafPart,), {"send": lambda self, memory: {"at": np.zeros(next(sizes))}})
+    with pytest.raises(ConfigError, match=r"what the leaf sends must .* but 'at' was float64 \(2,\) and"):
+        tried_with(monkeypatch, type("Whole", (Numbers,), {"leaf": part}))
