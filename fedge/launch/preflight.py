@@ -19,6 +19,7 @@ from fedge.engine.loopback import attaches, refuse_listening_elsewhere
 from fedge.flower import moves_federations, refuse_untested_flower, uses_superlink
 from fedge.launch.flower_runs.background import keep_this_environment, refuse_what_does_not_reach
 from fedge.launch.flower_runs.ray_start import refuse_ray_that_cannot_start
+from fedge.launch.patience import telling_where_it_stands
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
@@ -34,6 +35,7 @@ from fedge.trackers.tracker import refuse_missing_extra
 _SUPERNODES = "options.num-supernodes"
 
 
+@telling_where_it_stands()
 def check(
     run_config: Mapping[str, Any],
     federation: Federation,

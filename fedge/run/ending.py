@@ -182,6 +182,4 @@ def _reason(error: BaseException) -> str:
             f"the run folder could not be written ({where}{error.strerror or error}); {remedy(error)}, "
             f"or choose another runs-dir"
         ).replace("\n", " ")
-    if isinstance(error, SystemExit):  # of the user's code, as Fedge ends no run by it
-        return own_error(error)
-    return f"{type(error).__name__}: {error}".replace("\n", " ")
+    return own_error(error)  # with its place, where that is in the user's code

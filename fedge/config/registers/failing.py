@@ -1,6 +1,8 @@
 """Errors of a user's code in one line, with the place in their file."""
 
+import sys
 import sysconfig
+import threading
 import traceback
 from pathlib import Path
 
@@ -42,6 +44,22 @@ def place_by_name(error: BaseException) -> str:
 def is_own_file(file: str) -> bool:
     """Whether a file of code is the user's own: not Python's, an installed package's or Fedge's."""
     return not file.startswith(("<", *_INSTALLED)) and not any(folder in file for folder in _PACKAGES)
+
+
+def standing() -> str:
+    """Line of the user's own code that Fedge has called and waits for, "file, line n"; "" for none.
+
+    The main thread's first. A script that has called Fedge is none.
+    """
+    frames = sys._current_frames()
+    first = threading.main_thread().ident
+    for thread in sorted(frames, key=lambda ident: ident != first):
+        stack = traceback.extract_stack(frames[thread])
+        outer = [number for number, frame in enumerate(stack) if frame.filename.startswith(f"{_OURS}/")]
+        own = [frame for frame in stack[outer[0] :] if is_own_file(frame.filename)] if outer else []
+        if own:
+            return f"{own[-1].filename}, line {own[-1].lineno}"
+    return ""
 
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:

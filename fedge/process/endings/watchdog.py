@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedge.config.registers.failing import standing
 from fedge.config.sections.guard import GuardConfig
 from fedge.process.endings.awake import awake, keeping
 
@@ -48,9 +49,10 @@ def refuse_stalled() -> None:
 
 
 def _reason(limit_s: float) -> str:
+    where = standing()
     return (
         f"stalled: no reply and no finished step for {limit_s:g} s (guard.stall-timeout); "
-        f"run.log has the stacks of all threads"
+        f"{f'own code stands at {where}; ' if where else ''}run.log has the stacks of all threads"
     )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedge.config.registers.failing import own_error, place
+from fedge.config.registers.failing import own_error, place, standing
+from fedge.process.behind import Behind
 
 ROOT = Path(__file__).parents[4]
 
@@ -68,3 +69,16 @@ def test_who_tells_errors_of_a_part_tells_sys_exit_too():
         if "own_error(" in ast.unparse(handler) and ast.unparse(handler.type) == "Exception"
     ]
     assert found == []
+
+
+PART = "def part():\n    return tell()\n"
+
+
+def test_where_own_code_stands_is_told_of_what_fedge_has_called():
+    """In any thread; a script that calls Fedge is none that Fedge waits for."""
+    found, known = [], {"tell": standing}
+    exec(compile(PART, "/home/me/my_part.py", "exec"), known)
+    with Behind() as behind:
+        behind.begin(lambda: found.append(known["part"]()))
+    assert found == ["/home/me/my_part.py, line 2"]
+    assert known["part"]() == ""

@@ -1,9 +1,11 @@
 import os
+import threading
 import time
 
 import pytest
 
 from fedge.config.sections.guard import GuardConfig
+from fedge.process.behind import Behind
 from fedge.process.endings.watchdog import StallError, note_progress, refuse_stalled, stall_limit_s, watching
 
 
@@ -44,6 +46,20 @@ def test_a_run_that_waits_is_told(tmp_path):
     refuse_stalled()  # what was is over
     assert "test_a_run_that_waits_is_told" in log.read_text()
     assert given_up == []
+
+
+def test_a_run_that_hangs_in_own_code_is_told_its_line(tmp_path):
+    """The log's stacks are of every thread, most of them of packages."""
+    known, over, told = {}, threading.Event(), []
+    exec(compile("def part(until):\n    until(30)\n", "/home/me/my_part.py", "exec"), known)
+    with watching(0.2, tmp_path / "run.log", told.append), Behind() as behind:
+        behind.begin(lambda: known["part"](over.wait))
+        assert wait_for(stalled)
+        over.set()
+        with pytest.raises(
+            StallError, match=r"; own code stands at /home/me/my_part\.py, line 2; run.log has"
+        ):
+            refuse_stalled()
 
 
 def test_progress_keeps_it_away(tmp_path):

@@ -1,0 +1,37 @@
+"""A word on checks before a run that take long: the user's code, which they try, may stand still."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from fedge.config.registers.failing import standing
+from fedge.process.escape import printable
+
+_AFTER_S = 20.0
+
+
+@contextmanager
+def telling_where_it_stands() -> Iterator[None]:
+    """Context, or decorator, in which stderr tells once which line of the user's code is waited for."""
+    over = threading.Event()
+    threading.Thread(target=_tell, args=(over, _AFTER_S), name="patience", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _tell(over: threading.Event, after_s: float) -> None:
+    """Body of the thread."""
+    waited_s = 0.0
+    while not over.wait(after_s):
+        waited_s += after_s
+        where = standing()
+        if where:
+            line = (
+                f"checks before the run have taken {waited_s:g} s: own code stands at {where}; Ctrl-C ends it"
+            )
+            with suppress(OSError, ValueError):  # the terminal may be closed
+                print(printable(line), file=sys.stderr, flush=True)
+            return
