@@ -15,6 +15,7 @@ from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.roll import ALL, Among, Question, Quorum, Roll
 from fedge.states.challenge import answer_to
+from hhar.quantity import quantity
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +65,11 @@ def find_clients(
         return _clients(engine, roll)
     without = f", or begin without it by guard.start-clients={there}" if quorum.is_possible and there else ""
     mend = "start every client's fedge node" if engine.nodes_come_back else "start fewer at once"
-    answered = f"{there} of {roll.expected} clients" if roll.expected else "no client"
+    wanted = len(roll.wanted)  # a leaf server's own, not all of the run
+    answered = f"{there} of {quantity(wanted, 'client')}" if wanted else "no client"
     raise RunError(
-        f"guard.start-timeout: {answered} answered within {timeout_s:g} s{roll.missing()}; {mend} or raise "
-        f"guard.start-timeout{without}"
+        f"guard.start-timeout: {answered} answered within {round(timeout_s, 1):g} s{roll.missing()}; {mend} "
+        f"or raise guard.start-timeout{without}"
     )
 
 

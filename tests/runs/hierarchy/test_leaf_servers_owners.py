@@ -209,7 +209,7 @@ def test_a_leaf_server_says_which_of_its_clients_do_not_come(tmp_path, certifica
     with in_threads(address, certificates, tmp_path, make_host=absent(make, (4,))):
         outcome, _ = cloud({**of_cloud, "run-name": "there"}, address, certificates, owners=True)
     assert outcome.status == "failed"
-    assert "leaf server 1: RunError: guard.start-timeout: 2 of 9 clients answered within" in outcome.reason
+    assert "leaf server 1: RunError: guard.start-timeout: 2 of 3 clients answered within" in outcome.reason
     assert "missing: partition 4" in outcome.reason
 
 
