@@ -44,6 +44,7 @@ class ReplyForm:
         within: name among the arrays → least and most of its numbers.
         beside_models: names of models among the arrays.
         many_passes: whether a step may pass several batches through the network, as one of a user's may.
+        leaf_sends: form of the arrays from the leaf part beside the model; None where it is not known.
     """
 
     entries: tuple[str, ...]
@@ -55,6 +56,7 @@ class ReplyForm:
     within: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     beside_models: frozenset[str] = frozenset()
     many_passes: bool = False
+    leaf_sends: Form | None = None
 
     def leaving(self) -> dict[str, Quantity]:
         """Quantities leaving clients beside the model, by name."""

@@ -10,6 +10,7 @@ from typing import Any
 from flwr.app import Message
 
 from fedge.algorithm.leaf_part import Brought, LeafContributions, LeafPart
+from fedge.config.registers.parts import ALGORITHMS
 from fedge.exchange.algorithm import ReplyForm, tell_algorithm
 from fedge.exchange.train import TrainReply
 from fedge.states.averaging import State, weighted_mean
@@ -22,7 +23,7 @@ from fedge.states.memory import (
     read_memory,
     write_memory,
 )
-from fedge.states.named import arrays_by_name, other_form, packed, unpacked
+from fedge.states.named import arrays_by_name, form_difference, form_of, other_form, packed, unpacked
 from fedge.states.restored import finite
 
 ALGORITHM = "algorithm"  # names the leaf part's memory among a leaf's states
@@ -48,6 +49,7 @@ class LeafAlgorithm:
         parameters: Sequence[str],
         elsewhere: MemoriesElsewhere | MemoriesBehind | None = None,
         carries: bool = False,
+        name: str = "",
     ) -> None:
         """Start with the leaf part's initial memory.
 
@@ -59,7 +61,9 @@ class LeafAlgorithm:
             parameters: names of the trainable entries.
             elsewhere: where clients keep memories on machines of their own.
             carries: whether messages carry memories, as clients do not see the folder.
+            name: of the algorithm, for errors of a user's own.
         """
+        self._name = name
         self.carries = carries and form.keeps
         self._elsewhere = elsewhere if form.keeps else None
         self.form = form
@@ -108,8 +112,18 @@ class LeafAlgorithm:
 
     @property
     def beside(self) -> State:
-        """Arrays sent by the leaf part beside the model, packed."""
-        return packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
+        """Arrays sent by the leaf part beside the model, packed.
+
+        Raises:
+            ConfigError: the user's leaf part fails, or changes their form.
+        """
+        with ALGORITHMS.carried_out(self._name):
+            sent = packed(self._part.send(unpacked(self.memory)), "what the leaf sends")
+            wanted = self.form.leaf_sends
+            changed = "" if wanted is None else form_difference(wanted, form_of(sent))
+            if changed:
+                raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
+        return sent
 
     @property
     def combines(self) -> bool:

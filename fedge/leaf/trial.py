@@ -141,7 +141,7 @@ class _Trial:
             if changed:
                 raise ValueError(f"what the leaf sends must keep its names, shapes and dtypes, but {changed}")
         assert found is not None
-        return self._with_models(found, self.memories)
+        return self._with_models(replace(found, leaf_sends=form_of(sends)), self.memories)
 
     def _form(self, part: TakenPart) -> ReplyForm:
         """Form of a client's messages, of which one has this part."""

@@ -322,7 +322,8 @@ def algorithm_maker(plan: RunPlan) -> AlgorithmMaker:
         if plan.memories is not None:
             folder = ""
         carries = bool(plan.handed_out)
-        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories, carries)
+        name = plan.config.train.algorithm
+        return LeafAlgorithm(part, form, folder, state, trainable, plan.memories, carries, name)
 
     return make
 

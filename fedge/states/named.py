@@ -15,6 +15,7 @@ Value = Any
 Memory = dict[str, Any]
 """Name → array, number, or state (name → array)."""
 
+_Form = tuple[tuple[int, ...], str]  # shape and dtype
 _SEPARATOR = "/"
 _KINDS = "fiub"  # of dtypes in a file
 
@@ -96,7 +97,7 @@ def unpacked(state: Mapping[str, np.ndarray]) -> Memory:
     return values
 
 
-def form_of(state: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...], str]]:
+def form_of(state: Mapping[str, np.ndarray]) -> dict[str, _Form]:
     """Name → shape and dtype."""
     return {name: (tuple(array.shape), array.dtype.str) for name, array in state.items()}
 
@@ -112,13 +113,22 @@ def other_form(before: State, after: State, under: str = "") -> str:
     was, now = form_of(before), form_of(after)
     if under:
         now = {name.removeprefix(f"{under}{_SEPARATOR}"): form for name, form in now.items()}
+    return form_difference(was, now)
+
+
+def form_difference(was: Mapping[str, _Form], now: Mapping[str, _Form]) -> str:
+    """The first difference between two forms in words; "" for none.
+
+    >>> form_difference({"at": ((2,), "<f4")}, {})
+    "'at' was float32 (2,) and became absent"
+    """
     for name in sorted(was.keys() | now.keys()):
         if was.get(name) != now.get(name):
             return f"{name!r} was {words_of_form(was.get(name))} and became {words_of_form(now.get(name))}"
     return ""
 
 
-def words_of_form(form: tuple[tuple[int, ...], str] | None) -> str:
+def words_of_form(form: _Form | None) -> str:
     """A form in words.
 
     >>> words_of_form(((3,), "<f8")), words_of_form(None)

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -431,6 +432,63 @@ def test_a_wrong_method_is_refused_in_one_line(method, words, tmp_path):
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "runs").exists()
+
+
+class LateLeaf(LeafPart):
+    """Sends something else in the fourth leaf round, after every trial."""
+
+    sent: ClassVar = {
+        "raises": lambda: {}["no such name"],
+        "another name": lambda: {"other": np.zeros(2)},
+        "another shape": lambda: {"at": np.zeros(5)},
+        "not finite": lambda: {"at": np.full(2, np.nan)},
+        "nothing": lambda: None,
+    }
+
+    def __init__(self, how="raises"):
+        self.how = how
+
+    def start(self, model):
+        return {"rounds": 0}
+
+    def send(self, memory):
+        return self.sent[self.how]() if memory["rounds"] == 3 else {"at": np.zeros(2)}
+
+    def combine(self, leaf):
+        leaf.memory["rounds"] += 1
+        return leaf.mean
+
+
+class Late(Algorithm):
+    """Its leaf part is at fault."""
+
+    leaf = LateLeaf
+
+    def train(self, client):
+        return client.fit()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("raises", "KeyError: 'no such name' ({file}, line "),
+        (
+            "another name",
+            "ValueError: what the leaf sends must keep .* but 'at' was float64 (2,) and became absent",
+        ),
+        ("another shape", "ValueError: what the leaf sends must keep .* and became float64 (5,)"),
+        ("not finite", "FloatingPointError: what the leaf sends 'at' is not finite"),
+        ("nothing", "TypeError: what the leaf sends must be a mapping .* but is None"),
+    ],
+)
+def test_a_leaf_part_that_fails_late_is_named(how, words, tmp_path):
+    """A name that changed was sent as it was, and an error was told without its part."""
+    code = f"{__name__}:Late"
+    config = config_of(tmp_path, code, num_server_rounds=4, train__algorithm_args=f'{{"how": "{how}"}}')
+    done = simulate(config, terminal=io.StringIO())
+    words = ".*".join(map(re.escape, words.format(file=__file__).split(" .* ")))
+    assert (done.status, done.exit_code) == ("failed", 4)
+    assert re.match(f"train.algorithm {code} failed: {words}.*; mend it$", done.reason), done.reason
 
 
 @pytest.mark.parametrize(
