@@ -23,6 +23,7 @@ from fedge.launch.patience import telling_where_it_stands
 from fedge.launch.projects.moved import connections, flower_config, restore_commented_lines
 from fedge.launch.projects.packaged import is_packaged, packaged_file
 from fedge.launch.projects.project import Project, parse_override, read_toml, refuse_unquoted
+from fedge.process.logs import without_flowers_news
 from fedge.process.resources.room import refuse_little_room
 from fedge.records.folder import find_run, refuse_taken_name
 from fedge.records.lock import RunLock
@@ -36,6 +37,7 @@ _SUPERNODES = "options.num-supernodes"
 
 
 @telling_where_it_stands()
+@without_flowers_news()
 def check(
     run_config: Mapping[str, Any],
     federation: Federation,

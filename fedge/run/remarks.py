@@ -22,6 +22,7 @@ _FORMS: dict[str, tuple[type, tuple[type, ...], tuple[type, ...]]] = {  # types:
     "_kept_model": (dict, _WHOLE, _WHOLE), "_empty": (dict, _WHOLE, _WHOLE), "_changes": (list, (), _LINE),
     "_skipped": (dict, _LINE, _WHOLE), "_lowest_p": (list, (), _NUMBER), "_failed_trials": (int, (), ()),
     "_best_failed": (list, (), _NUMBER), "_rule_failed": (list, (), _WHOLE), "on_privacy": (str, (), ()),
+    "_num_above_leaves": (int, (), ()),
 }  # fmt: skip
 
 
@@ -36,7 +37,8 @@ class Remarks:
         """Remarks of a run before its first round."""
         self._cluster_counts: list[float] = []  # smallest and largest
         self._similarities: list[float] = []  # smallest and largest
-        self._num_leaves = 0
+        self._num_leaves = 0  # children of the cloud
+        self._num_above_leaves = 0  # of them as far as they are no leaves
         self._accepted = self._rejected = 0
         self._failed: dict[int, str] = {}
         self._notes: list[str] = []
@@ -80,6 +82,7 @@ class Remarks:
         if cloud.similarity is not None:
             self._cluster_counts = _ends([*self._cluster_counts, int(cloud.labels.max()) + 1])
             self._num_leaves = len(cloud.labels)
+            self._num_above_leaves = 0 if groups_leaves(result) else self._num_leaves
             above_diagonal = cloud.similarity[np.triu_indices(self._num_leaves, k=1)]
             self._similarities = _ends([*self._similarities, *map(float, above_diagonal)])
 
@@ -155,15 +158,16 @@ class Remarks:
             )
         if self._cluster_counts and self._similarities:
             low, high = min(self._similarities), max(self._similarities)
-            seen = f"similarities between leaves were {low:.4f} to {high:.4f}"
+            some, one = ("the cloud's children", "child") if self._num_above_leaves else ("leaves", "leaf")
+            seen = f"similarities between {some} were {low:.4f} to {high:.4f}"
             if self._lowest_p:
                 seen += f", the lowest p of a split was {self._lowest_p[0]:.3f}"
             if max(self._cluster_counts) == 1:
                 found.append(
-                    f"clustering never split: all leaves were one cluster in every cloud step; {seen}"
+                    f"clustering never split: all {some} were one cluster in every cloud step; {seen}"
                 )
             elif min(self._cluster_counts) == self._num_leaves:
-                found.append(f"clustering never joined: every leaf stayed alone in every cloud step; {seen}")
+                found.append(f"clustering never joined: every {one} stayed alone in every cloud step; {seen}")
         return found
 
 
@@ -183,14 +187,21 @@ def _in_form(name: str, value: Any) -> Any:
 
 def _steps_of(result: RoundResult) -> list[tuple[str, CloudStep]]:
     """Place, in words, and step of the cloud and of servers between it and the leaves."""
-    steps = [("", result.cloud)] if result.cloud else []
+    at_cloud = "" if groups_leaves(result) else ", cloud"
+    steps = [(at_cloud, result.cloud)] if result.cloud else []
     return steps + [(f", server {path_text(each.path)}", each.step) for each in result.inner_steps]
+
+
+def groups_leaves(result: RoundResult) -> bool:
+    """Whether the cloud's children are the leaves, as in two tiers."""
+    return result.cloud is None or len(result.cloud.labels) == len(result.leaves)
 
 
 def changes_of(result: RoundResult) -> list[str]:
     """Changes of the clusters in a round, one line each."""
     return [
-        f"round {result.global_round}{at}: {words(event)}{_worth_of_split(event, tests)}"
+        f"round {result.global_round}{at}: {words(event, 'children' if at else 'leaves')}"
+        f"{_worth_of_split(event, tests)}"
         for at, step in _steps_of(result)
         for tests in [step.facts.get("tests", ())]
         for event in step.facts.get("events", ())

@@ -145,13 +145,18 @@ def _clusters(labels: np.ndarray, leaves: Sequence[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def words(event: GroupEvent) -> str:
-    """An event in words."""
+def words(event: GroupEvent, what: str = "leaves") -> str:
+    """An event in words.
+
+    Args:
+        event: of a step.
+        what: is grouped: leaves, or a server's children, by their numbers below it.
+    """
     if event["kind"] == "split":
-        return f"leaves {_list(event['before'][0])} split into {_lists(event['after'])}"
+        return f"{what} {_list(event['before'][0])} split into {_lists(event['after'])}"
     if event["kind"] == "merge":
-        return f"leaves {_lists(event['before'])} merged into {_list(event['after'][0])}"
-    return f"leaves moved: {_lists(event['before'])} became {_lists(event['after'])}"
+        return f"{what} {_lists(event['before'])} merged into {_list(event['after'][0])}"
+    return f"{what} moved: {_lists(event['before'])} became {_lists(event['after'])}"
 
 
 def _list(leaves: Sequence[int]) -> str:

@@ -458,18 +458,20 @@ def _whole_lines(path: Path, problems: list[str]) -> list[str]:
 
 def _read_clusters(path: Path, problems: list[str]) -> pl.DataFrame:
     """clusters.jsonl; incomplete lines are left out and listed in `problems`."""
-    entries = [_cluster_entry(line) for line in _whole_lines(path, problems)]
+    lines = _whole_lines(path, problems)
+    what = "children" if any('"server"' in line for line in lines) else "leaves"  # in a tree
+    entries = [_cluster_entry(line, what) for line in lines]
     _note_damaged(path.name, [number for number, entry in enumerate(entries, start=1) if not entry], problems)
     frame = pl.DataFrame([entry for entry in entries if entry], schema=_CLUSTERS)
     return frame.rename({"round": "global_round"})
 
 
-def _cluster_entry(line: str) -> dict[str, Any] | None:
-    """Required fields of a line of clusters.jsonl; None for an incomplete line."""
+def _cluster_entry(line: str, what: str = "leaves") -> dict[str, Any] | None:
+    """Required fields of a line of clusters.jsonl, None for an incomplete one; `what` is grouped."""
     try:
         entry = read_json(line)
         entry["compared"] = entry.get("compared", True)
-        entry["changes"] = [words(event) for event in entry.get("events", ())]
+        entry["changes"] = [words(event, what) for event in entry.get("events", ())]
         tests = entry.get("tests", ())
         entry["lowest_p"] = min((float(test["p"]) for test in tests), default=None)
         entry["server"], entry["server_round"] = entry.get("server", "/"), entry.get("server_round")

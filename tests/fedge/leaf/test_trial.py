@@ -133,7 +133,7 @@ def test_what_is_no_state_is_told_as_what_it_is(monkeypatch, of, case):
 
 
 def test_what_a_leaf_sends_in_another_form_is_named(monkeypatch):
-    """Which, and how."""
+    """Its name, and both forms."""
     sizes = iter([2, 5] * 9)
     part = type("Part", (LeafPart,), {"send": lambda self, memory: {"at": np.zeros(next(sizes))}})
     with pytest.raises(ConfigError, match=r"what the leaf sends must .* but 'at' was float64 \(2,\) and"):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from fedge.cloud.step import CloudStep
+from fedge.rounds.measurements.results import InnerStep
 from fedge.run.remarks import _FORMS, Remarks, changes_of
 
 
@@ -41,6 +42,40 @@ def test_clusters_that_never_joined(make_result):
     assert seen(*results).lines() == [
         "clustering never joined: every leaf stayed alone in every cloud step; "
         "similarities between leaves were 0.1000 to 0.6000"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 0], "never split: all the cloud's children were one cluster in every cloud step; similarities "
+                 "between the cloud's children were"),
+        ([0, 1], "never joined: every child stayed alone in every cloud step;"),
+    ],
+)  # fmt: skip
+def test_in_a_tree_the_cloud_groups_its_children(make_result, labels, words):
+    """Its leaves are below them: they were called one cluster beside a table with two."""
+    result = with_cloud(make_result(), labels, 0.5)
+    tree = dataclasses.replace(result, leaves=[*result.leaves, *result.leaves])
+    assert words in seen(tree).lines()[0]
+    remarks = Remarks()
+    remarks.restore(json.loads(json.dumps(seen(tree).facts())))
+    assert words in remarks.lines()[0]
+
+
+def test_changes_above_the_leaves_are_of_children(make_result):
+    """Numbers are those below a server, not of leaves."""
+    event = {"kind": "split", "before": [[0, 1]], "after": [[0], [1]]}
+    result = with_cloud(make_result(), [0, 1], 0.5)
+    result = dataclasses.replace(result, cloud=dataclasses.replace(result.cloud, facts={"events": [event]}))
+    tree = dataclasses.replace(
+        result, leaves=[*result.leaves, *result.leaves], inner_steps=[InnerStep((1,), 2, result.cloud)]
+    )
+    number = result.global_round
+    assert changes_of(result) == [f"round {number}: leaves {{0 1}} split into {{0}} and {{1}}"]
+    assert changes_of(tree) == [
+        f"round {number}, cloud: children {{0 1}} split into {{0}} and {{1}}",
+        f"round {number}, server /1: children {{0 1}} split into {{0}} and {{1}}",
     ]
 
 

@@ -17,7 +17,7 @@ from run_folders import confusion, round_result, write_run
 import fedge
 from fedge.config.registers.option import ConfigError
 from fedge.records.manifest import RunFolderError
-from fedge.records.reading.reader import load_run
+from fedge.records.reading.reader import _read_clusters, load_run
 from fedge.records.tables.catalog import TABLES
 from fedge.records.tables.device_tables import DEVICE_TABLES
 from fedge.records.tables.model_tables import CLIENT_MODELS, COMMON_TEST, MEMBERSHIPS
@@ -327,3 +327,18 @@ def test_a_count_that_no_array_holds_is_a_damaged_confusion_matrix(folder):
     path = folder / "metrics" / "confusion.json"
     path.write_text(json.dumps({"clients": {"0": [10**30]}}))
     assert "confusion.json is damaged and left out" in load_run(folder).problems
+
+
+@pytest.mark.parametrize(
+    ("inner", "what"), [([], "leaves"), ([{"server": "/1", "server_round": 1}], "children")]
+)
+def test_what_a_tree_groups_are_children(tmp_path, inner, what):
+    """Of the cloud and of the servers below it, by their numbers there."""
+    event = {"kind": "split", "before": [[0, 1]], "after": [[0], [1]]}
+    step = {"round": 2, "signal": "weights", "tau": 0.7, "labels": [0, 1], "similarity": [[1, 0], [0, 1]]}
+    step |= {"common_start": True, "events": [event]}
+    path = tmp_path / "clusters.jsonl"
+    path.write_text("".join(f"{json.dumps(step | more)}\n" for more in ({}, *inner)))
+    frame = _read_clusters(path, problems := [])
+    assert problems == []
+    assert frame["changes"].to_list() == [[f"{what} {{0 1}} split into {{0}} and {{1}}"]] * (1 + len(inner))
