@@ -18,7 +18,8 @@ from typing import TextIO
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedge.config.registers.failing import place_by_name
+from fedge.config.registers.failing import place_by_name, without_folders
+from fedge.config.registers.option import ConfigError
 from fedge.exchange.evaluate import EVALUATE
 from fedge.exchange.failure import words_of
 from fedge.exchange.round_context import RoundContext, asking_server
@@ -75,6 +76,8 @@ def answered(app: Callable[[Message, Context], Message], message: Message, conte
             raise ClientError(f"{_NO_GPU_MEMORY} ({words.splitlines()[0][:_LONGEST_CAUSE]})") from None
         if len(words) > _LONGEST:
             raise ClientError(words[:_LONGEST]) from None
+        if isinstance(error, ConfigError):  # of a part, whose place it tells with its folder
+            raise ConfigError(without_folders(str(error), error)) from error
         if place_by_name(error):  # Flower passes on the message alone
             raise ClientError(words) from error
         raise

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
+from fedge.config.registers.failing import without_folders
 from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
@@ -55,7 +56,7 @@ def failed_order(kind: str, error: BaseException) -> Packet:
         logger.warning("an order is refused: %s", error)
         return Packet(orders.FAILED, {"words": f"an order that cannot be: {error}"})
     logger.error("order %s failed", shown(kind), exc_info=error)
-    words = str(error) if isinstance(error, ConfigError) else words_of(error)
+    words = without_folders(str(error), error) if isinstance(error, ConfigError) else words_of(error)
     words = printable(words[:_LONGEST_FAILED])[:_LONGEST_FAILED]
     return Packet(orders.FAILED, {"words": words})
 

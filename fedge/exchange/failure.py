@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flwr.app import Message
 
-from fedge.config.registers.failing import place_by_name
+from fedge.config.registers.failing import place_by_name, without_folders
 from fedge.config.registers.option import shown
 from fedge.privacy.marks import WHO_FAILED, Leaving
 from fedge.process.escape import printable
@@ -86,8 +86,8 @@ def words_of(error: BaseException) -> str:
         words = f"{type(error).__name__}: {error}"
     except BaseException:  # its own code runs here: nothing in it is meant to end anything
         words = f"{type(error).__name__}: its message cannot be told"
-    where = place_by_name(error)
-    if not where:
+    words, where = without_folders(words, error), place_by_name(error)
+    if not where or where in words:
         return words
     line, most = " ".join(words.split()), _LONGEST_OWN - len(where)
     return f"{line if len(line) <= most else line[: most - 2] + ' …'}{where}"

@@ -41,6 +41,24 @@ def place_by_name(error: BaseException) -> str:
     return f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
 
 
+def without_folders(words: str, error: BaseException) -> str:
+    """Words of an error for another machine: files of the user's own code by their names alone.
+
+    Args:
+        words: of the error, which may hold the place of one behind it.
+        error: whose code, and that of the errors that led to it, is looked at.
+    """
+    seen: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and not any(at is one for one in seen):
+        seen.append(at)
+        for frame in traceback.extract_tb(at.__traceback__):
+            if is_own_file(frame.filename):
+                words = words.replace(frame.filename, Path(frame.filename).name)
+        at = at.__cause__ or at.__context__
+    return words
+
+
 def is_own_file(file: str) -> bool:
     """Whether a file of code is the user's own: not Python's, an installed package's or Fedge's."""
     return not file.startswith(("<", *_INSTALLED)) and not any(folder in file for folder in _PACKAGES)

@@ -1,10 +1,16 @@
 """Failures: what they are counted by, what a person reads, and that nothing of a client's text does harm."""
 
+from types import SimpleNamespace
+
 import pytest
 from flwr.app import Error, Message, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedge.client.guarded_app import answered
+from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import MODELS
+from fedge.edge.asked import failed_order
 from fedge.exchange.failure import (
     EXCEPTION,
     Failure,
@@ -90,3 +96,32 @@ def test_an_error_of_a_users_own_code_keeps_its_place_however_long_it_is(message
     assert failure.detail.startswith("ValueError:")
     assert failure.detail.endswith("(my_part.py, line 2)")
     assert "/home" not in failure.detail
+
+
+def own_code_in_a_part():
+    """The refusal of a part whose code has failed, as it is told on this machine: with the folder."""
+    known = {}
+    exec(compile("def part():\n    {}['k']\n", "/home/me/my_part.py", "exec"), known)
+    with pytest.raises(ConfigError) as caught, MODELS.carried_out("my_part:Net"):
+        known["part"]()
+    return caught.value
+
+
+def test_no_way_to_another_machine_tells_a_folder_of_this_one():
+    """Of a client to its server, of a leaf server to its cloud, in whatever the error is packed."""
+    error = own_code_in_a_part()
+    assert "(/home/me/my_part.py, line 2)" in str(error)
+
+    def app(message, context):
+        raise error
+
+    with pytest.raises(ConfigError) as answer:
+        answered(app, SimpleNamespace(), SimpleNamespace(run_id=4, node_config={"partition-id": 0}))
+    told = [words_of(error), failed_order("train", error).facts["words"], str(answer.value)]
+    wrapped = ConfigError(f"where partition 1 is: {error}")
+    wrapped.__cause__ = error
+    told += [words_of(wrapped), failed_order("train", wrapped).facts["words"]]
+    for words in told:
+        assert "train.model my_part:Net failed: KeyError: 'k' (my_part.py, line 2); mend it" in words
+        assert words.count("my_part.py") == 1
+        assert "/home" not in words
