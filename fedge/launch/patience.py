@@ -23,7 +23,7 @@ def telling_where_it_stands() -> Iterator[None]:
 
 
 def _tell(over: threading.Event, after_s: float) -> None:
-    """Body of the thread."""
+    """Print once where own code stands, looking every `after_s` seconds until `over`."""
     waited_s = 0.0
     while not over.wait(after_s):
         waited_s += after_s
