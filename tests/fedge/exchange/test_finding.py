@@ -1,7 +1,9 @@
 """Clients that are waited for, and runs that begin without some of them."""
 
 import threading
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from coming_nodes import deployment
@@ -9,7 +11,8 @@ from flwr.app import Message, MetricRecord, RecordDict
 
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
-from fedge.exchange import returning
+from fedge.engine.flower_engine import FlowerEngine
+from fedge.exchange import finding, returning
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import NODE_GONE
 from fedge.exchange.finding import find_again, find_clients
@@ -25,26 +28,30 @@ TOLD = WindowsReport(
 TWO = Quorum(2, is_possible=True)
 
 
-@pytest.fixture
-def greeted():
-    """A function that makes a deployment whose nodes say hello by themselves."""
-    done, threads = threading.Event(), []
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Time goes on with waits alone, so that nobody is late on a busy machine."""
+    now = SimpleNamespace(seconds=0.0)
 
-    def begin(*partitions, total):
-        script, engine = deployment(*partitions, total=total)
+    def wait(_, timeout_s):
+        now.seconds += timeout_s
+        time.sleep(0.001)  # for threads that answer
 
-        def hellos():
-            while not done.wait(0.01):
-                script.say_hello(*list(script.nodes))
+    monkeypatch.setattr(finding, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(FlowerEngine, "wait", wait)
 
-        threads.append(threading.Thread(target=hellos))
-        threads[0].start()
-        return script, engine
 
-    yield begin
-    done.set()
-    for thread in threads:
-        thread.join()
+def greeted(*partitions, total):
+    """A deployment whose nodes say hello whenever they are looked for."""
+    script, engine = deployment(*partitions, total=total)
+    there = script.get_node_ids
+
+    def get_node_ids():
+        script.say_hello(*list(script.nodes))
+        return there()
+
+    script.get_node_ids = get_node_ids
+    return script, engine
 
 
 def own(script, **windows):
@@ -65,7 +72,7 @@ def test_whoever_waited_in_vain_is_told_what_to_start(come_back, expected):
         find_clients(engine, 0.05, expected=expected)
 
 
-def test_a_run_waits_for_all_by_default_and_says_how_to_begin_without(greeted):
+def test_a_run_waits_for_all_by_default_and_says_how_to_begin_without():
     _, engine = greeted(0, 2, total=3)
     with pytest.raises(RunError, match=r"2 of 3 clients .* missing: partition 1; .* guard.start-clients=2$"):
         find_clients(engine, 0.3, quorum=Quorum(0, is_possible=True))
@@ -73,7 +80,7 @@ def test_a_run_waits_for_all_by_default_and_says_how_to_begin_without(greeted):
         find_clients(engine, 0.3, quorum=Quorum(2))  # a simulation's nodes are all there, or it is broken
 
 
-def test_enough_of_them_are_enough_when_the_time_is_over(greeted):
+def test_enough_of_them_are_enough_when_the_time_is_over():
     _, engine = greeted(0, 2, total=3)
     clients = find_clients(engine, 0.3, quorum=TWO)
     assert (len(clients), clients.away, clients.unknown) == (3, [1], frozenset())
@@ -95,7 +102,7 @@ def train(script, node):
         script.answer(question, Message(content, reply_to=question))
 
 
-def test_who_is_away_costs_no_time_and_is_asked_once_it_is_there(greeted, monkeypatch):
+def test_who_is_away_costs_no_time_and_is_asked_once_it_is_there(monkeypatch):
     monkeypatch.setattr(returning, "_LOOK_S", 0.02)
     script, engine = greeted(0, 2, total=3)
     clients = find_clients(engine, 0.3, quorum=TWO)
@@ -123,7 +130,7 @@ def test_who_is_away_costs_no_time_and_is_asked_once_it_is_there(greeted, monkey
         at_work.join()
 
 
-def test_owners_of_whom_nothing_is_known_stay_out(greeted, caplog):
+def test_owners_of_whom_nothing_is_known_stay_out(caplog):
     script, engine = greeted(0, 2, total=3)
     own(script)
     clients = find_clients(engine, 0.3, quorum=TWO)
@@ -144,7 +151,7 @@ OTHER = replace(TOLD, classes=("p", "r"))
 @pytest.mark.parametrize(
     ("least", "without"), [(2, [1]), (3, [])], ids=["enough are left", "too few would be left"]
 )
-def test_an_owner_whose_windows_do_not_fit_is_left_out_if_enough_are_left(greeted, caplog, least, without):
+def test_an_owner_whose_windows_do_not_fit_is_left_out_if_enough_are_left(caplog, least, without):
     """At once; with too few left, the fault is said where windows are looked at."""
     script, engine = greeted(0, 1, 2, total=3)
     own(script, of_1=OTHER)
@@ -155,7 +162,7 @@ def test_an_owner_whose_windows_do_not_fit_is_left_out_if_enough_are_left(greete
     assert clients.refused == (f"; {words}" if without else "")
 
 
-def test_an_owner_with_other_windows_than_at_the_start_is_away(greeted):
+def test_an_owner_with_other_windows_than_at_the_start_is_away():
     """A resumed run: it may come back with those."""
     script, engine = greeted(0, 1, 2, total=3)
     own(script, of_1=replace(TOLD, fingerprint="0" * 64))
@@ -164,13 +171,13 @@ def test_an_owner_with_other_windows_than_at_the_start_is_away(greeted):
     assert (clients.away, clients.unknown, clients.told) == ([1], frozenset(), known)
 
 
-def test_without_a_quorum_all_have_to_fit(greeted):
+def test_without_a_quorum_all_have_to_fit():
     script, engine = greeted(0, 1, 2, total=3)
     own(script, of_1=OTHER)
     assert find_clients(engine, 60.0).away == []
 
 
-def test_a_run_that_goes_on_knows_the_windows_of_those_that_are_away(greeted):
+def test_a_run_that_goes_on_knows_the_windows_of_those_that_are_away():
     script, engine = greeted(0, 2, total=3)
     own(script)
     known = dict.fromkeys(range(3), TOLD)
@@ -178,7 +185,7 @@ def test_a_run_that_goes_on_knows_the_windows_of_those_that_are_away(greeted):
     assert (clients.away, clients.unknown, clients.told) == ([1], frozenset(), known)
 
 
-def test_a_run_that_goes_on_keeps_out_whom_it_began_without(greeted, caplog):
+def test_a_run_that_goes_on_keeps_out_whom_it_began_without(caplog):
     script, engine = greeted(0, 1, 2, total=3)
     own(script)
     clients = find_clients(engine, 5.0, quorum=Quorum(0, True, {0: TOLD, 2: TOLD}))
@@ -186,7 +193,7 @@ def test_a_run_that_goes_on_keeps_out_whom_it_began_without(greeted, caplog):
     assert "partition 1 stays out: the run has begun without its windows" in caplog.text
 
 
-def test_clients_of_a_run_that_goes_on_are_found_again(greeted):
+def test_clients_of_a_run_that_goes_on_are_found_again():
     script, engine = greeted(0, 2, total=3)
     own(script)
     known = dict.fromkeys(range(3), TOLD)
@@ -194,7 +201,7 @@ def test_clients_of_a_run_that_goes_on_are_found_again(greeted):
     assert (len(clients), clients.away, clients.told) == (3, [1], known)
 
 
-def test_whoever_has_come_is_enough_where_another_knows_how_many_are(greeted):
+def test_whoever_has_come_is_enough_where_another_knows_how_many_are():
     _, engine = greeted(2, total=3)
     assert find_clients(engine, 0.3, among=Among((1, 2), 3), quorum=WHOEVER).away == [1]
     _, nobody = deployment(total=3)
@@ -202,7 +209,7 @@ def test_whoever_has_come_is_enough_where_another_knows_how_many_are(greeted):
     assert (found.away, found.told) == ([1, 2], None)
 
 
-def test_clients_found_again_without_those_that_the_run_began_without(greeted, caplog):
+def test_clients_found_again_without_those_that_the_run_began_without(caplog):
     """They are away for good, and nobody waits for them."""
     script, engine = greeted(0, 1, total=3)
     own(script)
@@ -278,7 +285,7 @@ def test_as_many_who_say_one_number_as_another_begin_no_run():
     assert found_by([Hello(0, 3), Hello(1, 5)], 0.5, expected=5, quorum=Quorum(1, True)).away == [0, 2, 3, 4]
 
 
-def test_whoever_is_connected_is_heard_before_a_number_counts(greeted):
+def test_whoever_is_connected_is_heard_before_a_number_counts():
     """The first to answer says that it is alone; four others are asked and have not answered."""
     script, engine = deployment(0, 1, 2, 3, 4)
     script.nodes[11] = Hello(0, 1)
