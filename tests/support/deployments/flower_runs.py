@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 from processes import MARK
 
 ROOT = Path(__file__).parents[3]
+_SLOW_S = 100.0  # of a run of some rounds on Ray
 
 
 SMALL = {
@@ -42,14 +44,19 @@ SERVING = {
 
 def flwr_run(tmp_path, config, *words, **options):
     """Run `flwr run . WORDS -c FILE` in the project, with `config` in FILE; returns the finished process."""
-    return start("flwr", "run", ".", *words, "-c", write_overrides(tmp_path, config), **options)
+    return start("flwr", "run", ".", *words, "-c", _patiently(tmp_path, config), **options)
 
 
 def one_worker_run(tmp_path, config, **options):
     """Start what `flwr run` starts, for a federation whose clients take all cores: one Ray worker."""
     backend = {"client-resources": {"num-cpus": os.cpu_count()}, "init-args": {"log-to-driver": False}}
     words = ["--app", ".", "--num-supernodes", "9", "--backend-config", json.dumps(backend)]
-    return start("flower-simulation", *words, "--run-config", write_overrides(tmp_path, config), **options)
+    return start("flower-simulation", *words, "--run-config", _patiently(tmp_path, config), **options)
+
+
+def _patiently(tmp_path, config):
+    """Overrides of a run whose workers may start slowly, as those of several Rays do beside each other."""
+    return write_overrides(tmp_path, {"guard.start-timeout": 300.0, **config})
 
 
 def write_overrides(tmp_path, config):
@@ -68,9 +75,26 @@ def start(program, *words, seed="5", timeout=900, mark=""):
     environment = {**os.environ, "SEED": seed, "PATH": bin_folder + os.pathsep + os.environ["PATH"]}
     environment.update(FLWR_TELEMETRY_ENABLED="0", RAY_USAGE_STATS_ENABLED="0", **{MARK: str(mark)})
     command = [str(Path(bin_folder) / program), *words]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            try:
+                out, err = process.communicate(timeout=_SLOW_S)
+            except subprocess.TimeoutExpired:
+                show_ray_logs(process.pid)
+                out, err = process.communicate(timeout=timeout - _SLOW_S)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def show_ray_logs(pid):
+    """Print the last lines of logs of Rays below a process: a slow start's reason goes with Ray's folder."""
+    for child in psutil.Process(pid).children(recursive=True):
+        for log in sorted(Path("/tmp/ray").glob(f"f{child.pid}*/s/session_latest/logs/*")):
+            if log.name.startswith(("raylet", "runtime_env", "worker", "gcs")):
+                print(log, *log.read_text(errors="replace").splitlines()[-8:], sep="\n")
 
 
 def without(text, *timed):
