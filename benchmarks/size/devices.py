@@ -26,8 +26,9 @@ from flwr.clientapp import ClientApp
 from benchmarks.commands import exit_with
 from fedge import simulate
 from fedge.config.flat import from_run_config
+from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.evaluation import ClockEvaluation
-from fedge.devices.clients.lookahead import LookAhead, Waiting
+from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.clients.results import Population
 from fedge.devices.population.presets import lognormal
 from fedge.devices.procedure import Procedure
@@ -152,8 +153,8 @@ def jobs() -> None:
             return RoundContext(1, global_round, leaf_round, "", "", process_name(), 60.0)
 
         windows = dict.fromkeys(range(devices), 40)
-        ahead = LookAhead(grid, clients, config, contexts, windows, (), waiting, clock)
-        evaluating = ClockEvaluation(grid, clients, contexts, {}, 2, waiting)
+        access = ClientAccess(waiting, clients, config, contexts)
+        ahead, evaluating = LookAhead(access, windows), ClockEvaluation(access, {}, 2)
         seconds, _, count = cpu_of(procedure_of(devices, ahead, evaluating, 1), 20_000)
     print(f"{devices} devices: {1e3 * seconds / count:.3f} ms of CPU per job, in all threads")
 

@@ -4,11 +4,9 @@ import numpy as np
 
 from fedge.config.clock_tiers import clock_of_tiers
 from fedge.config.config import Config
-from fedge.config.registers.parts import DEVICES
 from fedge.devices.planning import windows_of_jobs
 from fedge.devices.population.draws import JobDraws
-from fedge.devices.population.fleet import Durations, Fleet, check_fleet, watts_of, with_power
-from fedge.seeding import Purpose, numpy_stream
+from fedge.devices.population.fleet import Durations, Fleet, fleet_of, watts_of
 
 
 class DevicePace:
@@ -56,10 +54,6 @@ def pace_of(config: Config, seed: int, windows: np.ndarray) -> DevicePace | None
     Raises:
         ConfigError: the preset makes no fleet of this size.
     """
-    devices, count = config.devices, len(windows)
-    if not devices.time_rounds:
+    if not config.devices.time_rounds:
         return None
-    rng = numpy_stream(seed, Purpose.DEVICES)
-    made = DEVICES.load(devices.preset)(np.arange(count), rng, **devices.arguments("preset"))
-    fleet = check_fleet(made, count, f"devices.preset {devices.preset}")
-    return DevicePace(config, seed, windows, with_power(fleet, devices.train_watts, devices.radio_watts))
+    return DevicePace(config, seed, windows, fleet_of(config.devices, np.arange(len(windows)), seed))

@@ -13,16 +13,16 @@ import numpy as np
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.config import Config
 from fedge.config.registers.option import ConfigError, shown
-from fedge.config.registers.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.registers.parts import CLOUD_RULES, SELECTIONS, SERVER_RULES
 from fedge.config.registers.traits import TELLS_CLASSES
 from fedge.config.topology import clients_per_leaf, refuse_more_places_than_devices
 from fedge.devices.clients.evaluation import ClockEvaluation
 from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.clients.results import Population
 from fedge.devices.outlook import refuse_nobody_there, refuse_unknown_power, refuse_vain_times
-from fedge.devices.population.availability import Presence
+from fedge.devices.population.availability import presence_of
 from fedge.devices.population.duration import duration_of
-from fedge.devices.population.fleet import check_fleet, with_power
+from fedge.devices.population.fleet import fleet_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.private import private_sum
 from fedge.devices.servers.server import DeviceServer
@@ -36,7 +36,6 @@ from fedge.devices.world import Listeners, World
 from fedge.exchange.train import TrainReply
 from fedge.rounds.measurements.moment import VersionRow
 from fedge.rounds.measurements.results import RoundResult
-from fedge.seeding import Purpose, numpy_stream
 from fedge.timing.laps import LapClock
 from fedge.training.schedule import local_steps
 
@@ -136,16 +135,10 @@ def timed(config: Config, seed: int, crowd: Crowd, on_row: Callable[[VersionRow]
     who = Population(
         dict(zip(ids, leaf_of, strict=True)), dict.fromkeys(ids, crowd.windows), frozenset(), len(sizes)
     )
-    rng = numpy_stream(seed, Purpose.DEVICES)
-    made = DEVICES.load(devices.preset)(np.arange(count), rng, **devices.arguments("preset"))
-    fleet = with_power(
-        check_fleet(made, count, f"devices.preset {devices.preset}"), devices.train_watts, devices.radio_watts
-    )
+    fleet = fleet_of(devices, np.arange(count), seed)
     refuse_vain_times(fleet, who, config, crowd.model_bytes)
     refuse_unknown_power(fleet, config)
-    presence = cast(
-        Presence, AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
-    )
+    presence = presence_of(devices, count, seed)
     refuse_nobody_there(who, config, presence)
 
     def on_evaluation(_: RoundResult, row: VersionRow, __: dict[str, float]) -> bool:

@@ -5,23 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
 from fedge.callbacks.calls import Callbacks, Stop
 from fedge.config.clock_tiers import clock_of_tiers, has_servers_above_leaves
 from fedge.config.registers.option import ConfigError
-from fedge.config.registers.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.config.registers.parts import CLOUD_RULES, SELECTIONS, SERVER_RULES
 from fedge.config.registers.register import Register
 from fedge.config.registers.traits import ROUNDS, TELLS_CLASSES
 from fedge.data.own import WindowsReport
 from fedge.data.partition import Partition
 from fedge.data.prepared import DataShape
+from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.algorithms import ClockAlgorithms, versions_in_use
 from fedge.devices.clients.aside import Aside
 from fedge.devices.clients.evaluation import ClockEvaluation
-from fedge.devices.clients.lookahead import LookAhead, Waiting
+from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.clients.probing import Probing
 from fedge.devices.clients.results import Population
 from fedge.devices.limits import Limits
@@ -33,9 +33,9 @@ from fedge.devices.outlook import (
     refuse_vain_times,
 )
 from fedge.devices.periods import moment
-from fedge.devices.population.availability import Presence
+from fedge.devices.population.availability import presence_of
 from fedge.devices.population.duration import duration_of
-from fedge.devices.population.fleet import Fleet, check_fleet, with_power
+from fedge.devices.population.fleet import fleet_of
 from fedge.devices.procedure import Procedure
 from fedge.devices.servers.model_facts import ModelFacts
 from fedge.devices.servers.private import private_sum
@@ -64,11 +64,9 @@ from fedge.run.build import (
 from fedge.run.carry_out import Steps, keeper_of_memories
 from fedge.run.preparation.prepare import Deal
 from fedge.run.served import Members, with_served
-from fedge.seeding import Purpose, numpy_stream
 from fedge.states.averaging import State
 from fedge.states.checkpoint import FOLDER, IN_USE, odd_content, prune, write_checkpoint
 from fedge.states.memory import MemoriesElsewhere, MemoryKeeper
-from fedge.tasks.chosen import task_of
 from fedge.training.networks.models import parameter_names, variance_names
 from fedge.training.schedule import local_training
 from hhar.quantity import quantity
@@ -170,7 +168,7 @@ class AsynchronousSteps(Steps):
     def _procedure(self, clients: Clients, dealt: Partition, who: Population, shape: DataShape) -> Procedure:
         """The event loop of the run, before its first event."""
         plan, engine = self._plan, self._grid
-        config, contexts = with_local_steps(plan.config, plan.local_steps), round_contexts(plan)
+        config = with_local_steps(plan.config, plan.local_steps)
         network = network_of(plan, shape)
         variances, trainable = variance_names(network), parameter_names(network)
         assert isinstance(engine, LookAheadEngine), "engines without look-ahead are refused earlier"
@@ -179,23 +177,22 @@ class AsynchronousSteps(Steps):
         aside = self._aside(engine, initial)
         initial = Version(initial.layout, aside.vector(initial.vector), initial.counters)
         waiting = Waiting(engine, config.guard.client_timeout, plan.clock, self._console.tick)
+        access = ClientAccess(waiting, clients, config, round_contexts(plan), variances, algorithms)
         tests = {client: len(test) for client, (_, _, test) in enumerate(dealt.clients)}
         rule = SERVER_RULES.load(config.asynchrony.rule)
         arguments = config.asynchrony.arguments("rule")
-        fleet = self._fleet()
+        fleet = fleet_of(config.devices, self._owners, plan.seed)
         refuse_vain_times(fleet, who, config, initial.nbytes)
         refuse_unknown_power(fleet, config)
-        presence = self._presence(who)
+        presence_anew = partial(presence_of, config.devices, len(who.leaf_of), plan.seed)
+        presence = presence_anew()
         refuse_nobody_there(who, config, presence)
         world = World(
             config, plan.seed, who, fleet, presence,
-            LookAhead(
-                engine, clients, config, contexts, who.windows, variances, waiting, plan.clock, algorithms
-            ),
+            LookAhead(access, who.windows),
             ClockEvaluation(
-                engine, clients, contexts, tests, shape.classes, waiting,
+                access, tests, shape.classes,
                 {client: len(val) for client, (_, val, _) in enumerate(dealt.clients)},
-                task_of(config.train), algorithms,
             ),
             frozenset(who.windows) if config.asynchrony.is_real else self._traced(who), plan.clock,
             Listeners(
@@ -203,13 +200,11 @@ class AsynchronousSteps(Steps):
             ),
             SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
             duration_of(config.devices.duration, config.devices.arguments("duration")), aside.give_back,
-            Probing(
-                engine, clients, config, contexts, initial, trainable, variances, waiting, algorithms
-            ),
+            Probing(access, initial, trainable),
         )  # fmt: skip
         is_known = world.duration is None and not (config.asynchrony.is_real or config.asynchrony.replay)
         if is_known and not SERVER_RULES.has(config.asynchrony.rule, ROUNDS):
-            self._expected = jobs_expected(fleet, who, config, initial.nbytes, self._presence(who))
+            self._expected = jobs_expected(fleet, who, config, initial.nbytes, presence_anew())
         facts = self._facts(initial, shape)
         servers = [
             DeviceServer(
@@ -242,13 +237,6 @@ class AsynchronousSteps(Steps):
             engine.put_aside_by(aside.reply)
         return aside
 
-    def _presence(self, who: Population) -> Presence:
-        """Availability of devices over time; queries start anew from time 0."""
-        devices = self._plan.config.devices
-        return cast(Presence, AVAILABILITY.load(devices.availability)(
-            len(who.leaf_of), self._plan.seed, **devices.arguments("availability")
-        ))  # fmt: skip
-
     def _facts(self, initial: Version, shape: DataShape) -> ModelFacts:
         """Facts of the model that rules may use."""
         return ModelFacts(
@@ -280,14 +268,6 @@ class AsynchronousSteps(Steps):
 
         labels = None if groups is None else groups.labels.tolist()
         return servers_above(self._plan.config, leaves, windows.sum(1).tolist(), make, labels)
-
-    def _fleet(self) -> Fleet:
-        """Speed and power of every client's device."""
-        devices = self._plan.config.devices
-        rng = numpy_stream(self._plan.seed, Purpose.DEVICES)
-        made = DEVICES.load(devices.preset)(self._owners, rng, **devices.arguments("preset"))
-        checked = check_fleet(made, len(self._owners), f"devices.preset {devices.preset}")
-        return with_power(checked, devices.train_watts, devices.radio_watts)
 
     def _say(self, who: Population) -> None:
         """Print the clock's settings, and note any facts that rules learn about clients beside models."""

@@ -3,21 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from fedge.clustering.likeness.evidence import Answers, collect_answers, leaf_role
+from fedge.devices.clients.access import ClientAccess
 from fedge.devices.clients.algorithms import ClockAlgorithms
-from fedge.devices.clients.lookahead import RoundContexts, Waiting
 from fedge.devices.clients.results import Population
 from fedge.devices.servers.vectors import Version
 from fedge.exchange.algorithm import OWN_MODELS
-from fedge.exchange.clients import Clients
-from fedge.exchange.engine import LookAheadEngine
 from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, evaluate_messages
 from fedge.exchange.failure import Failure, loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.rounds.measurements.results import ModelResult
-from fedge.tasks.chosen import CLASSIFICATION
-from fedge.tasks.task import Task
-
-_AT_ONCE = -2  # before all training
+from fedge.tasks.chosen import task_of
 
 
 class ClockEvaluation:
@@ -30,38 +25,23 @@ class ClockEvaluation:
 
     def __init__(
         self,
-        engine: LookAheadEngine,
-        clients: Clients,
-        round_contexts: RoundContexts,
+        access: ClientAccess,
         windows: Mapping[int, int],
         classes: int,
-        waiting: Waiting,
         held_out: Mapping[int, int] | None = None,
-        learned: Task = CLASSIFICATION,
-        algorithms: ClockAlgorithms | None = None,
     ) -> None:
         """Stand ready.
 
         Args:
-            engine: delivers messages by urgency.
-            clients: which node holds which partition.
-            round_contexts: facts for clients.
+            access: to the clients.
             windows: client → test windows; those without any are not asked.
             classes: of the data.
-            waiting: for replies.
             held_out: client → validation windows.
-            learned: the task of the run.
-            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
         """
-        self._algorithms = algorithms
-        self._engine = engine
-        self._clients = clients
-        self._round_contexts = round_contexts
+        self._access = access
         self.windows = {client: count for client, count in sorted(windows.items()) if count}
         self.held_out = {client: count for client, count in sorted((held_out or {}).items()) if count}
         self._classes = classes
-        self._learned = learned
-        self._waiting = waiting
 
     def evaluate(
         self, served: Callable[[int], Version], global_round: int
@@ -103,7 +83,7 @@ class ClockEvaluation:
             who: devices of the run.
             global_round: of the evaluation.
         """
-        algorithms = self._algorithms
+        algorithms = self._access.algorithms
         if algorithms is None:
             return [], {}
         asked = [client for client in self.windows if algorithms.asked_models(client)]
@@ -149,32 +129,30 @@ class ClockEvaluation:
 
         With `algorithms`, they answer for all models of their algorithm in place of the given one.
         """
-        context = self._round_contexts(global_round, global_round)
-        messages = [
-            evaluate_messages(
-                [self._clients.node(client)],
+        access, learned = self._access, task_of(self._access.config.train)
+        context = access.round_contexts(global_round, global_round)
+        messages = {
+            client: evaluate_messages(
+                [access.clients.node(client)],
                 {role: each.record for role, each in models.items()},
                 [split],
                 context,
             )[0]
             for client, models in asked.items()
-        ]
+        }
         if algorithms is not None:
-            for client, message in zip(asked, messages, strict=True):
+            for client, message in messages.items():
                 algorithms.tell_models(message, client)
-        ids = [self._engine.push_due(message, _AT_ONCE) for message in messages]
         found: dict[int, EvaluateReply] = {}
         failures: dict[int, Failure] = {}
-        for client, message, message_id in zip(asked, messages, ids, strict=True):
-            reply = self._waiting.reply(message, message_id)
+        for client, reply in access.replies(messages):
             if isinstance(reply, Failure):
                 failures[client] = reply
                 continue
             try:
                 roles = list(asked[client]) if algorithms is None else algorithms.form.roles()
-                found[client] = admit_evaluations(
-                    reply, roles, {split: windows[client]}, self._classes, self._learned
-                )
+                of_split: dict[str, int] = {split: windows[client]}
+                found[client] = admit_evaluations(reply, roles, of_split, self._classes, learned)
             except ReplyRejected as error:
                 failures[client] = error.failure
                 continue

@@ -7,15 +7,24 @@ and its answer follows from (seed, device, time) alone, so checkpoints do not co
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
 from fedge.config.registers.option import ConfigError
+from fedge.config.registers.parts import AVAILABILITY
+from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.timeline.clock import SECOND_US
 from fedge.seeding import Purpose, numpy_stream
 
 FOREVER_US = 2**62
 Presence = Callable[[int, int], tuple[bool, int]]
+
+
+def presence_of(devices: DevicesConfig, count: int, seed: int) -> Presence:
+    """Presence of a run's devices; queries start anew from time 0."""
+    made = AVAILABILITY.load(devices.availability)(count, seed, **devices.arguments("availability"))
+    return cast(Presence, made)
 
 
 def always(devices: int, seed: int) -> Presence:

@@ -17,8 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedge.config.registers.option import ConfigError, shown
+from fedge.config.registers.parts import DEVICES
+from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.population.draws import Draw
 from fedge.devices.timeline.clock import SECOND_US
+from fedge.seeding import Purpose, numpy_stream
 
 NOISES = ("log-normal", "exponential", "half-normal", "normal")
 LONGEST_S = 1e9  # of a part of a job: thirty years
@@ -93,6 +96,23 @@ def check_fleet(fleet: Fleet, count: int, what: str) -> Fleet:
             f"none; give it seconds, or bytes per second"
         )
     return fleet
+
+
+def fleet_of(devices: DevicesConfig, owner: np.ndarray, seed: int) -> Fleet:
+    """The fleet of a run: its preset's, with power.
+
+    Args:
+        devices: the run's section on devices.
+        owner: (N,) int64, user of each client's device.
+        seed: root of the run's streams.
+
+    Raises:
+        ConfigError: the preset makes no fleet of this size.
+    """
+    rng = numpy_stream(seed, Purpose.DEVICES)
+    made = DEVICES.load(devices.preset)(owner, rng, **devices.arguments("preset"))
+    fleet = check_fleet(made, len(owner), f"devices.preset {devices.preset}")
+    return with_power(fleet, devices.train_watts, devices.radio_watts)
 
 
 def watts_of(fleet: Fleet) -> tuple[np.ndarray, np.ndarray] | None:

@@ -12,8 +12,9 @@ from torch import nn
 
 from fedge.config.flat import from_run_config
 from fedge.config.registers.parts import AVAILABILITY, CLOUD_RULES, DEVICES, SELECTIONS, SERVER_RULES
+from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.evaluation import ClockEvaluation
-from fedge.devices.clients.lookahead import LookAhead, Waiting
+from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.clients.probing import Probing
 from fedge.devices.clients.results import Population
 from fedge.devices.population.duration import duration_of
@@ -171,6 +172,7 @@ def world(
 
         initial = version_of({name: np.array(array) for name, array in (start or START).items()})
         algorithms = None if method is None else method.at_leaves(who, initial.state)
+        access = ClientAccess(waiting, clients, config, contexts, algorithms=algorithms)
         made = fleet or DEVICES.load(config.devices.preset)(
             np.zeros(devices, np.int64),
             numpy_stream(seed, Purpose.DEVICES),
@@ -192,14 +194,12 @@ def world(
         yield Procedure(
             World(
                 config, seed, who, made, there,
-                LookAhead(grid, clients, config, contexts, who.windows, (), waiting, clock, algorithms),
-                ClockEvaluation(
-                    grid, clients, contexts, tested, 2, waiting, dict.fromkeys(range(devices), WINDOWS),
-                    algorithms=algorithms,
-                ), known, clock, noted.hooks,
+                LookAhead(access, who.windows),
+                ClockEvaluation(access, tested, 2, dict.fromkeys(range(devices), WINDOWS)), known, clock,
+                noted.hooks,
                 SELECTIONS.load(config.devices.selection), config.devices.arguments("selection"),
                 duration_of(config.devices.duration, config.devices.arguments("duration")),
-                probing=Probing(grid, clients, config, contexts, initial, ["w"], (), waiting),
+                probing=Probing(access, initial, ["w"]),
             ),
             servers,
             above,

@@ -3,9 +3,10 @@
 import numpy as np
 from evaluations import classified
 from flwr.clientapp import ClientApp
+from virtual_world import config_of
 
+from fedge.devices.clients.access import ClientAccess, Waiting
 from fedge.devices.clients.evaluation import ClockEvaluation
-from fedge.devices.clients.lookahead import Waiting
 from fedge.devices.servers.vectors import version_of
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.clients import Clients
@@ -38,7 +39,7 @@ def test_each_client_is_asked_that_has_test_windows():
         clients = Clients(grid, {client: client + 1 for client in range(5)})
         windows = {0: 4, 1: 0, 2: 4, 3: 4, 4: 4}
         waiting = Waiting(grid, 30.0, LapClock(), lambda: None)
-        evaluating = ClockEvaluation(grid, clients, contexts, windows, 2, waiting)
+        evaluating = ClockEvaluation(ClientAccess(waiting, clients, config_of(), contexts), windows, 2)
         version = version_of({"w": np.array([3.0], np.float32)})
         found, failures = evaluating.evaluate(lambda _: version, 7)
     assert sorted(asked) == [0, 2, 3, 4]

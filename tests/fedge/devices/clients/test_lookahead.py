@@ -8,7 +8,8 @@ import pytest
 from flwr.clientapp import ClientApp
 from virtual_world import WINDOWS, app, config_of
 
-from fedge.devices.clients.lookahead import LookAhead, Waiting
+from fedge.devices.clients.access import ClientAccess, Waiting
+from fedge.devices.clients.lookahead import LookAhead
 from fedge.devices.servers.vectors import version_of
 from fedge.devices.work.jobs import Job
 from fedge.engine.inprocess import InProcessGrid
@@ -30,12 +31,12 @@ def job(number, device, end_us, attempt=1):
 
 def ahead(grid, clients=3, timeout_s=30.0, retries=1):
     clock = LapClock()
-    return LookAhead(
-        grid, Clients(grid, {device: device + 1 for device in range(clients)}),
-        config_of(guard__retries=retries), lambda period, attempt: RoundContext(
-            3, period, attempt, "", "", process_name(), timeout_s
-        ), dict.fromkeys(range(clients), WINDOWS), (), Waiting(grid, timeout_s, clock, lambda: None), clock,
+    access = ClientAccess(
+        Waiting(grid, timeout_s, clock, lambda: None),
+        Clients(grid, {device: device + 1 for device in range(clients)}), config_of(guard__retries=retries),
+        lambda period, attempt: RoundContext(3, period, attempt, "", "", process_name(), timeout_s),
     )  # fmt: skip
+    return LookAhead(access, dict.fromkeys(range(clients), WINDOWS))
 
 
 def noted(order, gate, broken=()):
