@@ -1,6 +1,7 @@
 """Jobs as they are planned: each job's duration and fate are known at its start."""
 
-from typing import cast
+from dataclasses import replace
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from fedge.config.config import Config
 from fedge.config.registers import parts, traits
 from fedge.devices.population.availability import FOREVER_US
 from fedge.devices.population.draws import Draw, JobDraws
-from fedge.devices.population.duration import Duration, Work, asked
+from fedge.devices.population.duration import Duration, Work, checked_seconds
 from fedge.devices.population.fleet import Durations, Fleet, Times, micros
 from fedge.devices.population.selection import History
 from fedge.devices.servers.server import DeviceServer
@@ -73,6 +74,28 @@ def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps:
     return (done, there_us - (-done * training_us // steps)) if done else (0, 0)
 
 
+class Asked(NamedTuple):
+    """A device about to get a job.
+
+    Attributes:
+        leaf: of the job.
+        device: of the job.
+        attempt: the device's how-manieth job, 1, 2, …
+        now_us: virtual time.
+        until_us: when the device goes.
+        period: evaluations so far, plus 1.
+        server: of the leaf with the starting model.
+    """
+
+    leaf: int
+    device: int
+    attempt: int
+    now_us: int
+    until_us: int
+    period: int
+    server: DeviceServer
+
+
 class Planning:
     """Plans jobs.
 
@@ -122,37 +145,16 @@ class Planning:
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
-    def job(
-        self,
-        leaf: int,
-        device: int,
-        attempt: int,
-        now_us: int,
-        until_us: int,
-        period: int,
-        server: DeviceServer,
-    ) -> Job:
-        """The next job, of a device present until some time.
-
-        Args:
-            leaf: of the job.
-            device: of the job.
-            attempt: the device's how-manieth job, 1, 2, …
-            now_us: virtual time.
-            until_us: when the device goes.
-            period: evaluations so far, plus 1.
-            server: of the leaf with the starting model.
-        """
+    def job(self, asked: Asked) -> Job:
+        """The next job."""
         self.begun += 1
+        device, now_us = asked.device, asked.now_us
         if self._is_real or self._ends is not None:
             end_us, failed = (now_us, False) if self._ends is None else self._ends.of_job(self.begun, device)
-            return Job(
-                self.begun, device, leaf, attempt, period, server.number, now_us, end_us, now_us, end_us,
-                "failed" if failed else "trains", server.version,
-            )  # fmt: skip
-        draw, times = self._drawn(leaf, device, attempt, now_us)
+            return self._planned(asked, end_us, now_us, end_us, "failed" if failed else "trains")
+        draw, times = self._drawn(asked)
         there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
-        busy_us, fate = self._fate(whole_us, until_us - now_us, draw)
+        busy_us, fate = self._fate(whole_us, asked.until_us - now_us, draw)
         steps = of_steps = 0
         if self._partial and fate in ("away", "late"):
             of_steps = self._steps(device)
@@ -160,25 +162,22 @@ class Planning:
             if steps:
                 fate, busy_us = "trains", until_trained_us + whole_us - trained_us
                 trained_us = until_trained_us
+        job = self._planned(asked, now_us + busy_us, now_us + there_us, now_us + trained_us, fate)
+        return replace(job, steps=steps, of_steps=of_steps) if steps else job
+
+    def _planned(self, asked: Asked, end_us: int, there_us: int, trained_us: int, fate: Fate) -> Job:
+        """The job of a device, with all of its steps."""
         return Job(
-            self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
-            now_us + there_us, now_us + trained_us, fate, server.version, steps, of_steps if steps else 0,
+            self.begun, asked.device, asked.leaf, asked.attempt, asked.period, asked.server.number,
+            asked.now_us, end_us, there_us, trained_us, fate, asked.server.version,
         )  # fmt: skip
 
-    def routed(
-        self,
-        leaf: int,
-        device: int,
-        attempt: int,
-        now_us: int,
-        until_us: int,
-        period: int,
-        server: DeviceServer,
-    ) -> tuple[Job, Route]:
+    def routed(self, asked: Asked) -> tuple[Job, Route]:
         """The same over the shared link of a leaf: a job with an earliest end, and its route."""
         self.begun += 1
-        draw, times = self._drawn(leaf, device, attempt, now_us)
-        down, up = (min(rate_of(rate), self._link) for rate in self.links(device))
+        now_us, until_us = asked.now_us, asked.until_us
+        draw, times = self._drawn(asked)
+        down, up = (min(rate_of(rate), self._link) for rate in self.links(asked.device))
         comes_us, back_us = duration_us(self._model_bytes, down), duration_us(self._up_bytes, up)
         route = Route(micros(times.down_s), micros(times.train_s), micros(times.up_s), back_us)
         alone_us = route.down_us + comes_us + route.train_us + route.up_us + back_us
@@ -190,26 +189,24 @@ class Planning:
                 route.cut_us, route.lost_as = until_us, "away"
             if self._most_us is not None and (route.cut_us is None or now_us + self._most_us < route.cut_us):
                 route.cut_us, route.lost_as = now_us + self._most_us, "late"
-        return Job(
-            self.begun, device, leaf, attempt, period, server.number, now_us, now_us + busy_us,
-            NOT_YET_US, NOT_YET_US, fate, server.version,
-        ), route  # fmt: skip
+        return self._planned(asked, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
 
     def links(self, device: int) -> tuple[float, float]:
         """Bytes per second received, and sent, by a device without other senders."""
         return self._durations.links(device)
 
-    def _drawn(self, leaf: int, device: int, attempt: int, now_us: int) -> tuple[Draw, Times]:
+    def _drawn(self, asked: Asked) -> tuple[Draw, Times]:
         """The draws of a job, and its times."""
+        device, attempt = asked.device, asked.attempt
         draw, windows = self._draws.of(device, attempt), int(self._windows[device])
         times = self._durations.times(device, windows, draw)
         if self._duration is None:
             return draw, times
         work = Work(
-            device, attempt, leaf, windows, self._steps(device), self._model_bytes, now_us / SECOND_US,
-            times.train_s, self._history, self._seed,
+            device, attempt, asked.leaf, windows, self._steps(device), self._model_bytes,
+            asked.now_us / SECOND_US, times.train_s, self._history, self._seed,
         )  # fmt: skip
-        return draw, times._replace(train_s=asked(self._duration, work))
+        return draw, times._replace(train_s=checked_seconds(self._duration, work))
 
     def _fate(self, whole_us: int, stays_us: int, draw: Draw) -> tuple[int, Fate]:
         """Time for which a job keeps its device, and its outcome; `whole_us` in full."""

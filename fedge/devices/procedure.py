@@ -17,24 +17,21 @@ Everything between two events stands in `fedge.devices.state.ClockState`: so a r
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 from fedge.config.registers import parts, traits
 from fedge.devices import transit
-from fedge.devices.clients.algorithms import ClockAlgorithms
 from fedge.devices.ends import Ends
 from fedge.devices.periods import end_period
+from fedge.devices.planning import Asked
 from fedge.devices.servers.arrivals import Arrival
-from fedge.devices.servers.server import DeviceServer
 from fedge.devices.state import ClockState
-from fedge.devices.tiers.above import Above
-from fedge.devices.tiers.groups import ClockGroups
 from fedge.devices.timeline.clock import SECOND_US, Event, Kind
 from fedge.devices.work.jobs import Job
 from fedge.devices.work.rounds import goal_of, settled
-from fedge.devices.world import JobRow, World
+from fedge.devices.world import JobRow
 from fedge.exchange.failure import MEMORY_LOST, Failure
 from fedge.exchange.train import TrainReply
 
@@ -42,21 +39,21 @@ from fedge.exchange.train import TrainReply
 class Procedure(ClockState):
     """Events of a run on the virtual clock, one after another."""
 
-    def __init__(
-        self,
-        world: World,
-        servers: Sequence[DeviceServer],
-        above: Above | None = None,
-        groups: ClockGroups | None = None,
-        algorithms: ClockAlgorithms | None = None,
-    ) -> None:
-        """Stand before the first event; arguments as of `ClockState`."""
-        super().__init__(world, servers, above, groups, algorithms)
-        config = world.config
-        self._ends = Ends(config.asynchrony)
-        self._in_rounds = parts.SERVER_RULES.has(config.asynchrony.rule, traits.ROUNDS)
-        self._every_us = max(1, round(config.asynchrony.evaluate_every_s * SECOND_US))
-        self._handlers: Mapping[int, Callable[[Event], None]] = {
+    @cached_property
+    def _ends(self) -> Ends:
+        return Ends(self.world.config.asynchrony)
+
+    @cached_property
+    def _in_rounds(self) -> bool:
+        return parts.SERVER_RULES.has(self.world.config.asynchrony.rule, traits.ROUNDS)
+
+    @cached_property
+    def _every_us(self) -> int:
+        return max(1, round(self.world.config.asynchrony.evaluate_every_s * SECOND_US))
+
+    @cached_property
+    def _handlers(self) -> Mapping[int, Callable[[Event], None]]:
+        return {
             Kind.SENT: partial(transit.end_transfers, self),
             Kind.SEND: partial(transit.begin_transfer, self),
             Kind.SEND_BETWEEN: self._between_tiers,
@@ -151,10 +148,11 @@ class Procedure(ClockState):
             return None
         device, until_us = picked
         attempt = int(self.choosing.history.begun[device])
-        about = leaf, device, attempt, now_us, until_us, self.evaluated + 1, self.servers[leaf]
+        period, server = self.evaluated + 1, self.servers[leaf]
+        asked = Asked(leaf, device, attempt, now_us, until_us, period, server)
         if not self.network.at_leaves:
-            return self.planning.job(*about)
-        job, self.routes[self.planning.begun] = self.planning.routed(*about)
+            return self.planning.job(asked)
+        job, self.routes[self.planning.begun] = self.planning.routed(asked)
         return job
 
     def _begin_job(self, job: Job) -> None:

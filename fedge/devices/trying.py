@@ -14,7 +14,7 @@ from fedge.config.registers.traits import PARTIAL, ROUNDS
 from fedge.config.registers.twice import FROM_RNG, asked_twice
 from fedge.config.sections.devices import DevicesConfig
 from fedge.devices.population.draws import PickDraws
-from fedge.devices.population.duration import Work, asked, duration_of
+from fedge.devices.population.duration import Work, checked_seconds, duration_of
 from fedge.devices.population.fleet import Fleet, check_fleet
 from fedge.devices.population.idle import Idle
 from fedge.devices.population.selection import DeviceTurn, History
@@ -142,7 +142,7 @@ def try_duration(name: str, arguments: Mapping[str, Any]) -> None:
 
         def seconds() -> list[float]:
             jobs = (Work(0, attempt, 0, 1, 1, 1, 0.0, 1.0, history) for attempt in range(1, _MANY))
-            return [asked(duration, job) for job in jobs]
+            return [checked_seconds(duration, job) for job in jobs]
 
         asked_twice(DURATIONS, name, lambda: _tried(DURATIONS, name, seconds), FROM_RNG)
 

@@ -75,7 +75,7 @@ def duration_of(name: str, arguments: Mapping[str, Any]) -> Duration | None:
     return None
 
 
-def asked(duration: Duration, work: Work) -> float:
+def checked_seconds(duration: Duration, work: Work) -> float:
     """The seconds of a duration, checked.
 
     Raises:

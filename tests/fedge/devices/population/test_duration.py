@@ -6,7 +6,7 @@ from virtual_world import carried_out, config_of, outcome
 
 from fedge.config.registers.option import ConfigError
 from fedge.config.registers.parts import DURATIONS
-from fedge.devices.population.duration import Work, asked, duration_of
+from fedge.devices.population.duration import Work, checked_seconds, duration_of
 from fedge.devices.population.selection import History
 
 
@@ -28,14 +28,14 @@ def test_chance_is_of_seed_device_and_attempt():
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "2", None, True, 2e9])
 def test_what_is_no_duration_is_one_line(seconds):
     with pytest.raises(ConfigError, match=r"seconds above 0.* for device 1, job 2, at 1\.5 virtual s"):
-        asked(lambda work: seconds, work_of())
+        checked_seconds(lambda work: seconds, work_of())
 
 
 def test_an_exception_is_one_line():
     with pytest.raises(
         ConfigError, match=r"devices\.duration raised KeyError: 'x' \(\S+, line \d+\) for device 1"
     ):
-        asked(lambda work: {}["x"], work_of())
+        checked_seconds(lambda work: {}["x"], work_of())
 
 
 def test_the_presets_takes_no_arguments_here():
