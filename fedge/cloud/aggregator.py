@@ -21,7 +21,11 @@ from fedge.states.averaging import State
 
 
 class CloudAggregator:
-    """Clusters the leaves' models and averages each cluster, weighted by training windows."""
+    """Clusters the leaves' models and averages each cluster, weighted by training windows.
+
+    Attributes:
+        config: when to cluster, by which method.
+    """
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class CloudAggregator:
             setting: of the run.
             candidate: makes the initial models 0, 1, … of a method with its own models.
         """
-        self._config = config
+        self.config = config
         self._setting = setting
         self._memory = CloudMemory(config)
         self._first: State | None = None
@@ -47,36 +51,16 @@ class CloudAggregator:
             self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
 
     @property
-    def groups(self) -> bool:
-        """Whether the server groups its children."""
-        return self._config.enabled
-
-    @property
     def has_rule(self) -> bool:
         """Whether models are combined by another rule than their mean."""
         return self._setting.rule is not None
 
-    @property
-    def start_round(self) -> int:
-        """First round with a step."""
-        return self._config.start_round
-
-    @property
-    def blend(self) -> float | str:
-        """Share of a cluster's model in an offer."""
-        return self._config.blend
-
-    @property
-    def asks_training_losses(self) -> bool:
-        """Whether clients are asked for losses on their training windows."""
-        return self._config.asks_training_losses
-
     def is_due(self, global_round: int) -> bool:
         """Whether a cloud step follows global round `global_round` (1, 2, …)."""
-        if self._memory.rests and self._config.enabled and self._memory.groups.labels is None:
+        if self._memory.rests and self.config.enabled and self._memory.groups.labels is None:
             return False  # there are no groups yet, and none are looked for
-        since_start = global_round - self._config.start_round
-        return since_start >= 0 and since_start % self._config.every == 0
+        since_start = global_round - self.config.start_round
+        return since_start >= 0 and since_start % self.config.every == 0
 
     def note_moves(self, any_moved: bool, any_empty: bool) -> None:
         """Take in moves of clients before a global round.

@@ -24,6 +24,7 @@ from fedge.exchange.failure import words_of
 from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, restore_strategy, states_of
 from fedge.states.averaging import State, weighted_mean
+from fedge.states.named import under
 from fedge.states.restored import MOST, state, wholes
 
 logger = logging.getLogger(__name__)
@@ -207,11 +208,10 @@ class CloudRule:
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`; ValueError where they are none of this rule's."""
-        models = {name.removeprefix(_MODEL): s for name, s in states.items() if name.startswith(_MODEL)}
+        models = under(_MODEL, states)
         self.offered = [models[str(at)] for at in facts["offered"]]
         for number, known in enumerate(facts["groups"]):
-            strategy, head = self._maker.make(), f"{_STRATEGY}{number}."
-            own = {name.removeprefix(head): s for name, s in states.items() if name.startswith(head)}
+            strategy, own = self._maker.make(), under(f"{_STRATEGY}{number}.", states)
             model = models[str(known["model"])]
             refuse_other(strategy, own, known["numbers"], model)
             restore_strategy(strategy, own, known["numbers"])

@@ -24,7 +24,7 @@ from fedge.link.frames import Packet
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
 from fedge.rounds.measurements.book import RoundBook
-from fedge.rounds.measurements.wanted import Receiver, Requests
+from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.task import RunTask
@@ -150,8 +150,9 @@ class AtWork:
         self._remember(packet)
         receiver = self._receiver(packet, start)
         most = int(facts.get("most_windows", 0))
-        where = [self._leaf], start, int(facts["leaf_round"])
-        probe = self._port.probe(*where, receiver, facts["line"], most)
+        leaf_round = int(facts["leaf_round"])
+        asked = ProbeRequest([self._leaf], start, leaf_round, receiver, facts["line"], most)
+        probe = self._port.probe(asked)
         has_moved = probe.models[0] is not probe.start
         states = {orders.MODEL: probe.models[0]} if has_moved else {}
         if receiver is not None:

@@ -96,7 +96,7 @@ class RegionSpan:
         book, counted = transport.book, 0
         if self.answer is None:
             for leaf in self.leaves:
-                book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+                book.note_kept_model(leaf.index)
             return 0
         for index, count, _, told in self.answer.facts["rounds"][leaf_round - self.first]:
             for client, failure in orders.failures_of(told).items():

@@ -6,7 +6,7 @@ A leaf without an answer that counts keeps its model (contract C12).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
@@ -25,7 +25,7 @@ from fedge.link.frames import Packet
 from fedge.link.gate import LeafGate
 from fedge.rounds.evaluation import EvaluationRequest, roles_of
 from fedge.rounds.lines import TrainingLine
-from fedge.rounds.measurements.wanted import Receiver, Requests
+from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
 from fedge.states.restored import known_facts, whole
@@ -40,17 +40,16 @@ class EdgeLeaves:
         self._facts = facts
         self._leaves = list(around.leaves)
         self._transport = around.transport
-        self._held_out = around.task.held_out
-        self._learned, self._outputs = task_of(around.task.config.train), around.task.classes
-        steps = around.transport.context(0).local_steps
-        self._schema = Schema(around.task.config, self._held_out, self._learned, self._outputs, steps)
+        task, steps = around.task, around.transport.context(0).local_steps
+        learned = task_of(task.config.train)
+        self._schema = Schema(task.config, task.held_out, learned, task.classes, steps)
         self._dispatch = Dispatch(gate, facts, around, self._schema)
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []
         self._away = RegionsAway(
-            around.task.config,
+            task.config,
             around.regions,
-            around.task.own_layers,
+            task.own_layers,
             lambda leaves: gate.one_process(leaves, orders.SUBTREE),
         )
 
@@ -83,7 +82,7 @@ class EdgeLeaves:
             if answer is not None:
                 counted += self._take_trained(leaf, training, answer)
             elif is_own:
-                book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+                book.note_kept_model(leaf.index)
         for index, span in begun.items():
             span.answer = answers.get(index)
         for span in self._away.spans if is_own else ():
@@ -130,9 +129,7 @@ class EdgeLeaves:
         """Move a leaf, or a fork, to its server's result; return how many replies count."""
         facts, book, index = answer.facts, self._transport.book, leaf.index
         if leaf is self._leaves[index]:
-            states = {name: state for name, state in answer.states.items() if name != "told"}
-            told_control = {"told": states["control"]} if "control" in states else {}
-            leaf.put_round_states({**states, **told_control}, facts["leaf"])
+            leaf.put_round_states(orders.with_told(answer.states), facts["leaf"])
         elif leaf.algorithm is not None:
             leaf.algorithm.restore(answer.states.get(ALGORITHM, {}), facts["leaf"][ALGORITHM])
         if facts["moved"]:
@@ -152,19 +149,12 @@ class EdgeLeaves:
             book.folds[index] = {int(client): there[name] for client, name in facts["folds"]}
         return int(facts["counted"])
 
-    def probe(
-        self,
-        leaves: Sequence[Leaf],
-        start: State,
-        leaf_round: int,
-        receiver: Receiver | None,
-        line: Literal["leaf", "probe"] = LEAF,
-        most_windows: int = 0,
-    ) -> Probe:
+    def probe(self, asked: ProbeRequest) -> Probe:
         """Let leaf servers train one model for comparison only."""
+        start, leaves, receiver = asked.start, asked.leaves, asked.receiver
         updates = None if receiver is None else receiver.updates
-        order = {"leaf_round": leaf_round, "line": line, "updates": updates is not None}
-        order |= {"most_windows": most_windows} if most_windows else {}
+        order = {"leaf_round": asked.leaf_round, "line": asked.line, "updates": updates is not None}
+        order |= {"most_windows": asked.most_windows} if asked.most_windows else {}
         packet = self._dispatch.order(orders.PROBE, order, {orders.MODEL: start})
         answers = self._dispatch.ask(
             {leaf.index: Order(_with_algorithm(packet, leaf), leaf.clients) for leaf in leaves},
@@ -225,10 +215,6 @@ class EdgeLeaves:
 
         order = {"known": named(known, "known"), "unseen": named(unseen, "unseen"), "phase": phase}
         return self._dispatch.order(orders.EVALUATE, order | {"splits": list(splits)}, states)
-
-    def windows(self, split: SplitName) -> dict[int, int]:
-        """Partition id → windows of a split."""
-        return {client: held_out[split] for client, held_out in self._held_out.items()}
 
     # --- state beyond the process ---------------------------------------------------------------------
 

@@ -97,10 +97,9 @@ class RegionAtWork:
 
     def _take(self, leaf: Leaf, answer: Packet) -> None:
         """Move a leaf to its server's result, as the cloud does."""
-        states = {name: state for name, state in answer.states.items() if name != "told"}
-        leaf.put_round_states(orders.with_told(states), answer.facts["leaf"])
+        leaf.put_round_states(orders.with_told(answer.states), answer.facts["leaf"])
         if answer.facts["moved"]:
-            leaf.models.trained(LEAF, states[orders.MODEL])
+            leaf.models.trained(LEAF, answer.states[orders.MODEL])
         leaf.keep_states(self._leaf_servers[leaf.index].site.facilities.shared.keep)
 
     def _combine(self, regions: Sequence[Region], leaf_round: int, global_round: int) -> None:

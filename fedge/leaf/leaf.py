@@ -37,6 +37,7 @@ from fedge.leaf.strategies.strategy_state import numbers_of, refuse_other, resto
 from fedge.leaf.turns import Turns
 from fedge.states.averaging import State, in_parts, part_of
 from fedge.states.due import computed_state
+from fedge.states.named import under
 from fedge.states.records import to_record
 from fedge.states.restored import number, state
 from fedge.training.scaffold import (
@@ -48,6 +49,8 @@ from fedge.training.scaffold import (
 from fedge.training.settings import LocalTraining
 
 logger = logging.getLogger(__name__)
+
+_STRATEGY = "strategy."  # before the names of its strategy's states
 
 
 @dataclass(frozen=True)
@@ -337,9 +340,12 @@ class Leaf:
             control |= self.drift.states()
         if self.algorithm is not None:
             control |= self.algorithm.states()
-        own = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
         sending = {} if self.sending is None else self.sending.states()
-        return {**self.models.states(), **control, **own, **sending}
+        return {**self.models.states(), **control, **self._strategy_states(), **sending}
+
+    def _strategy_states(self) -> dict[str, State]:
+        """The strategy's states, by their names among the leaf's."""
+        return {f"{_STRATEGY}{name}": state for name, state in states_of(self._strategy).items()}
 
     def facts(self) -> dict[str, Any]:
         """Further state of the leaf between rounds, as JSON."""
@@ -376,9 +382,8 @@ class Leaf:
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
             self._refuse_strangers([client for client, *_ in self.turns.facts()], "turns")
-        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
-        refuse_other(self._strategy, own, facts["strategy"], self.model)
-        restore_strategy(self._strategy, own, facts["strategy"])
+        self.refuse_other_strategy(states, facts)
+        restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
 
     def _refuse_strangers(self, clients: Iterable[int], what: str) -> None:
         """Raise ValueError for a client that trains at another leaf, or at none."""
@@ -390,7 +395,7 @@ class Leaf:
 
     def round_states(self) -> tuple[dict[str, State], dict[str, Any]]:
         """State of a leaf round beside the model: starting states, moved in place, and facts as JSON."""
-        states = {f"strategy.{name}": state for name, state in states_of(self._strategy).items()}
+        states = self._strategy_states()
         if self.control is not None:
             states["control"] = self.control
         if self._told is not None:
@@ -408,8 +413,7 @@ class Leaf:
         self.control, self._told = states.get("control"), states.get("told")
         self.norms.norms.clear()
         self.norms.norms.extend(facts["norms"])
-        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
-        restore_strategy(self._strategy, own, facts["strategy"])
+        restore_strategy(self._strategy, under(_STRATEGY, states), facts["strategy"])
         if self.turns is not None:
             self.turns = Turns.of_facts(facts["turns"])
         if self.algorithm is not None:
@@ -419,8 +423,7 @@ class Leaf:
 
     def refuse_other_strategy(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Raise ValueError where the strategy cannot keep the state of `put_round_states`."""
-        own = {n.removeprefix("strategy."): s for n, s in states.items() if n.startswith("strategy.")}
-        refuse_other(self._strategy, own, facts["strategy"], self.model)
+        refuse_other(self._strategy, under(_STRATEGY, states), facts["strategy"], self.model)
 
     def _updated_control(
         self, control: State, replies: Mapping[int, TrainReply], settings: LocalTraining

@@ -110,10 +110,6 @@ class Evaluating:
         exchange = self._transport.evaluate(self.messages(asked), phase)
         return self.take(asked, exchange.replies.values())
 
-    def windows(self, split: SplitName) -> dict[int, int]:
-        """Partition id → windows of a split."""
-        return {client: held_out[split] for client, held_out in self._held_out.items()}
-
     def messages(self, asked: EvaluationRequest) -> list[Message]:
         """One message per asked client, leaf by leaf.
 

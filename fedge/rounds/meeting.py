@@ -20,8 +20,7 @@ from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region, leaves_below
 from fedge.cloud.step import CloudRound, CloudStep
 from fedge.clustering.likeness.evidence import Answers, Questions, collect_answers
-from fedge.config.config import Config
-from fedge.config.sections.serving import GateConfig, PersonalConfig
+from fedge.config.sections.serving import GateConfig
 from fedge.config.tree import Path, dotted
 from fedge.exchange.evaluate import SplitName
 from fedge.exchange.round_context import PROBE
@@ -31,8 +30,9 @@ from fedge.leaf.strategies.aggregation import Contribution, mean_of
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.gates import Gates
 from fedge.rounds.measurements.minutes import Minutes
-from fedge.rounds.measurements.wanted import Receiver
+from fedge.rounds.measurements.wanted import ProbeRequest, Receiver
 from fedge.rounds.port import LeafPort
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
@@ -48,45 +48,26 @@ class Seat:
     Attributes:
         path: from the root down.
         children: in order.
-        every: leaf rounds per round of the server.
         cloud: groups the children's models, and combines them.
-        gate: whether, and how, children may refuse offers.
-        personal: determines unseen clients' models.
-        own_layers: a leaf's personal entries when taking an offer.
+        task: of the run.
         region: the server's role towards the server above; None for the root.
     """
 
     path: Path
     children: Sequence[Server]
-    every: int
     cloud: CloudAggregator
-    gate: GateConfig
-    personal: PersonalConfig
-    own_layers: Collection[str] = ()
+    task: RunTask
     region: Region | None = None
 
+    @property
+    def every(self) -> int:
+        """Leaf rounds per round of the server."""
+        return self.task.config.hierarchy.leaf_rounds_of(len(self.path))
 
-def seat_of(
-    config: Config,
-    path: Path,
-    cloud: CloudAggregator,
-    branches: Sequence[Server],
-    regions: Sequence[Region],
-    own_layers: Collection[str] = (),
-) -> Seat:
-    """Place of a server at a path, by the options.
-
-    Args:
-        config: of the run.
-        path: of the root, or of one of the regions.
-        cloud: groups and combines.
-        branches: children of the root, in order.
-        regions: of the tree.
-        own_layers: leaves' personal entries.
-    """
-    region, tier = next((each for each in regions if each.path == path), None), len(path)
-    children, every = branches if region is None else region.below, config.hierarchy.leaf_rounds_of(tier)
-    return Seat(path, children, every, cloud, config.gate_at(tier), config.personal, own_layers, region)
+    @property
+    def gate(self) -> GateConfig:
+        """Whether, and how, children may refuse offers."""
+        return self.task.config.gate_at(len(self.path))
 
 
 class Meetings:
@@ -117,7 +98,7 @@ class Meetings:
         self._port = port
         self._leaves = [leaf for child in self._children for leaf in leaves_below(child)]
         self._child_of = {leaf.index: leaf.path[len(seat.path)] for leaf in self._leaves}
-        self.gates = Gates(self._children, seat.gate, seat.personal)
+        self.gates = Gates(self._children, seat.gate, seat.task.config.personal)
         self._begun: CloudRound | None = None
 
     # --- a round --------------------------------------------------------------------------------------------
@@ -138,7 +119,7 @@ class Meetings:
         book, root = self._transport.book, not self.path
         has_gates, received = root or self._seat.gate.enabled, {} if number else self.minutes.received
         self.minutes = Minutes(
-            self.path, number + 1, self.labels, self._cloud.groups, has_gates, received=received
+            self.path, number + 1, self.labels, self._cloud.config.enabled, has_gates, received=received
         )
         self._begun = self._cloud.begin([child.model for child in self._children], number + 1)
         if root:
@@ -159,7 +140,7 @@ class Meetings:
         """After the leaf rounds of a round with a step: group the children and make them offers."""
         if self._cloud.is_due(self.minutes.number):
             step = self._held(leaf_round)
-            if self.minutes.number > self._cloud.start_round:
+            if self.minutes.number > self._cloud.config.start_round:
                 self.minutes.labels_before = self.labels
             self.labels = self.minutes.labels = step.labels
 
@@ -171,11 +152,8 @@ class Meetings:
         self.hold_if_due(leaf_round)
         self._transport.lap("cluster")
         asked = self.gates.asked(self.minutes)
-        evaluated = (
-            {}
-            if self.gates.is_foreseen(self.minutes)
-            else self._port.evaluate(asked.of_leaves(self._children))
-        )
+        is_foreseen = self.gates.is_foreseen(self.minutes)
+        evaluated = {} if is_foreseen else self._port.evaluate(asked.of_leaves(self._children))
         self.gates.decide(self.minutes, asked, evaluated)
         if self._cloud.has_rule and (made := self._one_offer()) is not None:
             region.stand_at(made)
@@ -205,7 +183,7 @@ class Meetings:
             )
             for label, child in zip(self.labels, self._children, strict=True)
         ]
-        cloud_control.depart(self._children, groups, self._seat.own_layers, step.memberships)
+        cloud_control.depart(self._children, groups, self._seat.task.own_layers, step.memberships)
         if region is not None:
             region.correct_below()
         for child in self._children:
@@ -249,8 +227,10 @@ class Meetings:
         receiver = None if updates is None else Receiver(updates, self._child_of)
         if start is begun.first:  # then clients repeat the draws of the first leaf round
             windows = begun.setting.even_windows
-            return self._of_children(self._port.probe(self._leaves, start, 1, receiver, PROBE, windows))
-        return self._of_children(self._port.probe(self._leaves, start, leaf_round, receiver))
+            asked = ProbeRequest(self._leaves, start, 1, receiver, PROBE, windows)
+        else:
+            asked = ProbeRequest(self._leaves, start, leaf_round, receiver)
+        return self._of_children(self._port.probe(asked))
 
     def _dispersion(self) -> np.ndarray | None:
         """How far clients' models lie apart at each child: of a region the mean over its leaves (S,)."""
@@ -286,7 +266,7 @@ class Meetings:
 
     def _ask(self, questions: Questions) -> Answers:
         """Let clients evaluate the server's models in question, on the requested windows."""
-        split: SplitName = "train" if self._cloud.asks_training_losses else "val"
+        split: SplitName = "train" if self._cloud.config.asks_training_losses else "val"
         book, once = self._transport.book, Once(self._transport.shared.keep)
         models = {
             child: {role: once(model) for role, model in roles.items()}
@@ -299,7 +279,7 @@ class Meetings:
         return collect_answers(
             evaluated,
             leaf_of=self._child_of_client(),
-            windows=self._port.windows(split),
+            windows=self._seat.task.windows(split),
             downlink_bytes=book.downlink_bytes - bytes_before,
         )
 
@@ -315,13 +295,11 @@ class Meetings:
 
     def _offers(self, clusters: Sequence[State | None]) -> list[Offers]:
         """Offer for every child: its cluster's model."""
-        models, weights = (
-            [child.model for child in self._children],
-            [child.weight for child in self._children],
-        )
+        models = [child.model for child in self._children]
+        weights = [child.weight for child in self._children]
         # a region's leaves put their own entries in
-        kept = () if self._children[0].below else self._seat.own_layers
-        offers = make_offers(models, clusters, weights, blends_of(self._cloud.blend), kept)
+        kept = () if self._children[0].below else self._seat.task.own_layers
+        offers = make_offers(models, clusters, weights, blends_of(self._cloud.config.blend), kept)
         once = Once(self._transport.shared.keep)
         return [
             {role: replace(offer, model=once(offer.model)) for role, offer in mine.items()}

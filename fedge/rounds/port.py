@@ -10,19 +10,17 @@ servers within this process; `fedge.edge` has separate leaf servers.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
-from fedge.exchange.evaluate import EvaluateReply, SplitName
-from fedge.exchange.round_context import LEAF
+from fedge.exchange.evaluate import EvaluateReply
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import TrainingLine
-from fedge.rounds.measurements.wanted import Receiver
+from fedge.rounds.measurements.wanted import ProbeRequest
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
-from fedge.states.averaging import State
 
 
 class LeafPort(Protocol):
@@ -42,25 +40,8 @@ class LeafPort(Protocol):
             RunError: the clients' engine has stopped.
         """
 
-    def probe(
-        self,
-        leaves: Sequence[Leaf],
-        start: State,
-        leaf_round: int,
-        receiver: Receiver | None,
-        line: Literal["leaf", "probe"] = LEAF,
-        most_windows: int = 0,
-    ) -> Probe:
-        """Let leaves train one model for a leaf round, which counts for nothing but comparison.
-
-        Args:
-            leaves: with the line.
-            start: the model.
-            leaf_round: of the random streams.
-            receiver: receives clients' updates of the line; None where nobody needs them.
-            line: "probe" to train as in global round 1.
-            most_windows: each client's training windows; 0 for all.
-        """
+    def probe(self, asked: ProbeRequest) -> Probe:
+        """Let leaves train one model for a leaf round, which counts for nothing but comparison."""
 
     def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the accepted evaluations, client by client.
@@ -69,9 +50,6 @@ class LeafPort(Protocol):
             asked: clients, and models to evaluate.
             phase: is charged with all of the time, where the exchange is no step of its own.
         """
-
-    def windows(self, split: SplitName) -> dict[int, int]:
-        """Partition id → windows of a split."""
 
     def has_combined(self, region: Region) -> bool:
         """Whether a region whose round ends has carried it out elsewhere: it has its model already."""

@@ -4,9 +4,9 @@ One queue over all leaves, largest clients first, so no worker waits for a leaf;
 the leaf of their client.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from flwr.app import Message
 
@@ -14,13 +14,12 @@ from fedge.cloud.probe import Probe
 from fedge.cloud.region import Region
 from fedge.exchange.content import total_payload_bytes
 from fedge.exchange.engine import RunError
-from fedge.exchange.evaluate import EvaluateReply, SplitName
+from fedge.exchange.evaluate import EvaluateReply
 from fedge.exchange.joint import joint_question, parts_of
-from fedge.exchange.round_context import LEAF, is_of_version
-from fedge.leaf.leaf import Leaf
+from fedge.exchange.round_context import is_of_version
 from fedge.rounds.evaluation import Evaluating, EvaluationRequest
 from fedge.rounds.lines import TrainingLine
-from fedge.rounds.measurements.wanted import Receiver
+from fedge.rounds.measurements.wanted import ProbeRequest
 from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
@@ -93,17 +92,9 @@ class RoutedLeaves:
             if client not in replies
         ]
 
-    def probe(
-        self,
-        leaves: Sequence[Leaf],
-        start: State,
-        leaf_round: int,
-        receiver: Receiver | None,
-        line: Literal["leaf", "probe"] = LEAF,
-        most_windows: int = 0,
-    ) -> Probe:
+    def probe(self, asked: ProbeRequest) -> Probe:
         """Run one exchange in which the clients of leaves train one model."""
-        return self._leaf_rounds.probe(leaves, start, leaf_round, receiver, line, most_windows)
+        return self._leaf_rounds.probe(asked)
 
     def evaluate(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Run one exchange in which clients evaluate models."""
@@ -139,10 +130,6 @@ class RoutedLeaves:
         """Partition id → its message."""
         partition = self._transport.clients.partition
         return {partition(message.metadata.dst_node_id): message for message in messages}
-
-    def windows(self, split: SplitName) -> dict[int, int]:
-        """Partition id → windows of a split."""
-        return self._evaluating.windows(split)
 
     def has_combined(self, region: Region) -> bool:
         """False: regions are a part of this process, too."""

@@ -35,7 +35,7 @@ from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.measurements.results import RoundResult
 from fedge.rounds.measurements.server_rows import server_rows
 from fedge.rounds.measurements.virtual_time import VirtualTime, bytes_between_servers
-from fedge.rounds.meeting import Meetings, seat_of
+from fedge.rounds.meeting import Meetings, Seat
 from fedge.rounds.mobility import mover_of
 from fedge.rounds.port import Around, PortMaker, TrainsAhead
 from fedge.rounds.routed import RoutedLeaves
@@ -44,6 +44,7 @@ from fedge.rounds.transport import Facilities, Transport
 from fedge.serving import personal
 from fedge.states.averaging import State
 from fedge.states.memory import Kept
+from fedge.states.named import under
 from fedge.states.restored import refuse_other_states, refuse_unlike, state, whole
 from fedge.tasks.chosen import task_of
 
@@ -94,9 +95,12 @@ class HierarchicalStrategy:
         self._transport = Transport(facilities, samples, config.guard.retries)
         self._port = make_port(Around(task, self.leaves, self._transport, self._regions))
         self._clouds = {(): cloud, **(inner or {})}
-        known = self.branches, self._regions, task.own_layers
-        seats = {path: seat_of(config, path, of, *known) for path, of in self._clouds.items()}
-        self._meetings = {path: Meetings(seat, self._transport, self._port) for path, seat in seats.items()}
+        region_at = {region.path: region for region in self._regions}
+        self._meetings: dict[Path, Meetings] = {}
+        for path, of in self._clouds.items():
+            region = region_at.get(path)
+            seat = Seat(path, region.below if region else self.branches, of, task, region)
+            self._meetings[path] = Meetings(seat, self._transport, self._port)
         self._root = self._meetings[()]
         self._time = None if facilities.pace is None else VirtualTime(facilities.pace, branches)
         self._releases = 0  # leaf rounds so far, of all lines
@@ -380,12 +384,12 @@ class HierarchicalStrategy:
         if self._mover is not None:
             restore_places(self.leaves, facts["places"])
         for leaf, own_facts in zip(self.leaves, facts["leaves"], strict=True):
-            leaf.restore(_under(f"{dotted(leaf.path)}/", states), own_facts)
+            leaf.restore(under(f"{dotted(leaf.path)}/", states), own_facts)
         for region, own_facts in zip(self._regions, facts.get("regions", ()), strict=True):
-            region.restore(_under(f"{dotted(region.path)}/", states), own_facts)
+            region.restore(under(f"{dotted(region.path)}/", states), own_facts)
         for path, meetings in self._meetings.items():
             own_facts = facts["inner"][dotted(path)] if path else facts
-            meetings.restore(_under(meetings.prefix, states), own_facts)
+            meetings.restore(under(meetings.prefix, states), own_facts)
         self._releases = whole(facts["releases"], "the number of releases")
         self._port.restore(facts["port"])
         if self._time is not None:
@@ -393,8 +397,3 @@ class HierarchicalStrategy:
         refuse_unlike({name: fact for name, fact in facts.items() if name != "port"}, self._facts())
         refuse_other_states(states, self.states())
         self._restored = global_round
-
-
-def _under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
-    """The states with a prefix in their names, without the prefix."""
-    return {name.removeprefix(prefix): s for name, s in states.items() if name.startswith(prefix)}

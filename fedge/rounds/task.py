@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedge.config.config import Config
+from fedge.exchange.evaluate import SplitName
 from fedge.rounds.measurements.common_test import CommonTest
 
 
@@ -28,3 +29,7 @@ class RunTask:
     truth: Callable[[int], Sequence[int]] | None = None
     own_layers: Collection[str] = ()
     common: CommonTest | None = None
+
+    def windows(self, split: SplitName) -> dict[int, int]:
+        """Partition id → windows of a split."""
+        return {client: held_out[split] for client, held_out in self.held_out.items()}

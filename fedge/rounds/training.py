@@ -7,7 +7,6 @@ All leaves train at once, in one exchange (McMahan et al. 2017 at every leaf). W
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -30,7 +29,7 @@ from fedge.leaf.strategies.quorum import needed_replies, num_training
 from fedge.leaf.turns import Turns
 from fedge.process.resources.threads import in_threads
 from fedge.rounds.lines import TrainingLine, own_models
-from fedge.rounds.measurements.wanted import Receiver
+from fedge.rounds.measurements.wanted import ProbeRequest, Receiver
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.records import to_record
@@ -188,7 +187,7 @@ class LeafRounds:
         """Record a leaf's clients asked to train, and each one's loss."""
         asked, book = self._asked[LEAF, leaf.index], self._transport.book
         for client in asked:
-            book.asked[client] = book.asked.get(client, 0) + 1
+            book.note_asked(client)
         if leaf.turns is not None:
             leaf.turns.note(asked, {client: reply.loss for client, reply in replies.items()}, leaf_round)
 
@@ -196,36 +195,20 @@ class LeafRounds:
         """Whether `count` replies may change a leaf's model; say so if not."""
         needed, book = needed_replies(self._config), self._transport.book
         if count < needed and training.line == LEAF and leaf.clients:
-            book.kept_model[leaf.index] = book.kept_model.get(leaf.index, 0) + 1
+            book.note_kept_model(leaf.index)
             logger.warning(
                 "global round %d, leaf round %d: leaf %d keeps its model: %d of %d replies that it needs",
                 book.global_round, leaf_round, leaf.index, count, needed,
             )  # fmt: skip
         return count >= needed
 
-    def probe(
-        self,
-        leaves: Sequence[Leaf],
-        start: State,
-        leaf_round: int,
-        receiver: Receiver | None,
-        line: Literal["leaf", "probe"] = LEAF,
-        most_windows: int = 0,
-    ) -> Probe:
-        """Let leaves train one model for a leaf round, which counts for nothing but comparison.
-
-        Args:
-            leaves: that do.
-            start: the model.
-            leaf_round: of the random streams.
-            receiver: receives clients' updates of the line; None where nobody needs them.
-            line: "probe" to train as in global round 1.
-            most_windows: each client's training windows; 0 for all.
-        """
+    def probe(self, asked: ProbeRequest) -> Probe:
+        """Let leaves train one model for a leaf round, which counts for nothing but comparison."""
         transport, keep = self._transport, self._transport.shared.keep
-        start = keep(start)
+        start, leaves, receiver = keep(asked.start), asked.leaves, asked.receiver
         nodes = [transport.clients.node(client) for leaf in leaves for client in leaf.clients]
-        context = replace(transport.context(leaf_round, line), most_windows=most_windows)
+        of_line = transport.context(asked.leaf_round, asked.line)
+        context = replace(of_line, most_windows=asked.most_windows)
         messages = train_messages(nodes, to_record(start), context)
         transport.clients.send_tickets(messages, {ARRAYS: start})
         by_node = {message.metadata.dst_node_id: message for message in messages}
@@ -235,7 +218,7 @@ class LeafRounds:
                 leaf.algorithm.tell([by_node[node] for node in of_clients.values()], of_clients)
         exchange = transport.train(messages, phase="cluster")
         lines = own_models(leaves)
-        per_leaf = self._checked_replies(lines, exchange.replies.values(), start, most_windows)
+        per_leaf = self._checked_replies(lines, exchange.replies.values(), start, asked.most_windows)
         means: list[State | None] = []
         for leaf in leaves:
             replies = {client: checked.reply for client, checked in per_leaf[leaf.index].items()}

@@ -47,6 +47,15 @@ def packed(values: Mapping[str, Value], what: str) -> State:
     return flat
 
 
+def under(prefix: str, states: Mapping[str, State]) -> dict[str, State]:
+    """The states with a prefix in their names, without the prefix.
+
+    >>> under("a.", {"a.w": {}, "b.w": {}})
+    {'w': {}}
+    """
+    return {name.removeprefix(prefix): s for name, s in states.items() if name.startswith(prefix)}
+
+
 def _array(value: object, what: str, name: str) -> np.ndarray:
     """A value as an array of numbers, all of them finite."""
     array = np.array(value) if isinstance(value, (np.ndarray, np.generic, bool, int, float)) else None

@@ -1,6 +1,7 @@
 """How good a version is: clients with test windows are asked, before further training."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from fedge.clustering.likeness.evidence import Answers, collect_answers, leaf_role
 from fedge.devices.clients.access import ClientAccess
@@ -11,7 +12,7 @@ from fedge.exchange.algorithm import OWN_MODELS
 from fedge.exchange.evaluate import OWN, EvaluateReply, Evaluation, SplitName, evaluate_messages
 from fedge.exchange.failure import Failure, loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
-from fedge.rounds.measurements.results import ModelResult
+from fedge.rounds.measurements.results import ModelResult, model_results
 from fedge.tasks.chosen import task_of
 
 
@@ -91,14 +92,11 @@ class ClockEvaluation:
             {client: {OWN_MODELS: served(client)} for client in asked},
             "test", self.windows, global_round, algorithms,
         )  # fmt: skip
-        return [
-            ModelResult(
-                client, who.leaf_of[client], role.rpartition("/")[2], one.windows, one.score, one.loss,
-                client in who.unseen,
-            )
+        of_clients = (
+            model_results(client, who.leaf_of[client], client in who.unseen, found)
             for client, found in replies.items()
-            for (role, _), one in found.items()
-        ], failures  # fmt: skip
+        )
+        return list(chain.from_iterable(of_clients)), failures
 
     def cross_losses(
         self, models: Sequence[Version], who: Population, global_round: int

@@ -22,6 +22,7 @@ from fedge.exchange.evaluate import EvaluateReply, Evaluation
 from fedge.exchange.failure import Failure
 from fedge.rounds.measurements.book import RoundBook
 from fedge.states.averaging import State
+from fedge.states.named import under
 from fedge.states.restored import MOST
 from fedge.tasks.task import Task
 from fedge.timing.timeline import ExchangeTimes
@@ -83,11 +84,11 @@ def add_to_book(book: RoundBook, leaf: int, told: Mapping[str, Any]) -> None:
     """Take a leaf server's book into the round's; times and failures are taken elsewhere."""
     book.train_loss |= {int(client): float(loss) for client, loss in told["train_loss"]}
     for client, times in told["asked"]:
-        book.asked[int(client)] = book.asked.get(int(client), 0) + int(times)
+        book.note_asked(int(client), int(times))
     for client, seconds in told["train_seconds"]:
         book.note_seconds(int(client), float(seconds))
     if told["kept_model"]:
-        book.kept_model[leaf] = book.kept_model.get(leaf, 0) + int(told["kept_model"])
+        book.note_kept_model(leaf, int(told["kept_model"]))
     uplink, downlink = told["bytes"]
     book.uplink_bytes += int(uplink)
     book.downlink_bytes += int(downlink)
@@ -118,8 +119,7 @@ def delayed_book(told: Mapping[str, Any], by_s: float) -> dict[str, Any]:
 
 def of_leaf(states: Mapping[str, State], leaf: int) -> dict[str, State]:
     """States of one leaf among those of a region."""
-    prefix = f"{leaf}/"
-    return {name.removeprefix(prefix): state for name, state in states.items() if name.startswith(prefix)}
+    return under(f"{leaf}/", states)
 
 
 def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
@@ -129,7 +129,8 @@ def named_for(states: Mapping[str, State], leaf: int) -> dict[str, State]:
 
 def with_told(states: Mapping[str, State]) -> dict[str, State]:
     """States of a leaf whose clients are told its control and nothing of servers above."""
-    return {**states, "told": states["control"]} if "control" in states else dict(states)
+    own = {name: state for name, state in states.items() if name != "told"}
+    return {**own, "told": own["control"]} if "control" in own else own
 
 
 def _moved(rows: np.ndarray, by_s: float) -> np.ndarray:

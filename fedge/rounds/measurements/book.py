@@ -27,6 +27,7 @@ from fedge.rounds.measurements.results import (
     ModelResult,
     RoundResult,
     Traffic,
+    model_results,
 )
 from fedge.rounds.measurements.wanted import Requests
 from fedge.serving.gate import GateResult
@@ -138,6 +139,14 @@ class RoundBook:
         self.trained.add(client)
         self.train_seconds[client] = self.train_seconds.get(client, 0.0) + seconds
 
+    def note_kept_model(self, leaf: int, leaf_rounds: int = 1) -> None:
+        """Count leaf rounds in which a leaf has kept its model, because too few replies counted."""
+        self.kept_model[leaf] = self.kept_model.get(leaf, 0) + leaf_rounds
+
+    def note_asked(self, client: int, leaf_rounds: int = 1) -> None:
+        """Count leaf rounds in which a client was asked to train its leaf's model."""
+        self.asked[client] = self.asked.get(client, 0) + leaf_rounds
+
     def note_personal(self, leaf: Leaf, evaluated: Mapping[int, EvaluateReply]) -> bool:
         """Take in how a leaf's clients evaluate its personal model; with the decision on serving the result.
 
@@ -166,13 +175,7 @@ class RoundBook:
         leaf_of = {client: leaf for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)}
         for client, found in sorted(evaluated.items()):
             leaf = leaf_of[client]
-            for (role, _), one in found.items():
-                self.models.append(
-                    ModelResult(
-                        client, leaf.index, role.rpartition("/")[2], one.windows,
-                        one.score, one.loss, client in leaf.unseen_clients,
-                    )
-                )  # fmt: skip
+            self.models += model_results(client, leaf.index, client in leaf.unseen_clients, found)
 
     def role_at(self, leaf: Leaf, unseen_clients: bool = False) -> str:
         """The role of a leaf's served model."""
@@ -222,20 +225,17 @@ class RoundBook:
         """Evaluations of the known clients of a leaf, in order of their ids, without failed ones."""
         return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
 
-    def served(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
-        """Client → evaluation of its served model, on test windows.
+    def served(
+        self, leaf: Leaf, unseen_clients: bool = False, split: SplitName = "test"
+    ) -> dict[int, Evaluation]:
+        """Client → evaluation of its served model.
 
         Args:
             leaf: whose clients, in order of their ids; failed ones are left out.
             unseen_clients: its unseen clients instead of its known ones.
+            split: on which of their windows.
         """
-        key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "test")
-        members = leaf.unseen_clients if unseen_clients else leaf.clients
-        return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
-
-    def validated(self, leaf: Leaf, unseen_clients: bool = False) -> dict[int, Evaluation]:
-        """Client → evaluation of its served model, on validation windows; see `served`."""
-        key: tuple[str, SplitName] = (self.role_at(leaf, unseen_clients), "val")
+        key = self.role_at(leaf, unseen_clients), split
         members = leaf.unseen_clients if unseen_clients else leaf.clients
         return {c: self.evaluated[c][key] for c in members if key in self.evaluated.get(c, {})}
 
@@ -245,10 +245,7 @@ class RoundBook:
         None without fine-tuning, and without both evaluations: means over clients are of the same ones.
         """
         evaluated = self.evaluated.get(client, {})
-        shared, tuned = (
-            evaluated.get((self.gate(leaf).role, "test")),
-            evaluated.get((PERSONAL, "test")),
-        )
+        shared, tuned = (evaluated.get((role, "test")) for role in (self.gate(leaf).role, PERSONAL))
         return None if shared is None or tuned is None else (shared, tuned)
 
     def result(
@@ -266,7 +263,7 @@ class RoundBook:
         """
         both, root = (False, True), self.root
         tests = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who).items()}
-        vals = {c: t for leaf in leaves for who in both for c, t in self.validated(leaf, who).items()}
+        vals = {c: t for leaf in leaves for who in both for c, t in self.served(leaf, who, "val").items()}
         members = sorted(
             (client, leaf) for leaf in leaves for client in (*leaf.clients, *leaf.unseen_clients)
         )
@@ -331,7 +328,7 @@ class RoundBook:
         """The row of one leaf."""
         test = pooled(list(self.served(leaf).values()))
         unseen = pooled(list(self.served(leaf, unseen_clients=True).values()))
-        val = pooled(list(self.validated(leaf).values()))
+        val = pooled(list(self.served(leaf, split="val").values()))
         return LeafResult(
             leaf=leaf.index,
             cluster=cluster,

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedge.cloud.step import CloudStep
 from fedge.config.tree import Path
-from fedge.exchange.evaluate import OWN
+from fedge.exchange.evaluate import OWN, EvaluateReply
 from fedge.exchange.failure import Failure
 from fedge.metrics.scores import Spread, score_spread
 from fedge.rounds.measurements.moment import VersionRow
@@ -76,6 +76,21 @@ class ModelResult:
     test_score: float
     test_loss: float
     unseen_client: bool = False
+
+
+def model_results(client: int, leaf: int, unseen: bool, found: EvaluateReply) -> list[ModelResult]:
+    """Results of a client's own evaluations, on its test windows, of its algorithm's models.
+
+    Args:
+        client: partition id.
+        leaf: the client's.
+        unseen: whether it is an unseen client.
+        found: its evaluations.
+    """
+    return [
+        ModelResult(client, leaf, role.rpartition("/")[2], one.windows, one.score, one.loss, unseen)
+        for (role, _), one in found.items()
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""Wishes of servers for leaf rounds, beside the models: updates, folds, dispersion."""
+"""Wishes of servers for leaf rounds, beside the models: probes, updates, folds, dispersion."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from fedge.clustering.likeness.updates import Updates
+from fedge.exchange.round_context import LEAF
+from fedge.leaf.leaf import Leaf
 from fedge.states.averaging import State
 
 
@@ -28,6 +31,27 @@ class Receiver:
     def take(self, client: int, leaf: int, summaries: Sequence[np.ndarray]) -> None:
         """Take in summaries of a client's update, (D,) each, from a leaf server (`Updates.take`)."""
         self.updates.take(client, self.child_of[leaf], summaries)
+
+
+@dataclass(frozen=True)
+class ProbeRequest:
+    """A leaf round of leaves from one model, which counts for nothing but comparison.
+
+    Attributes:
+        leaves: that train.
+        start: the model.
+        leaf_round: of the random streams.
+        receiver: receives clients' updates; None where nobody needs them.
+        line: "probe" to train as in global round 1.
+        most_windows: each client's training windows; 0 for all.
+    """
+
+    leaves: Sequence[Leaf]
+    start: State
+    leaf_round: int
+    receiver: Receiver | None = None
+    line: Literal["leaf", "probe"] = LEAF
+    most_windows: int = 0
 
 
 @dataclass

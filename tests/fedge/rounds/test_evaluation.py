@@ -83,7 +83,3 @@ def test_a_model_that_has_diverged_is_noted_and_its_evaluation_counts(evaluating
     found = asks.take(asked, [evaluate_reply(message, {("own", "val"): right(2, 4, loss=np.inf)})])
     assert list(found) == [0]
     assert transport.book.failures[0].kind == "loss not finite"
-
-
-def test_windows_of_a_split(evaluating):
-    assert evaluating[0].windows("val") == {0: 4, 1: 3}

@@ -38,9 +38,10 @@ def met(tmp_path):
     )
     transport = Transport(facilities, {}, retries=0)
     transport.begin_round(1)
-    port = RoutedLeaves(Around(RunTask(config, 7, {}, 2), leaves, transport))
+    task = RunTask(config, 7, {}, 2)
+    port = RoutedLeaves(Around(task, leaves, transport))
     cloud = CloudAggregator(config.cluster, CloudSetting(("head",)))
-    meetings = Meetings(Seat((), leaves, 1, cloud, config.gate, config.personal), transport, port)
+    meetings = Meetings(Seat((), leaves, cloud, task), transport, port)
     meetings.begin_if_due(1)
     meetings.hold_if_due(1)
     return leaves, transport.book, meetings.minutes.step

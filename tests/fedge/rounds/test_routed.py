@@ -17,6 +17,7 @@ from fedge.leaf.leaf import Leaf
 from fedge.leaf.strategies.rules import make_strategy
 from fedge.rounds.evaluation import EvaluationRequest
 from fedge.rounds.lines import own_models
+from fedge.rounds.measurements.wanted import ProbeRequest
 from fedge.rounds.port import Around
 from fedge.rounds.routed import RoutedLeaves
 from fedge.rounds.task import RunTask
@@ -105,12 +106,11 @@ def test_clients_evaluate_the_model_of_their_leaf(routed):
     found = port.evaluate(EvaluationRequest({0: {"own": state(2)}, 1: {"own": state(7)}}, ("test",)))
     assert {c: int(e["own", "test"].confusion[0, 0]) for c, e in found.items()} == {0: 2, 1: 2, 2: 7, 3: 7}
     assert transport.book.failures == {}
-    assert port.windows("test") == dict.fromkeys(range(CLIENTS), 9)
 
 
 def test_a_probe_moves_no_leaf(routed):
     leaves, _, port = routed
-    probe = port.probe(leaves, state(5), 1, None)
+    probe = port.probe(ProbeRequest(leaves, state(5), 1))
     assert [float(model["w"][0]) for model in probe.models] == [6.5, 8.5]
     assert [float(leaf.model["w"][0]) for leaf in leaves] == [0, 1]
 

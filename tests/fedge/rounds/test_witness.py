@@ -81,9 +81,6 @@ class TrainsHere:
     def evaluate(self, asked, phase=""):
         return {}
 
-    def windows(self, split):
-        return {}
-
     def has_combined(self, region):
         return False
 
