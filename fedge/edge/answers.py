@@ -9,7 +9,8 @@ move.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedge.config.config import Config
 from fedge.config.registers.option import shown
 from fedge.edge.packets import orders
 from fedge.edge.packets.memories import check_memories
-from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, whole_number
+from fedge.edge.packets.told import ToldError, finite_number, flag, listed, mapping, rows, text, whole_number
 from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
@@ -98,8 +99,7 @@ class Schema:
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
         """An answer to an order to train; AnswerRejected unless consistent with the order."""
-
-        def check() -> None:
+        with admitted():
             leaf, facts = asked.leaf, answer.facts
             names = {"counted", "moved", "version", "leaf", "folds", "book", NUMBER}
             only(facts, names | {"dispersion"} if asked.dispersion else names)
@@ -124,8 +124,6 @@ class Schema:
             leaf.refuse_other_strategy(answer.states, facts["leaf"])
             self._check_folds(facts["folds"], asked)
             self._check_states(answer.states, asked, moved)
-
-        admitted(check)
         return answer
 
     def leaf_round(
@@ -141,7 +139,7 @@ class Schema:
         form = None if leaf.algorithm is None else leaf.algorithm.form
         book = self._book(told_book, leaf.clients, schema.least_told(self.task.least_loss, form))
         counted = whole_number(told_counted, 0, len(leaf.clients), "counted")
-        moved = _flag(told_moved, "moved")
+        moved = flag(told_moved, "moved")
         trained = {row[0] for row in book["train_seconds"]}
         losses = {row[0] for row in book["train_loss"]}
         if len(trained) != counted or losses != (trained if line == LEAF else set()):
@@ -165,8 +163,7 @@ class Schema:
         if states.keys() - kept - seen != wanted:
             raise ToldError("states", ", ".join(sorted((states.keys() - kept - seen) ^ wanted)[:3]))
         for name in wanted - {orders.MODEL}:
-            schema.check_form(states[name], known[name])
-            schema.check_sizes(states[name])
+            check_like(states[name], known[name])
         if moved:
             self.check_model(states[orders.MODEL], leaf, leaf.model)
         self._check_summaries(states, leaf, asked.updates)
@@ -194,8 +191,7 @@ class Schema:
             if sizes is None or client not in own:
                 raise ToldError("summaries", "that nobody asked for")
             form = {str(kind): np.empty(size) for kind, size in enumerate(sizes)}
-            schema.check_form(state, form)
-            schema.check_sizes(state)
+            check_like(state, form)
             windows = float(state[str(len(sizes) - 1)][0])
             if not 1 <= windows <= own[client] or windows != int(windows):
                 raise ToldError("summaries", f"of {windows:g} windows")
@@ -205,7 +201,8 @@ class Schema:
         facts = mapping(told, "leaf")
         further = {"drift": leaf.drift, "turns": leaf.turns, ALGORITHM: leaf.algorithm}
         only(facts, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
-        for (norm,) in rows([[each] for each in _list(facts["norms"])], 1, leaf.norms.norms.maxlen, "norms"):
+        norms = listed(facts["norms"], "no list")
+        for norm in listed(norms, "norms", leaf.norms.norms.maxlen):
             finite_number(norm, 0.0, math.inf, "norms")
         if leaf.drift is not None:
             self._check_drift(facts["drift"], leaf, counted, moved, global_round)
@@ -234,18 +231,15 @@ class Schema:
 
     def probed(self, answer: Packet, leaf: Leaf, start: State, updates: Updates | None) -> Packet:
         """An answer to an order to probe; AnswerRejected unless consistent with the order."""
-
-        def check() -> None:
+        with admitted():
             only(answer.facts, {"moved", "book", NUMBER})
             _refuse_trained(self._book(answer.facts["book"], leaf.clients))
-            wanted = {orders.MODEL} if _flag(answer.facts["moved"], "moved") else set()
+            wanted = {orders.MODEL} if flag(answer.facts["moved"], "moved") else set()
             if {name for name in answer.states if not name.startswith(orders.SUMMARY)} != wanted:
                 raise ToldError("states", "other ones")
             if wanted:
                 self.check_model(answer.states[orders.MODEL], leaf, start)
             self._check_summaries(answer.states, leaf, updates)
-
-        admitted(check)
         return answer
 
     def evaluated(
@@ -263,7 +257,7 @@ class Schema:
         """
         found: dict[int, EvaluateReply] = {}
 
-        def check() -> None:
+        with admitted():
             only(answer.facts, {"evaluated", "book", NUMBER})
             if answer.states:
                 raise ToldError("states", "that nobody asked for")
@@ -280,8 +274,6 @@ class Schema:
             for client, reply in found.items():
                 windows = {split: self.held_out[client][split] for split in splits}
                 schema.check_evaluate_reply(reply, roles[client], windows, self.outputs, self.task)
-
-        admitted(check)
         return found
 
     def _book(self, told: Any, clients: Collection[int], least_loss: float = 0.0) -> Mapping[str, Any]:
@@ -300,7 +292,7 @@ class Schema:
             text(kind, _LONGEST_KIND, "failures")
             text(detail, _LONGEST_DETAIL, "failures")
         whole_number(book["kept_model"], 0, 1, "kept_model")
-        for bytes_ in rows([_list(book["bytes"])], 2, 1, "bytes")[0]:
+        for bytes_ in rows([listed(book["bytes"], "no list")], 2, 1, "bytes")[0]:
             whole_number(bytes_, 0, MOST - 1, "bytes")
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
@@ -347,29 +339,35 @@ def check_note(
     """
     found: list[Any] = []
 
-    def check() -> None:
+    with admitted():
         only(packet.facts, {"kind", "asked", "back", "failed", NUMBER, *(["leaf_round"] if rounds else [])})
         text(packet.facts["kind"], _LONGEST_KIND, "kind")
         for who in ("asked", "back", "failed"):
-            _one_each(_list(packet.facts[who]), clients, who)
+            _one_each(listed(packet.facts[who], "no list"), clients, who)
             found.append(frozenset(packet.facts[who]))
         found.append(0 if rounds is None else whole_number(packet.facts["leaf_round"], *rounds, "leaf_round"))
 
-    admitted(check)
     _, back, failed, leaf_round = found
     return packet.facts["kind"], back, failed, leaf_round
 
 
-def admitted(check: Callable[[], None]) -> None:
-    """Check an answer; on any exception, the answer is refused."""
+@contextmanager
+def admitted() -> Iterator[None]:
+    """Checks of an answer: on any exception, the answer is refused."""
     try:
-        check()
+        yield
     except schema.ReplyRejected as error:
         raise AnswerRejected(str(error.failure)) from None
     except ToldError as error:
         raise AnswerRejected(str(error)) from None
     except Exception as error:  # a leaf server can put anything into a packet
         raise AnswerRejected(f"not readable: {words_of(error)[:_LONGEST]}") from None
+
+
+def check_like(state: State, like: State) -> None:
+    """Raise unless a state has the form of another, and all its numbers are finite."""
+    schema.check_form(state, like)
+    schema.check_sizes(state)
 
 
 def only(facts: Mapping[str, Any], wanted: Collection[str]) -> None:
@@ -383,18 +381,6 @@ def _refuse_trained(book: Mapping[str, Any]) -> None:
     """Raise if a book reports training for an order without training for the leaf."""
     if book["train_loss"] or book["train_seconds"] or book["asked"] or book["kept_model"]:
         raise ToldError("book", "training that nobody asked for")
-
-
-def _flag(value: Any, what: str) -> bool:
-    if type(value) is not bool:
-        raise ToldError(what, shown(value))
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ToldError("no list", shown(value))
-    return value
 
 
 def _one_each(named: Sequence[Any], clients: Collection[int], what: str) -> None:

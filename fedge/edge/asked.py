@@ -6,7 +6,8 @@ server's folder, nor use more memory than a run of this model needs. An invalid 
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, get_args
 
 from fedge.config.registers.failing import without_folders
@@ -14,10 +15,11 @@ from fedge.config.registers.option import ConfigError, shown
 from fedge.config.sections.hierarchy import HierarchyConfig
 from fedge.config.topology import leaf_numbers_below
 from fedge.config.tree import dotted
+from fedge.edge.answers import check_like
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, unbundled
 from fedge.edge.packets.memories import check_memories, check_needed
-from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, whole_number
+from fedge.edge.packets.told import ToldError, finite_number, flag, listed, mapping, rows, text, whole_number
 from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
@@ -68,7 +70,7 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
         facts: as a cloud tells them.
         begins: the run is to begin; otherwise clients are to be asked of their windows.
     """
-    try:
+    with _read():
         wanted = {"config", "seed", "clients", "leaf", *(("run", "fingerprint") if begins else ())}
         perhaps = {"told", "scale", "local_steps", "kernel"} if begins else {orders.WAIT_S}
         _only(facts, wanted, {"parts", *perhaps})
@@ -93,10 +95,6 @@ def check_run(facts: Mapping[str, Any], *, begins: bool) -> None:
             if not client.isdecimal() or len(client) > 9 or int(client) >= clients:
                 raise ToldError("told", f"by client {shown(client)}")
             text(told, _LONGEST_TOLD, "told")
-    except OrderRefused:
-        raise
-    except Exception as error:  # a cloud can put anything into a packet
-        raise _refused(error) from None
 
 
 def _check_options(config: Mapping[str, Any]) -> None:
@@ -113,12 +111,10 @@ def _check_options(config: Mapping[str, Any]) -> None:
 
 def leaves_named(packet: Packet, leaves: Collection[int]) -> list[int]:
     """Leaves of this process that an order of a region names, ascending; OrderRefused for others."""
-    try:
+    with _read():
         named = [row[0] for row in rows(packet.facts["leaves"], 4, len(leaves), "leaves")]
         if not named or any(type(leaf) is not int or leaf not in leaves for leaf in named):
             raise ToldError("leaves", "others than are here")
-    except Exception as error:  # a cloud can put anything into a packet
-        raise _refused(error) from None
     return sorted(named)
 
 
@@ -131,15 +127,13 @@ def orders_of(bundle: Packet, leaves: Collection[int]) -> dict[int, Packet]:
         bundle: of orders.
         leaves: of this process.
     """
-    try:
+    with _read():
         _only(bundle.facts, {PARTS, "run"})
         found = unbundled(bundle, leaves)
         if not found or any(packet.kind not in CARRIED_OUT for packet in found.values()):
             raise ToldError(PARTS, "other orders, or none")
         if any(packet.facts.get("run") != bundle.facts["run"] for packet in found.values()):
             raise ToldError(PARTS, "of another run")
-    except Exception as error:  # a cloud can put anything into a packet
-        raise _refused(error) from None
     return dict(sorted(found.items()))
 
 
@@ -151,10 +145,10 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         hierarchy: of the run.
         leaves: of this process.
     """
-    try:
+    with _read():
         facts = packet.facts
         _only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
-        path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in _list(facts["path"], "path"))
+        path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in listed(facts["path"], "path"))
         named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
         if named != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
             raise ToldError("leaves", "others than stand below the region here")
@@ -166,14 +160,12 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         for _, kept, version, needed in facts["leaves"]:
             mapping(kept, "leaf")
             whole_number(version, 0, _MOST_ROUNDS, "version")
-            for (each,) in rows([[each] for each in _list(needed, "needed")], 1, _MOST_KEPT - 1, "needed"):
+            for each in listed(needed, "needed", _MOST_KEPT - 1):
                 whole_number(each, 0, _MOST_ROUNDS, "needed")
         begin = tuple(f"{leaf}/" for leaf in named)
         others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
         if others or orders.MODEL not in packet.states:
             raise ToldError("states", "other ones")
-    except Exception as error:  # a cloud can put anything into a packet
-        raise _refused(error) from None
 
 
 def check_order(packet: Packet, leaf: Leaf) -> None:
@@ -183,29 +175,27 @@ def check_order(packet: Packet, leaf: Leaf) -> None:
         packet: of a supported kind.
         leaf: fresh, of the run.
     """
-    try:
+    with _read():
         _check_fact(packet.facts, "run", "global_round")
         whole_number(packet.facts["global_round"], 0, _MOST_ROUNDS, "global_round")
         _KINDS[packet.kind](packet, leaf)
-    except Exception as error:  # as above
-        raise _refused(error) from None
 
 
 def _check_train(packet: Packet, leaf: Leaf) -> None:
     facts, states = packet.facts, packet.states
-    flags = ("fork", "updates", "alone", "dispersion")
-    names = {"leaf_round", "line", "without", "leaf", "version", "needed", *flags}
+    truths = ("fork", "updates", "alone", "dispersion")
+    names = {"leaf_round", "line", "without", "leaf", "version", "needed", *truths}
     names |= {"memories"} if leaf.algorithm is not None else set()
     _only(facts, names | {"run", "global_round"})
     _check_round(facts)
-    for flag in flags:
-        _flag(facts[flag], flag)
-    without = _list(facts["without"], "without")
+    for name in truths:
+        flag(facts[name], name)
+    without = listed(facts["without"], "without")
     if any(type(each) is not int or each not in leaf.clients for each in without):
         raise ToldError("without", f"{shown(without)} are no clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
-    for (version,) in rows([[each] for each in _list(facts["needed"], "needed")], 1, _MOST_KEPT, "needed"):
-        whole_number(version, 0, _MOST_ROUNDS, "needed")
+    for each in listed(facts["needed"], "needed", _MOST_KEPT):
+        whole_number(each, 0, _MOST_ROUNDS, "needed")
     kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
     further = {"turns": leaf.turns, ALGORITHM: leaf.algorithm, "drift": leaf.drift if has_drift else None}
@@ -215,7 +205,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     if leaf.algorithm is not None:
         check_memories(kept[ALGORITHM], leaf, any_round=True)
         check_needed(facts["memories"], leaf)
-    for (norm,) in rows([[n] for n in _list(kept["norms"], "norms")], 1, leaf.norms.norms.maxlen, "norms"):
+    for norm in listed(kept["norms"], "norms", leaf.norms.norms.maxlen):
         finite_number(norm, 0.0, 1.7e308, "norms")
     if has_drift:
         finite_number(kept["drift"], 0.0, 1.7e308, "drift")
@@ -224,10 +214,10 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     wanted = [set(_CONTROLS)] if leaf.control is not None else [set()]
     if others != {orders.MODEL} or controls not in ([*wanted, set()] if facts["fork"] else wanted):
         raise ToldError("states", ", ".join(sorted(map(shown, states))[:5]))
-    _check_model(states[orders.MODEL], leaf.model)
+    check_like(states[orders.MODEL], leaf.model)
     for name in controls:
         assert leaf.control is not None
-        _check_model(states[name], leaf.control)
+        check_like(states[name], leaf.control)
     leaf.refuse_other_strategy(states, kept)
 
 
@@ -235,7 +225,7 @@ def _check_leaf_part(states: Mapping[str, State], leaf: Leaf) -> set[str]:
     """Name of the state of a leaf part's memory, if there is to be one; of the form of the leaf's own."""
     own = {} if leaf.algorithm is None else leaf.algorithm.states()
     for name, like in own.items():
-        _check_model(states[name], like)
+        check_like(states[name], like)
     return set(own)
 
 
@@ -252,10 +242,10 @@ def _check_probe(packet: Packet, leaf: Leaf) -> None:
     _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
     whole_number(packet.facts.get("most_windows", 0), 0, MOST - 1, "most_windows")
     _check_round(packet.facts)
-    _flag(packet.facts["updates"], "updates")
+    flag(packet.facts["updates"], "updates")
     if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):
         raise ToldError("states", "other ones than the model")
-    _check_model(packet.states[orders.MODEL], leaf.model)
+    check_like(packet.states[orders.MODEL], leaf.model)
 
 
 def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
@@ -270,7 +260,7 @@ def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
             if where not in (orders.HERE, orders.SENT):
                 raise ToldError(who, shown(where))
             sent |= {name} if where == orders.SENT else set()
-    splits = _list(facts["splits"], "splits")
+    splits = listed(facts["splits"], "splits")
     if not splits or len(set(splits)) != len(splits) or not set(splits) <= set(get_args(SplitName)):
         raise ToldError("splits", shown(splits))
     if facts["phase"] not in ("", *PHASES):
@@ -278,7 +268,7 @@ def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
     if packet.states.keys() != sent:
         raise ToldError("states", "other models than are named")
     for model in packet.states.values():
-        _check_model(model, leaf.model)
+        check_like(model, leaf.model)
 
 
 _CONTROLS = ("control", "told")
@@ -294,12 +284,6 @@ def most_bytes(model: int, leaves: int) -> tuple[int, int]:
         leaves: of the run: where the cloud asks for losses, all of their models come.
     """
     return (64 + 2 * leaves) * (2 * model + 2**16), 2**26
-
-
-def _check_model(state: State, like: State) -> None:
-    """Raise unless a state has the form of another, and all its numbers are finite."""
-    schema.check_form(state, like)
-    schema.check_sizes(state)
 
 
 def _check_round(facts: Mapping[str, Any]) -> None:
@@ -321,18 +305,14 @@ def _only(facts: Mapping[str, Any], wanted: Collection[str], perhaps: Collection
         raise ToldError("facts", ", ".join(sorted(map(shown, other))[:3]))
 
 
-def _flag(value: Any, what: str) -> None:
-    if type(value) is not bool:
-        raise ToldError(what, shown(value))
-
-
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ToldError(what, shown(value))
-    return value
-
-
-def _refused(error: Exception) -> OrderRefused:
-    if isinstance(error, schema.ReplyRejected):
-        return OrderRefused(str(error.failure))
-    return OrderRefused(str(error) if isinstance(error, ToldError) else f"not readable: {words_of(error)}")
+@contextmanager
+def _read() -> Iterator[None]:
+    """Reading of an order: on any exception, the order is refused; a cloud can put anything into a packet."""
+    try:
+        yield
+    except schema.ReplyRejected as error:
+        raise OrderRefused(str(error.failure)) from None
+    except ToldError as error:
+        raise OrderRefused(str(error)) from None
+    except Exception as error:
+        raise OrderRefused(f"not readable: {words_of(error)}") from None

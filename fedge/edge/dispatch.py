@@ -142,20 +142,16 @@ class Dispatch:
         self, link: int, sent: Mapping[int, Order], future: "Future[Packet]"
     ) -> Mapping[int, "Packet | LeafGone | AnswerRejected"]:
         """Leaf → its answer in what came back on a link, or why there is none."""
-        parts: dict[int, Packet] = {}
-
-        def take_apart(answer: Packet) -> None:
-            only(answer.facts, {PARTS, NUMBER})
-            parts.update(unbundled(answer, sent))
-            if parts.keys() != sent.keys():
-                raise ToldError(PARTS, "not of all leaves of the process")
-
         try:
             answer = future.result()
             if len(sent) == 1:
                 return {link: answer}
             done = self._carried_out(link, answer)
-            admitted(lambda: take_apart(done))
+            with admitted():
+                only(done.facts, {PARTS, NUMBER})
+                parts = unbundled(done, sent)
+                if parts.keys() != sent.keys():
+                    raise ToldError(PARTS, "not of all leaves of the process")
             return parts
         except (LeafGone, AnswerRejected) as error:
             return dict.fromkeys(sent, error)

@@ -8,11 +8,10 @@ the region's, or those of the leaves that have moved.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedge.edge.answers import Schema, admitted, only
+from fedge.edge.answers import Schema, admitted, check_like, only
 from fedge.edge.away import RegionSpan
 from fedge.edge.packets import orders
 from fedge.edge.packets.told import ToldError, rows, whole_number
-from fedge.exchange import schema
 from fedge.exchange.round_context import LEAF
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
@@ -33,8 +32,7 @@ def check_region_answer(
         versions: leaf → version of its clients' control variates before.
         global_round: 1, 2, …
     """
-
-    def check() -> None:
+    with admitted():
         only(answer.facts, {"rounds", "leaves", NUMBER})
         told = answer.facts["rounds"]
         if not isinstance(told, list) or len(told) != span.rounds:
@@ -48,16 +46,13 @@ def check_region_answer(
                     moved.add(leaf.index)
                     if leaf.control is not None:
                         now[leaf.index] = leaf_round
-        for leaf, row in zip(
-            span.leaves, _of_each(answer.facts["leaves"], span, _KEPT, "leaves"), strict=True
-        ):
+        kept = _of_each(answer.facts["leaves"], span, _KEPT, "leaves")
+        for leaf, row in zip(span.leaves, kept, strict=True):
             whole_number(row[1], now[leaf.index], now[leaf.index], "version")
             has_moved = leaf.index in moved
             checks.check_kept(row[2], leaf, counted, has_moved, global_round)
             leaf.refuse_other_strategy(orders.of_leaf(answer.states, leaf.index), row[2])
         _check_states(checks, answer.states, span, moved)
-
-    admitted(check)
     return answer
 
 
@@ -82,11 +77,8 @@ def _check_states(
             left -= {name}
         known, _ = leaf.round_states()
         if leaf.control is not None:
-            control = states[f"{leaf.index}/control"]
-            schema.check_form(control, known["control"])
-            schema.check_sizes(control)
-        own = {"control"} if leaf.control is not None else set()
-        left -= {f"{leaf.index}/{name}" for name in own}
+            check_like(states[f"{leaf.index}/control"], known["control"])
+            left -= {f"{leaf.index}/control"}
         left -= {name for name in left if name.startswith(f"{leaf.index}/{orders.STRATEGY}")}
     if left:
         raise ToldError("states", ", ".join(sorted(left)[:3]))

@@ -46,6 +46,21 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
+def flag(value: Any, what: str) -> bool:
+    """A truth."""
+    if type(value) is not bool:
+        raise ToldError(what, shown(value))
+    return value
+
+
+def listed(value: Any, what: str, most: int | None = None) -> list[Any]:
+    """A list of anything, of at most so many values."""
+    if not isinstance(value, list):
+        raise ToldError(what, shown(value))
+    rows([[each] for each in value], 1, most, what)
+    return value
+
+
 def rows(value: Any, width: int, most: int | None, what: str) -> list[list[Any]]:
     """At most so many lists of `width` values each."""
     if not isinstance(value, list) or (most is not None and len(value) > most):
