@@ -24,19 +24,17 @@ from fedge.exchange.failure import (
     rejected,
     worker_died,
 )
-from fedge.exchange.hello import expect_windows
+from fedge.exchange.hello import PLAIN, expect_windows
 from fedge.exchange.joint import JOINT, is_joint
 from fedge.exchange.ordering import largest_first, waves
 from fedge.exchange.returning import Returning
-from fedge.exchange.roll import Question, Roll, said_of
+from fedge.exchange.roll import Roll, said_of
 from fedge.exchange.round_context import is_of_version
 from fedge.states.averaging import State
 from fedge.timing.laps import LapClock
 from fedge.timing.timeline import ExchangeTimes
 
 logger = logging.getLogger(__name__)
-
-_QUESTION = Question()
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Clients:
         self.devices = dict(devices or {})
         self.told = None if told is None else dict(sorted(told.items()))
         self._engine = engine
-        self._roll = roll or Roll(engine, _QUESTION)
+        self._roll = roll or Roll(engine, PLAIN)
         self._sharing = frozenset(sharing)
         for partition, node in node_of.items():
             self._roll.bind(partition, node)

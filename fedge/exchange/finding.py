@@ -13,20 +13,20 @@ from fedge.data.outliers import unlike_owners
 from fedge.data.own import WindowsReport
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine, RunError
-from fedge.exchange.roll import ALL, Among, Question, Quorum, Roll
+from fedge.exchange.hello import PLAIN, Question
+from fedge.exchange.roll import ALL, Among, Quorum, Roll
 from fedge.states.challenge import answer_to
 from hhar.quantity import quantity
 
 logger = logging.getLogger(__name__)
 
 _WAIT_FOR_NODES_S = 0.05
-_QUESTION = Question()
 
 
 def find_clients(
     engine: Engine,
     timeout_s: float,
-    question: Question = _QUESTION,
+    question: Question = PLAIN,
     tick: Callable[[], None] = lambda: None,
     among: Among | None = None,
     expected: int = 0,
@@ -47,8 +47,7 @@ def find_clients(
         RunError: not all of them answered in time, or they do not fit together.
     """
     deadline = time.monotonic() + timeout_s
-    least = quorum.least if quorum.is_possible else 0
-    roll = Roll(engine, question, among, expected, quorum.told, quorum.spares, least)
+    roll = Roll(engine, question, among, expected, quorum)
     while time.monotonic() < deadline:
         roll.ask(engine.get_node_ids())
         for node, reply in roll.answers():

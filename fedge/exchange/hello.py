@@ -1,8 +1,7 @@
 """Hello: a node's first answer. And, when a profile is taken, the last words of a worker."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -50,24 +49,38 @@ class Hello:
     kernels: tuple[str, ...] | None = None
 
 
-def hello_message(
-    node_id: int, challenge: str = "", seed: int = 0, options: str = "", code: Sequence[str] = (),
-    parts: Mapping[str, str] = MappingProxyType({}),
-) -> Message:  # fmt: skip
-    """Ask a node for its partition, its answer to a challenge, and its windows in a run with a seed.
+@dataclass(frozen=True)
+class Question:
+    """Question to every node at its first call: which partition it holds.
 
-    `options` are those of the run, where the node has others (`fedge.exchange.content.options_of`); `code`
-    names folders of code of the user's, where nodes are workers of this run's; `parts` are as of
-    `parts_of_hello`.
+    Attributes:
+        challenge: answerable by every reader of the server's state files.
+        seed: of the run.
+        options: of the run, as JSON, where nodes have others (`fedge.exchange.content.options_of`).
+        code: folders with code of the user's, where nodes are workers of this run's.
+        parts: option → SHA-256 of the server's code of a part of the user's own.
     """
+
+    challenge: str = ""
+    seed: int = 0
+    options: str = ""
+    code: Sequence[str] = ()
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+
+PLAIN = Question()
+
+
+def hello_message(node_id: int, question: Question = PLAIN) -> Message:
+    """Ask a node its first question."""
     asked = ConfigRecord(
         {
-            "challenge": challenge,
-            "seed": seed,
-            OPTIONS: options,
-            _CODE: list(code),
-            _PARTS: list(parts),
-            _SHA256: list(parts.values()),
+            "challenge": question.challenge,
+            "seed": question.seed,
+            OPTIONS: question.options,
+            _CODE: list(question.code),
+            _PARTS: list(question.parts),
+            _SHA256: list(question.parts.values()),
         }
     )
     return Message(RecordDict({CONFIG: asked}), node_id, HELLO)

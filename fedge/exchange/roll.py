@@ -16,8 +16,8 @@ run in one line, or the run begins without it if it may begin without some (`gua
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from flwr.app import Message
 
@@ -25,7 +25,7 @@ from fedge.data.own import WindowsReport
 from fedge.exchange.content import config_of
 from fedge.exchange.engine import Engine, RunError
 from fedge.exchange.failure import NODE_GONE, Failure, words_of
-from fedge.exchange.hello import Hello, hello_message, read_hello
+from fedge.exchange.hello import Hello, Question, hello_message, read_hello
 from fedge.process.escape import printable
 
 logger = logging.getLogger(__name__)
@@ -39,25 +39,6 @@ _AWAY = 1 << 62  # ids of unseen nodes start here; Flower draws its own from 64 
 
 class _BegunWithout(RunError):
     """A client comes to a run that has begun without its windows. One line."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """Question to every node at its first call.
-
-    Attributes:
-        challenge: answerable by every reader of the server's state files.
-        seed: of the run.
-        options: of the run, as JSON, where nodes have others.
-        code: folders with code of the user's, where nodes are workers of this run's.
-        parts: option → SHA-256 of the server's code of a part of the user's own.
-    """
-
-    challenge: str = ""
-    seed: int = 0
-    options: str = ""
-    code: Sequence[str] = ()
-    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,9 +130,7 @@ class Roll:
         question: Question,
         among: Among | None = None,
         expected: int = 0,
-        known: Mapping[int, WindowsReport] | None = None,
-        spares: bool = False,
-        least: int = 0,
+        quorum: Quorum = ALL,
     ) -> None:
         """Ask nodes of an engine; all partitions have to be there, or those of `among`.
 
@@ -160,15 +139,14 @@ class Roll:
             question: for each.
             among: which clients are looked for.
             expected: their number; by default that of most answers.
-            known: partition id → description of its windows, for a resumed run: others stay out.
-            spares: clients whose first answer is refused may be missing.
-            least: a run has no fewer clients.
+            quorum: by which clients whose first answer is refused may be missing, and others than those known
+                stay out.
         """
-        self._known = known
-        self._spares = spares
+        self._known, self._spares = quorum.told, quorum.spares
+        self._least = quorum.least if quorum.is_possible else 0  # a run has no fewer clients
         self.node_of: dict[int, int] = {}
         self.hellos: dict[int, Hello] = {}
-        self._count, self._least = _Count(among.total if among else expected, least), least
+        self._count = _Count(among.total if among else expected, self._least)
         self._heard: list[tuple[int, Message, Failure | None]] = []  # while the number is not given
         self._among = among
         self._engine = engine
@@ -228,11 +206,7 @@ class Roll:
         new = [node for node in nodes if node not in self._asked]
         if new:
             self._asked.update(new)
-            asked = self._question
-            messages = [
-                hello_message(node, asked.challenge, asked.seed, asked.options, asked.code, asked.parts)
-                for node in new
-            ]
+            messages = [hello_message(node, self._question) for node in new]
             self._pending.update(zip(self._engine.push_messages(messages), new, strict=True))
 
     def ask_again(self, node: int) -> None:

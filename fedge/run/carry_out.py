@@ -24,7 +24,8 @@ from fedge.exchange.algorithm import ReplyForm
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_clients
-from fedge.exchange.roll import Question, Quorum
+from fedge.exchange.hello import Question
+from fedge.exchange.roll import Quorum
 from fedge.inference.card import Card
 from fedge.process.collection import searched_seldom
 from fedge.process.endings.reaper import remove_at_end

@@ -21,7 +21,8 @@ from fedge.edge.packets.orders import WAIT_S
 from fedge.exchange.clients import Clients
 from fedge.exchange.engine import Engine
 from fedge.exchange.finding import find_again, find_clients
-from fedge.exchange.roll import ALL, WHOEVER, Among, Question
+from fedge.exchange.hello import Question
+from fedge.exchange.roll import ALL, WHOEVER, Among
 from fedge.run.kernel import offers_of, shared
 from fedge.run.preparation.algorithms import form_of_algorithm
 from fedge.run.preparation.facts import part_of_owners

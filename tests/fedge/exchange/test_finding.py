@@ -16,8 +16,8 @@ from fedge.exchange import finding, returning
 from fedge.exchange.engine import RunError
 from fedge.exchange.failure import NODE_GONE
 from fedge.exchange.finding import find_again, find_clients
-from fedge.exchange.hello import Hello
-from fedge.exchange.roll import WHOEVER, Among, Question, Quorum
+from fedge.exchange.hello import Hello, Question
+from fedge.exchange.roll import WHOEVER, Among, Quorum
 from fedge.exchange.round_context import RoundContext
 
 CONTEXT = RoundContext(0, 1, 1, "", "", "elsewhere", 60.0)

@@ -10,6 +10,7 @@ from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,
+    Question,
     challenge_of,
     end_capture_message,
     end_capture_reply,
@@ -30,7 +31,7 @@ def numbered(message):
 
 
 def test_a_hello_comes_back_as_it_was_said():
-    asked = numbered(hello_message(7, "/somewhere/challenge-1", seed=2**40))
+    asked = numbered(hello_message(7, Question("/somewhere/challenge-1", 2**40)))
     assert asked.metadata.dst_node_id == 7
     assert challenge_of(asked) == "/somewhere/challenge-1"
     assert seed_of_hello(asked) == 2**40
@@ -88,7 +89,7 @@ def test_the_end_of_a_capture_names_the_process():
 
 def test_a_client_whose_windows_are_others_than_it_told_refuses_the_question():
     """A node that was started again under its key has its old id, and is not asked again who it is."""
-    question = hello_message(7, "", seed=5)
+    question = hello_message(7, Question("", seed=5))
     refuse_other_windows(question, 1, "any: nobody has told")
     expect_windows(question, "a1")
     refuse_other_windows(question, 1, "a1")

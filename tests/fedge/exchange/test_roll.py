@@ -9,8 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from fedge.data.own import WindowsReport
 from fedge.data.scaling import ChannelSums
 from fedge.exchange.engine import RunError
-from fedge.exchange.hello import HELLO, Hello, hello_reply
-from fedge.exchange.roll import Among, Question, Roll, said_of
+from fedge.exchange.hello import HELLO, Hello, Question, hello_reply
+from fedge.exchange.roll import WHOEVER, Among, Roll, said_of
 
 TOLD = WindowsReport(
     "mine.npz", "f" * 64, False, "blocks", (1, 8), "float32", ("p", "q"), ("x",), {},
@@ -144,7 +144,7 @@ def test_a_run_that_may_begin_without_some_begins_without_a_refused_node(monkeyp
     """At once where it has the key of the missing partition; without one, the partition may still come."""
     script, engine = deployment(0, 1)
     keyed(monkeypatch, engine, keys)
-    roll = Roll(engine, Question(), expected=2, spares=True)
+    roll = Roll(engine, Question(), expected=2, quorum=WHOEVER)
     roll.ask(script.get_node_ids())
     fails_first(script, roll, 11)
     assert not roll.is_settled()  # partition 1 has not answered

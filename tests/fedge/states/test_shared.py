@@ -18,8 +18,7 @@ from fedge.config.registers.engines import IN_PROCESS
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.finding import find_clients
-from fedge.exchange.hello import HELLO, Hello, challenge_of, hello_reply
-from fedge.exchange.roll import Question
+from fedge.exchange.hello import HELLO, Hello, Question, challenge_of, hello_reply
 from fedge.exchange.train import TRAIN
 from fedge.run.run import run
 from fedge.states import shared as shared_states

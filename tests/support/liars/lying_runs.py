@@ -23,7 +23,8 @@ from fedge.data.own import WindowsReport
 from fedge.data.prepared import read_laid_out
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
-from fedge.exchange.roll import Question, Quorum
+from fedge.exchange.hello import Question
+from fedge.exchange.roll import Quorum
 from fedge.native.library import usable_kernels
 from fedge.run.run import run
 
