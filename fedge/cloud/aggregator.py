@@ -11,8 +11,9 @@ import numpy as np
 
 from fedge.cloud.memory import CloudMemory
 from fedge.cloud.rule import CloudRule
+from fedge.cloud.setting import CloudSetting
 from fedge.cloud.starts import began_alike
-from fedge.cloud.step import CloudRound, CloudSetting
+from fedge.cloud.step import CloudRound
 from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
 from fedge.clustering.likeness.updates import Updates
 from fedge.clustering.methods.ifca import Pool
@@ -100,12 +101,10 @@ class CloudAggregator:
         """
         memory, setting = self._memory, self._setting
         kept = list(starts) if memory.needs("starts") else None
-        began = began_alike(starts)
-        one_start = not began.any()
-        updates = None
-        if memory.needs("updates") and one_start and global_round == 1 and not setting.asks_all:
+        began, updates = began_alike(starts), None
+        if memory.needs("updates") and not began.any() and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
-        return CloudRound(setting, memory, one_start, kept, updates, self._first, began)
+        return CloudRound(setting, memory, kept, began, updates, self._first)
 
     def states(self) -> dict[str, State]:
         """Earlier arrays needed by the next cloud step, by name."""

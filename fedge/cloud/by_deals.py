@@ -70,8 +70,8 @@ class GroupsByDeals:
 
     def ask(self, step: GroupStep, tried: Tried) -> Questions:
         """Questions of the changes on trial."""
-        where = (step.seed, step.global_round)
-        return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, where, step.taught)
+        where, taught = (step.setting.seed, step.global_round), step.setting.taught
+        return self.dealt.ask(step.models, step.weights, tried.forks, tried.folds or {}, where, taught)
 
     def settle(self, step: GroupStep, answers: Answers | None) -> Settled:
         """The groups in force after the trials of the step."""

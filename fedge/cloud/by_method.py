@@ -85,7 +85,7 @@ class GroupsByMethod:
         found = self._grouped(memory, evidence)
         memory.kept = memory.kept if found.kept is None else found.kept
         own = packed(evidence.memory, "memory of the cloud")
-        memory.own = step.keep(own) if own else {}
+        memory.own = step.setting.keep(own) if own else {}
         labels, facts = self._settled(memory, found, evidence, step.probe is not None)
         return Settled(found, labels, facts, step.brought, evidence.common_start)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedge.cloud.method_memory import MethodMemory
 from fedge.cloud.probe import Probe
+from fedge.cloud.setting import CloudSetting
 from fedge.clustering.likeness.evidence import Answers, CrossLosses, Evidence, Questions
 from fedge.clustering.likeness.updates import Likeness
 from fedge.clustering.memberships.strangers import Folds
@@ -23,32 +24,16 @@ from fedge.states.averaging import State
 
 
 @dataclass(frozen=True)
-class GroupStep:
-    """A step of a server, as far as its groups depend on it.
+class Brought:
+    """Models of a server's children at the end of a global round.
 
     Attributes:
-        memory: of the method; changes in the step.
         brought: per child its model, with its weight.
         global_round: 1, 2, …
-        probe: made before the step, or None.
-        common_start: whether all children began the round from one model.
-        has_updates: whether clients' updates from one start are new.
-        seed: root of the run's random streams.
-        taught: (clients, C) training windows of each class, by partition id; None where nobody has counted.
-        keep: decides where states lie.
-        evidence: for the method, from the answers to the step's questions.
     """
 
-    memory: MethodMemory
     brought: Sequence[Contribution]
     global_round: int
-    probe: Probe | None
-    common_start: bool
-    has_updates: bool
-    seed: int
-    taught: np.ndarray | None
-    keep: Callable[[State], State]
-    evidence: Callable[[Answers | None], Evidence]
 
     @property
     def models(self) -> list[State]:
@@ -59,6 +44,27 @@ class GroupStep:
     def weights(self) -> list[float]:
         """Per child its number of training windows."""
         return [each.weight for each in self.brought]
+
+
+@dataclass(frozen=True)
+class GroupStep(Brought):
+    """A step of a server, as far as its groups depend on it.
+
+    Attributes:
+        memory: of the method; changes in the step.
+        setting: of the run.
+        probe: made before the step, or None.
+        common_start: whether all children began the round from one model.
+        has_updates: whether clients' updates from one start are new.
+        evidence: for the method, from the answers to the step's questions.
+    """
+
+    memory: MethodMemory
+    setting: CloudSetting
+    probe: Probe | None
+    common_start: bool
+    has_updates: bool
+    evidence: Callable[[Answers | None], Evidence]
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ Each stage gives the next, so nothing can be requested too early or forgotten. A
 Shape letter: S leaf servers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedge.cloud.families import offers_of_family
-from fedge.cloud.groups import GroupStep, Settled, Tried
+from fedge.cloud.groups import Brought, GroupStep, Settled, Tried
 from fedge.cloud.memory import CloudMemory
 from fedge.cloud.probe import Probe
-from fedge.cloud.rule import RuleMaker
+from fedge.cloud.setting import CloudSetting
 from fedge.cloud.starts import usable
 from fedge.clustering.cadence import splits_now
 from fedge.clustering.likeness.evidence import Answers, Evidence, Questions
@@ -68,52 +68,29 @@ class CloudStep:
 
 
 @dataclass(frozen=True)
-class CloudSetting:
-    """Constant settings of a run.
-
-    Attributes:
-        parameter_names: the trainable entries of a state, in layer order (not BatchNorm statistics).
-        seed: root of the run's random streams.
-        truth: global round → (S,) the groups planted by a scenario; None without one.
-        keep: decides where the cloud's own models lie.
-        asks_all: whether all clients make a probe, because in the first leaf round some do not train, or
-            train on several times as many windows as others, which makes its updates incomparable.
-        even_windows: each client's training windows in a probe of the run's first model; 0 for all.
-        rule: how models of a group become one; None for their mean.
-        taught: (clients, C) training windows of each class, by partition id; None where nobody has counted.
-    """
-
-    parameter_names: tuple[str, ...]
-    seed: int = 0
-    truth: Callable[[int], Sequence[int]] | None = None
-    keep: Callable[[State], State] = lambda state: state
-    asks_all: bool = False
-    even_windows: int = 0
-    rule: RuleMaker | None = None
-    taught: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
 class CloudRound:
     """A global round of which the cloud has seen the starts.
 
     Attributes:
         setting: of the run.
         memory: of the steps before; changes when this one is finished.
-        common_start: whether all leaves began the round from one model.
         starts: per leaf its initial model; None where the method needs none: they may be large.
+        began: (S,) of `fedge.cloud.starts.began_alike`.
         updates: takes in clients' updates from one start in the first leaf round; None if not needed.
         first: the run's initial model; None if not needed.
-        began: (S,) of `fedge.cloud.starts.began_alike`.
     """
 
     setting: CloudSetting
     memory: CloudMemory
-    common_start: bool
     starts: Sequence[State] | None = field(repr=False)
+    began: np.ndarray
     updates: Updates | None = None
     first: State | None = field(default=None, repr=False)
-    began: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def common_start(self) -> bool:
+        """Whether all leaves began the round from one model."""
+        return not self.began.any()
 
     @property
     def alone(self) -> frozenset[int]:
@@ -142,27 +119,15 @@ class CloudRound:
             dispersion: (S,) of `Evidence.dispersion`; None if not needed.
         """
         self.memory.groups.watch(losses or {})
-        return Meeting(self, brought, global_round, dispersion)
+        return Meeting(brought, global_round, self, dispersion)
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Meeting(Brought):
     """The leaves' models are at the cloud; arguments as in `CloudRound.meet`."""
 
     begun: CloudRound
-    brought: Sequence[Contribution]
-    global_round: int
     dispersion: np.ndarray | None = None
-
-    @property
-    def models(self) -> list[State]:
-        """Per leaf its model."""
-        return [each.state for each in self.brought]
-
-    @property
-    def weights(self) -> list[float]:
-        """Per leaf its number of training windows."""
-        return [each.weight for each in self.brought]
 
     def evidence(self, answers: Answers | None = None) -> Evidence:
         """Evidence for the method.
@@ -185,11 +150,10 @@ class Meeting:
 
     def comparison(self, probe: Probe | None) -> GroupStep:
         """The step, as far as groups depend on it."""
-        begun, setting = self.begun, self.begun.setting
-        has_updates = probe is not None or begun.updates is not None
+        begun, has_updates = self.begun, probe is not None or self.begun.updates is not None
         return GroupStep(
-            begun.memory, self.brought, self.global_round, probe, begun.common_start, has_updates,
-            setting.seed, setting.taught, setting.keep, self.evidence,
+            self.brought, self.global_round, begun.memory, begun.setting, probe, begun.common_start,
+            has_updates, self.evidence,
         )  # fmt: skip
 
     def probe_start(self) -> State | None:
@@ -295,10 +259,6 @@ class OpenStep:
             folds=memory.groups.fold_starts(models, self.met.weights),
             memberships=found.memberships,
         )
-
-    def _settled(self, answers: Answers | None) -> Settled:
-        """The clusters in force after a comparison."""
-        return self.met.begun.memory.groups.settle(self.met.comparison(self.probe), answers)
 
     def _without_comparison(self) -> Settled:
         """The clusters in force; one of all leaves if clustering is disabled."""

@@ -14,7 +14,7 @@ from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.offers import blends_of
 from fedge.cloud.region import all_regions, servers_over
 from fedge.cloud.rule import RuleMaker
-from fedge.cloud.step import CloudSetting
+from fedge.cloud.setting import CloudSetting
 from fedge.clustering.likeness.updates import even_windows
 from fedge.clustering.registry import cloud_model_count
 from fedge.compression.chosen import uplink_of_servers

@@ -8,6 +8,7 @@ import pytest
 from fedge.cloud.by_deals import GroupsByDeals
 from fedge.cloud.groups import GroupStep
 from fedge.cloud.memory import CloudMemory
+from fedge.cloud.setting import CloudSetting
 from fedge.clustering.likeness.updates import Likeness
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.strategies.aggregation import Contribution
@@ -49,7 +50,8 @@ def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since
     memory.groups.dealt.too_few = "few"
     brought = [Contribution(leaf, {"w": np.ones(2)}, 1.0, 1) for leaf in range(2)]
     has_updates = probe is not None
-    step = GroupStep(memory, brought, 1, probe, common_start, has_updates, 7, None, lambda state: state, None)
+    setting = CloudSetting(("w",), 7)
+    step = GroupStep(brought, 1, memory, setting, probe, common_start, has_updates, None)
     settled = memory.groups.settle(step, None)
     assert memory.since_probe == since
     assert settled.facts.get("skipped") == ("few" if probe else None)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
+from fedge.cloud.setting import CloudSetting
 from fedge.cloud.starts import began_alike, usable
-from fedge.cloud.step import CloudSetting
 from fedge.clustering.likeness.evidence import NotComparable
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.strategies.aggregation import Contribution

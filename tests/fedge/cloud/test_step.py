@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedge.cloud.aggregator import CloudAggregator
 from fedge.cloud.probe import Probe
-from fedge.cloud.step import CloudSetting
+from fedge.cloud.setting import CloudSetting
 from fedge.clustering.likeness.evidence import Answers, leaf_role
 from fedge.clustering.likeness.similarity import weight_clustering
 from fedge.config.sections.cluster import ClusterConfig

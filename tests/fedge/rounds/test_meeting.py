@@ -5,7 +5,7 @@ import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.step import CloudSetting
+from fedge.cloud.setting import CloudSetting
 from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.round_context import RoundContext

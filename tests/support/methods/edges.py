@@ -9,7 +9,8 @@ from torch import nn
 
 from fedge.algorithm.algorithm import Algorithm
 from fedge.cloud.aggregator import CloudAggregator
-from fedge.cloud.step import CloudSetting, CloudStep
+from fedge.cloud.setting import CloudSetting
+from fedge.cloud.step import CloudStep
 from fedge.clustering.likeness.evidence import Answers, Questions
 from fedge.config.sections.cluster import ClusterConfig
 from fedge.leaf.spread import dispersion
