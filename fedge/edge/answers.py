@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from fedge.clustering.likeness.updates import Updates
-from fedge.config.config import Config
 from fedge.config.registers.option import shown
 from fedge.edge.packets import orders
 from fedge.edge.packets.memories import check_memories
@@ -33,9 +32,11 @@ from fedge.leaf.strategies.quorum import needed_replies
 from fedge.link.frames import Packet
 from fedge.link.gate import NUMBER
 from fedge.process.escape import printable
+from fedge.rounds.task import RunTask
 from fedge.states.averaging import State
 from fedge.states.files import state_bytes
 from fedge.states.restored import MOST
+from fedge.tasks.chosen import task_of
 from fedge.tasks.task import Task
 from fedge.timing.calls import LARGEST
 from fedge.timing.timeline import WIDTH
@@ -84,18 +85,17 @@ class Schema:
     """Schema of an answer, by the cloud's knowledge of a run.
 
     Attributes:
-        config: of the run.
-        held_out: partition id → split → windows.
-        task: of the run.
-        outputs: of its models.
+        run: its task and configuration.
         local_steps: of every client in a leaf round, in place of epochs; 0 for epochs.
     """
 
-    config: Config
-    held_out: Mapping[int, Mapping[str, int]]
-    task: Task
-    outputs: int
+    run: RunTask
     local_steps: int = 0
+
+    @property
+    def task(self) -> Task:
+        """Learning task of the run."""
+        return task_of(self.run.config.train)
 
     def trained(self, answer: Packet, asked: Trained, global_round: int) -> Packet:
         """An answer to an order to train; AnswerRejected unless consistent with the order."""
@@ -150,7 +150,7 @@ class Schema:
         lost = {row[0] for row in book["failures"] if row[1] == MEMORY_LOST}
         if trained & {row[0] for row in book["failures"]} - lost:
             raise ToldError("counted", "a client that has failed")
-        if moved and counted < needed_replies(self.config):
+        if moved and counted < needed_replies(self.run.config):
             raise ToldError("moved", f"by {counted} replies")
         return counted, moved
 
@@ -171,7 +171,7 @@ class Schema:
     def check_model(self, model: State, leaf: Leaf, start: State, rounds: int = 1) -> None:
         """Raise unless a model can have come of `start` in so many leaf rounds, or a mean of such models."""
         schema.check_form(model, start)
-        train, most = self.config.train, max(leaf.train_samples.values(), default=0)
+        train, most = self.run.config.train, max(leaf.train_samples.values(), default=0)
         asked = schema.TrainTask(
             start, most, train.local_epochs, train.batch_size, local_steps=self.local_steps
         )
@@ -211,7 +211,7 @@ class Schema:
         """Raise where Γ has grown by more than replies of one leaf round can give, or grown without any."""
         assert leaf.drift is not None
         length, before = finite_number(told, 0.0, math.inf, "drift"), leaf.drift.length
-        settings = local_training(self.config.train, global_round, self.local_steps)
+        settings = local_training(self.run.config.train, global_round, self.local_steps)
         least, largest = (
             before + drift_length([sum(settings.passes(windows))], [1.0], settings.lr, settings.momentum)
             for windows in (1, max(leaf.train_samples.values(), default=1))
@@ -265,20 +265,20 @@ class Schema:
             _refuse_trained(book)
             most = sum(len(each) for each in roles.values()) * len(splits)
             told = rows(answer.facts["evaluated"], orders.EVALUATED, most, "evaluated")
-            found.update(orders.evaluations_of(told, self.task, self.outputs))
+            found.update(orders.evaluations_of(told, self.task, self.run.classes))
             if sum(map(len, found.values())) != len(told):
                 raise ToldError("evaluated", "one thing twice")
             missing = roles.keys() - {row[0] for row in book["failures"]}
             if not missing <= found.keys() <= roles.keys():
                 raise ToldError("evaluated", "others than were asked")
             for client, reply in found.items():
-                windows = {split: self.held_out[client][split] for split in splits}
-                schema.check_evaluate_reply(reply, roles[client], windows, self.outputs, self.task)
+                windows = {split: self.run.held_out[client][split] for split in splits}
+                schema.check_evaluate_reply(reply, roles[client], windows, self.run.classes, self.task)
         return found
 
     def _book(self, told: Any, clients: Collection[int], least_loss: float = 0.0) -> Mapping[str, Any]:
         """A leaf server's book of one order, looked through: rows of `clients` alone, losses from a least."""
-        book, guard = mapping(told, "book"), self.config.guard
+        book, guard = mapping(told, "book"), self.run.config.guard
         only(book, _BOOK)
         for name, width in (("train_loss", 2), ("train_seconds", 2), ("asked", 2), ("failures", 3)):
             _one_each([row[0] for row in rows(book[name], width, len(clients), name)], clients, name)
@@ -310,8 +310,8 @@ class Schema:
         """
         sent = sum(state_bytes(state) for state in order.states.values())
         models = len(order.states) + len(order.facts.get("known", ())) + len(order.facts.get("unseen", ()))
-        sums = sum(zeros.size for zeros in self.task.form(self.outputs).values())
-        moments = 2 * (self.outputs + 1) * self.outputs
+        sums = sum(zeros.size for zeros in self.task.form(self.run.classes).values())
+        moments = 2 * (self.run.classes + 1) * self.run.classes
         a_client = 64 + 3 * (models + 1) * (16 + sums + moments)
         head = _HEAD_BYTES + _BYTES_A_NUMBER * a_client * max(1, clients) + 2 * len(model) * 256
         arrays = 4 * sent + 16 * state_bytes(model) + clients * 2**17 + _HEAD_BYTES

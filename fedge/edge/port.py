@@ -29,7 +29,6 @@ from fedge.rounds.measurements.wanted import ProbeRequest, Receiver, Requests
 from fedge.rounds.port import Around, RunFacts
 from fedge.states.averaging import State
 from fedge.states.restored import known_facts, whole
-from fedge.tasks.chosen import task_of
 
 
 class EdgeLeaves:
@@ -40,9 +39,8 @@ class EdgeLeaves:
         self._facts = facts
         self._leaves = list(around.leaves)
         self._transport = around.transport
-        task, steps = around.task, around.transport.context(0).local_steps
-        learned = task_of(task.config.train)
-        self._schema = Schema(task.config, task.held_out, learned, task.classes, steps)
+        task = around.task
+        self._schema = Schema(task, around.transport.context(0).local_steps)
         self._dispatch = Dispatch(gate, facts, around, self._schema)
         self._versions = dict.fromkeys(range(len(self._leaves)), 0)  # of client controls, per leaf
         self._in_checkpoints: list[dict[int, int]] = []

@@ -229,7 +229,6 @@ class Leaf:
         replies: Mapping[int, TrainReply],
         mean: State,
         settings: LocalTraining,
-        seed: int,
         keep: Callable[[State], State] = lambda state: state,
     ) -> dict[int, ReplyRejected]:
         """Move to the strategy's model of the replies, if there is a finite one.
@@ -246,14 +245,13 @@ class Leaf:
             replies: partition id → reply, ascending; as many as the strategy needs.
             mean: of their models, weighted by windows.
             settings: under which the clients trained.
-            seed: root of the run's streams.
             keep: decides where large states lie.
         """
-        by = (settings, seed, round_context.stream_of(self.index))
         try:
-            step = self._step(replies, mean, *by)
+            step = self._step(replies, mean, settings, round_context)
         except OWN_ERRORS as error:  # of arithmetic, or raised in a strategy
             logger.warning("leaf %d cannot combine its replies: %s", self.index, words_of(error))
+            by = settings, round_context
             alone = {client: self._fails_alone(client, reply, *by) for client, reply in replies.items()}
             return {client: rejected for client, rejected in alone.items() if rejected is not None}
         if self.control is not None and not self._is_fork:
@@ -282,10 +280,9 @@ class Leaf:
         replies: Mapping[int, TrainReply],
         mean: State,
         settings: LocalTraining,
-        seed: int,
-        where: tuple[int, ...],
+        round_context: RoundContext,
     ) -> "_Step":
-        """Next state of the leaf; the arguments as of `aggregate_train` and `combine`.
+        """Next state of the leaf; the arguments as of `aggregate_train`.
 
         Raises:
             FloatingPointError: c_i⁺ is not finite.
@@ -296,8 +293,9 @@ class Leaf:
             control = self._updated_control(control, replies, settings)
         strategy = self._strategy if keeps_nothing(self._strategy) else copy.deepcopy(self._strategy)
         model = combine(
-            strategy, self.model, mean, list(replies.values()), self.parameter_names, settings, seed, where
-        )
+            strategy, self.model, mean, list(replies.values()), self.parameter_names, settings,
+            round_context.seed, round_context.stream_of(self.index),
+        )  # fmt: skip
         algorithm = self.algorithm and self.algorithm.copied()
         if algorithm is not None:
             model = algorithm.combined(self.model, model, brought_by(replies), len(self.clients), settings.lr)
@@ -306,11 +304,11 @@ class Leaf:
         return _Step(strategy, control, model, algorithm)
 
     def _fails_alone(
-        self, client: int, reply: TrainReply, settings: LocalTraining, seed: int, where: tuple[int, ...]
+        self, client: int, reply: TrainReply, settings: LocalTraining, round_context: RoundContext
     ) -> ReplyRejected | None:
         """Why a reply cannot be combined even by itself, or None."""
         try:
-            self._step({client: reply}, reply.state, settings, seed, where)
+            self._step({client: reply}, reply.state, settings, round_context)
         except OWN_ERRORS as error:  # as in `aggregate_train`
             return ReplyRejected("cannot be combined", words_of(error))
         return None

@@ -22,12 +22,12 @@ from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_l
 from fedge.leaf.leaf import Leaf
 from fedge.leaf.moving import leaf_of_each
 from fedge.leaf.server import Server
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Transport
 from fedge.states.averaging import State
 from fedge.states.distinct import Once
 from fedge.states.records import to_record
-from fedge.tasks.chosen import CLASSIFICATION
-from fedge.tasks.task import Task
+from fedge.tasks.chosen import task_of
 
 
 @dataclass(frozen=True)
@@ -77,28 +77,15 @@ def _as_seen_from(
 class Evaluating:
     """Asks the clients of all leaves to evaluate models, and reads their answers."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        leaves: Sequence[Leaf],
-        held_out: Mapping[int, Mapping[str, int]],
-        classes: int,
-        learned: Task = CLASSIFICATION,
-    ) -> None:
+    def __init__(self, transport: Transport, leaves: Sequence[Leaf], task: RunTask) -> None:
         """Keep the constants of the run.
 
         Args:
             transport: carries the messages, and has the book of the round.
             leaves: in order; together they hold every client once, unseen clients included.
-            held_out: partition id → windows of its "train", "val" and "test" split.
-            classes: of the data.
-            learned: the task of the run.
+            task: of the run.
         """
-        self._transport = transport
-        self._leaves = leaves
-        self._held_out = held_out
-        self._classes = classes
-        self._learned = learned
+        self._transport, self._leaves, self._task = transport, leaves, task
 
     def ask(self, asked: EvaluationRequest, phase: str = "") -> dict[int, EvaluateReply]:
         """Let clients evaluate models; return the accepted evaluations, client by client.
@@ -148,13 +135,14 @@ class Evaluating:
             replies: theirs.
         """
         evaluated: dict[int, EvaluateReply] = {}
-        leaf_of = leaf_of_each(self._leaves)
+        leaf_of, task = leaf_of_each(self._leaves), self._task
+        learned = task_of(task.config.train)
         for message in replies:
             client = self._transport.clients.partition(message.metadata.src_node_id)
-            windows: dict[str, int] = {split: self._held_out[client][split] for split in asked.splits}
+            windows: dict[str, int] = {split: task.held_out[client][split] for split in asked.splits}
             roles = roles_of(asked.of(client, leaf_of[client]), leaf_of[client])
             try:
-                evaluated[client] = admit_evaluations(message, roles, windows, self._classes, self._learned)
+                evaluated[client] = admit_evaluations(message, roles, windows, task.classes, learned)
             except ReplyRejected as rejected:
                 self._transport.note_failure(client, rejected.failure)
                 continue

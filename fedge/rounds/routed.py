@@ -24,7 +24,6 @@ from fedge.rounds.port import Around
 from fedge.rounds.training import LeafRounds
 from fedge.states.averaging import State
 from fedge.states.restored import known_facts
-from fedge.tasks.chosen import task_of
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,8 @@ class RoutedLeaves:
         task, leaves, transport = around.task, around.leaves, around.transport
         self._transport = transport
         self._has_controls = task.config.scaffold.enabled
-        self._leaf_rounds = LeafRounds(task.config, task.seed, leaves, transport)
-        self._evaluating = Evaluating(
-            transport, leaves, task.held_out, task.classes, task_of(task.config.train)
-        )
+        self._leaf_rounds = LeafRounds(task.config, leaves, transport)
+        self._evaluating = Evaluating(transport, leaves, task)
         self._ahead: _Ahead | None = None
 
     def train(self, training: TrainingLine, leaf_round: int) -> int:

@@ -41,17 +41,15 @@ logger = logging.getLogger(__name__)
 class LeafRounds:
     """Lets leaves, or forks of them, train."""
 
-    def __init__(self, config: Config, seed: int, leaves: Sequence[Leaf], transport: Transport) -> None:
+    def __init__(self, config: Config, leaves: Sequence[Leaf], transport: Transport) -> None:
         """Keep the constants of the run.
 
         Args:
             config: its sections on hierarchy, training, guard and privacy are read.
-            seed: root of the streams that sample clients.
             leaves: in order.
             transport: carries the messages, and has the book of the round.
         """
         self._config = config
-        self._seed = seed
         self._leaves = leaves
         self._transport = transport
         self._asked: dict[tuple[Line, int], list[int]] = {}  # line, leaf → clients to train
@@ -93,7 +91,7 @@ class LeafRounds:
         where, turns = context.stream_of(leaf.index), leaf.turns or Turns()
         candidates = turns.candidates(leaf.train_samples)
         hierarchy = self._config.hierarchy
-        return selected(hierarchy, candidates, count, self._seed, where, leaf.index, context.global_round)
+        return selected(hierarchy, candidates, count, context.seed, where, leaf.index, context.global_round)
 
     def take(self, training: TrainingLine, leaf_round: int, replies: Iterable[Message]) -> int:
         """Give every leaf its clients' replies; return how many count.
@@ -113,7 +111,7 @@ class LeafRounds:
             while self._has_quorum(training, leaf, len(counted.replies), leaf_round):
                 assert counted.mean is not None
                 refused = leaf.aggregate_train(
-                    context, counted.replies, counted.mean, settings, self._seed, self._transport.shared.keep
+                    context, counted.replies, counted.mean, settings, self._transport.shared.keep
                 )
                 if not refused:
                     break

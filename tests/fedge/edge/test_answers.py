@@ -16,7 +16,7 @@ from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.rounds.measurements.book import RoundBook
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.rounds.task import RunTask
 
 CONFIG = from_run_config(
     {
@@ -31,7 +31,7 @@ CONFIG = from_run_config(
     }
 )
 HELD_OUT = {client: {"val": 10, "test": 10, "train": 40} for client in (3, 4)}
-SCHEMA = Schema(CONFIG, HELD_OUT, CLASSIFICATION, 2)
+SCHEMA = Schema(RunTask(CONFIG, 7, HELD_OUT, 2))
 
 
 def model(value=1.0, count=5):

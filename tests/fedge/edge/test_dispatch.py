@@ -29,7 +29,6 @@ from fedge.rounds.port import Around, RunFacts
 from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
-from fedge.tasks.chosen import CLASSIFICATION
 from fedge.timing.laps import LapClock
 
 
@@ -77,7 +76,7 @@ def dispatch(folder, spoil=lambda parts: None, patience_s=10.0):
         with serving(links, [OfAProcess(asked, spoil) for _ in links]):
             while len(gate.hellos()) < 2:
                 time.sleep(0.01)
-            made = Dispatch(gate, RunFacts("r", {}, 2), around, Schema(config, {}, CLASSIFICATION, 2))
+            made = Dispatch(gate, RunFacts("r", {}, 2), around, Schema(around.task))
             try:
                 yield made, transport, asked
             finally:

@@ -18,12 +18,12 @@ from fedge.exchange.failure import Failure
 from fedge.leaf.leaf import Leaf
 from fedge.link.frames import Packet
 from fedge.rounds.measurements.book import RoundBook
-from fedge.tasks.chosen import CLASSIFICATION
+from fedge.rounds.task import RunTask
 
 CONFIG = from_run_config(
     {"train.batch-size": 8, "train.local-epochs": 2, "gate.enabled": False, "guard.retries": 0}
 )
-SCHEMA = Schema(CONFIG, {}, CLASSIFICATION, 2)
+SCHEMA = Schema(RunTask(CONFIG, 7, {}, 2))
 VERSIONS = {4: 0, 5: 3}
 
 

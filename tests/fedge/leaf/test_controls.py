@@ -107,7 +107,7 @@ def take(leaf, leaf_round, answers, keep=lambda kept: kept):
     replies = {c: TrainReply(state(w), SAMPLES[c], k, 0.5, 1.0, 4) for c, (w, k) in sorted(answers.items())}
     mean = weighted_mean([r.state for r in replies.values()], [r.samples for r in replies.values()])
     refused = leaf.aggregate_train(
-        RoundContext(0, 1, leaf_round, "nowhere", "log", 0, 5.0), replies, mean, SETTINGS, 0, keep
+        RoundContext(0, 1, leaf_round, "nowhere", "log", 0, 5.0), replies, mean, SETTINGS, keep
     )
     leaf.keep_states(keep)
     return refused
@@ -173,7 +173,7 @@ def test_moving_controls_takes_few_models(tmp_path):
     replies = {c: TrainReply(model, 10, 4, 0.5, 1.0, 4) for c, model in enumerate(models)}
     where = RoundContext(0, 1, 1, "nowhere", "log", 0, 5.0)
     tracemalloc.start()
-    assert leaf.aggregate_train(where, replies, models[0], SETTINGS, 0, keep) == {}
+    assert leaf.aggregate_train(where, replies, models[0], SETTINGS, keep) == {}
     peak = tracemalloc.get_traced_memory()[1] / (4 * 2_000_000)
     tracemalloc.stop()
     assert len(leaf.client_controls) == 6

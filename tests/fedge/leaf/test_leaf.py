@@ -38,7 +38,7 @@ def take(leaf, leaf_round, answers):
     replies = {c: TrainReply(state(w), SAMPLES[c], k, 0.5, 1.0, 4) for c, (w, k) in sorted(answers.items())}
     mean = weighted_mean([r.state for r in replies.values()], [r.samples for r in replies.values()])
     context = RoundContext(0, 1, leaf_round, "nowhere", "log", 0, 5.0)
-    return leaf.aggregate_train(context, replies, mean, SETTINGS, seed=0)
+    return leaf.aggregate_train(context, replies, mean, SETTINGS)
 
 
 def test_a_leaf_knows_its_clients_in_order():

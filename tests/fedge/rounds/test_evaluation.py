@@ -5,11 +5,13 @@ import pytest
 from evaluations import classified
 from flwr.serverapp.strategy import FedAvg
 
+from fedge.config.flat import from_run_config
 from fedge.exchange.clients import Clients
 from fedge.exchange.evaluate import evaluate_reply, models_to_evaluate, splits_to_evaluate
 from fedge.exchange.round_context import RoundContext
 from fedge.leaf.leaf import Leaf
 from fedge.rounds.evaluation import Evaluating, EvaluationRequest
+from fedge.rounds.task import RunTask
 from fedge.rounds.transport import Facilities, Transport
 from fedge.states.shared import SharedStates
 from fedge.timing.laps import LapClock
@@ -33,7 +35,7 @@ def evaluating(tmp_path):
     facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
     transport = Transport(facilities, {0: 10}, retries=0)
     transport.begin_round(2)
-    return Evaluating(transport, [leaf], HELD_OUT, classes=2), transport
+    return Evaluating(transport, [leaf], RunTask(from_run_config({}), 7, HELD_OUT, 2)), transport
 
 
 def asked_of(messages):

@@ -42,7 +42,7 @@ def rounds(tmp_path):
         facilities = Facilities(clients, context_of, LapClock(), SharedStates(tmp_path, enabled=False))
         transport = Transport(facilities, SAMPLES, retries=0)
         transport.begin_round(3)
-        return leaves, transport, LeafRounds(config, 7, leaves, transport)
+        return leaves, transport, LeafRounds(config, leaves, transport)
 
     return make
 

@@ -73,7 +73,7 @@ class TrainsHere:
                 )
             mean = weighted_mean([r.state for r in replies.values()], [r.samples for r in replies.values()])
             context = RoundContext(0, self._transport.book.global_round, leaf_round, "", "", 0, 1.0)
-            assert leaf.aggregate_train(context, replies, mean, settings, seed=0) == {}
+            assert leaf.aggregate_train(context, replies, mean, settings) == {}
             leaf.keep_states(lambda state: state)
         self.ends.append([flat(leaf.model) for leaf in training.leaves])
         return len(PROBLEM["edges"])

@@ -124,13 +124,13 @@ def test_a_reply_that_cannot_be_combined_is_named_and_leaves_no_trace():
         return Leaf(0, dict.fromkeys(range(3), 10), start, ["w"], strategy("qfedavg", **q), 0)
 
     spoilt, honest = leaf(), leaf()
-    refused = spoilt.aggregate_train(context, bad, states[0], settings, 1)
+    refused = spoilt.aggregate_train(context, bad, states[0], settings)
     assert list(refused) == [1]
     assert refused[1].failure.kind == "rejected: cannot be combined"
     assert np.array_equal(spoilt.model["w"], start["w"])
     others = {client: reply for client, reply in replies.items() if client != 1}
     for made in (spoilt, honest):
-        assert made.aggregate_train(context, others, states[0], settings, 1) == {}
+        assert made.aggregate_train(context, others, states[0], settings) == {}
     assert np.array_equal(spoilt.model["w"], honest.model["w"])
     assert not np.array_equal(spoilt.model["w"], start["w"])
 
