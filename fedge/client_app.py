@@ -61,13 +61,10 @@ from fedge.exchange.evaluate import (
 from fedge.exchange.hello import (
     CPU,
     Hello,
-    challenge_of,
-    code_of,
     end_capture_reply,
     hello_reply,
-    parts_of_hello,
+    question_of,
     refuse_other_windows,
-    seed_of_hello,
 )
 from fedge.exchange.joint import evaluate_part, joint_reply
 from fedge.exchange.round_context import RoundContext
@@ -125,13 +122,12 @@ def hello(message: Message, context: Context) -> Message:
     """
     node = context.node_config
     partition, partitions = partition_of_node(node)
-    refuse_code_that_is_not_here(
-        _options(message, context), code_of(message), partition, parts_of_hello(message)
-    )
+    asked = question_of(message)
+    refuse_code_that_is_not_here(_options(message, context), asked.code, partition, asked.parts)
     told = None
     if names_own_data(node):
         config = _config_of(message, context)
-        own = own_data(node, config, seed_of_hello(message), is_first=True)
+        own = own_data(node, config, asked.seed, is_first=True)
         _refuse_other_targets(config, own, partition)
         told = own.told
     if _options(message, context).get("privacy.noise-source") == SYSTEM:
@@ -140,7 +136,7 @@ def hello(message: Message, context: Context) -> Message:
     if device != CPU:
         refuse_gpu_without_bf16(str(_options(message, context).get("train.precision", "")))
     kernels = None if _options(message, context).get("train.kernel", TORCH) == TORCH else usable_kernels()
-    seen = answer_to(challenge_of(message))
+    seen = answer_to(asked.challenge)
     return hello_reply(Hello(partition, partitions, seen, told, device, kernels), message)
 
 

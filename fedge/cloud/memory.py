@@ -44,8 +44,7 @@ class CloudMemory(MethodMemory):
 
         Methods with models or a time of their own have a say in every step.
         """
-        always = self.pool is not None or self.method.by_time
-        always = always or self.groups.has_jumped
+        always = self.pool is not None or self.method.by_time or self.groups.has_jumped
         return self.config.enabled and not self.rests and (always or self.pace.is_due or self.groups.decides)
 
     def can_compare(self, leaves: int) -> bool:

@@ -117,15 +117,11 @@ class Region:
         kept: Collection[str] = (),
         rounds: int = 1,
     ) -> None:
-        """Stand over servers with a common initial model.
+        """Stand over servers with a common initial model; further arguments as the attributes.
 
         Args:
-            path: from the root down.
-            below: its children, in order.
             is_corrected: whether SCAFFOLD corrects the region towards the server above.
-            is_apart: whether those below have models of their own between its rounds.
             kept: leaves' personal entries when they take a model.
-            rounds: its own in one of the server above.
         """
         self.path, self.below, self.is_apart, self.rounds = path, list(below), is_apart, rounds
         self.leaves = [leaf for each in below for leaf in leaves_below(each)]

@@ -54,10 +54,7 @@ class _Kept:
 
     def counter(self, counters: Mapping[str, np.ndarray]) -> int:
         """The number of a model's counters; −1 of none."""
-        if not counters:
-            return -1
-        self.counters[str(len(self.counters))] = dict(counters)
-        return len(self.counters) - 1
+        return _numbered(self.counters, dict(counters))
 
     def version(self, version: Version) -> list[int]:
         """The numbers of a version."""
@@ -206,10 +203,9 @@ def _refuse_unlike(
 ) -> None:
     """Raise ValueError unless a restored procedure gives back what it was given."""
     again, back = snapshot(procedure)
-    clock = (
-        {"clock": facts["clock"]} if isinstance(procedure.clock, RealClock) else {}
-    )  # replies are asked anew
-    refuse_unlike(facts, back | clock)
+    if isinstance(procedure.clock, RealClock):  # replies are asked anew
+        back["clock"] = facts["clock"]
+    refuse_unlike(facts, back)
     for name in _GROUPS:
         refuse_other_states(groups[name], again[name])
 
@@ -342,12 +338,11 @@ def _restore_server(
         )
         for child, staleness, start, end, weight, *share in facts["buffer"]
     ]  # fmt: skip
-    waiting, low_high = facts["counters"], facts["range"]
-    ends = len(server.version.layout.variances)
-    low_high = (
-        None if low_high is None else tuple(found.vector(at, ends) for at in listed(low_high, "a range", 2))
-    )
-    server.range = None if low_high is None else (low_high[0], low_high[1])
+    waiting, server.range = facts["counters"], None
+    if facts["range"] is not None:
+        low, high = listed(facts["range"], "a range", 2)
+        variances = len(server.version.layout.variances)
+        server.range = found.vector(low, variances), found.vector(high, variances)
     server.restore(
         found.version(facts["version"]),
         whole(facts["number"], "versions of a server"),

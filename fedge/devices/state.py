@@ -59,15 +59,7 @@ class ClockState:
         groups: ClockGroups | None = None,
         algorithms: ClockAlgorithms | None = None,
     ) -> None:
-        """Stand before the first event.
-
-        Args:
-            world: of the run.
-            servers: the leaves, in order, with their first model.
-            above: the servers above them, with the same model; None above a single leaf.
-            groups: of the cloud's children; None: all share a model.
-            algorithms: the leaves' sides of their clients' algorithm; None where options say all.
-        """
+        """Stand before the first event; arguments are the attributes, all servers with their first model."""
         config = world.config
         self.world = world
         self.clock = Clock()

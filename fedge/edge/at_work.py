@@ -192,13 +192,7 @@ def _noting(note: Note) -> Callable[[Callable[[], Standing]], None]:
         nonlocal last
         if time.monotonic() - last > _NOTE_S:
             last, now = time.monotonic(), standing()
-            note(
-                {
-                    "kind": now.kind,
-                    "asked": sorted(now.asked),
-                    "back": sorted(now.back),
-                    "failed": sorted(now.failed),
-                }
-            )
+            clients = {"asked": now.asked, "back": now.back, "failed": now.failed}
+            note({"kind": now.kind, **{who: sorted(of) for who, of in clients.items()}})
 
     return observe

@@ -86,29 +86,18 @@ def hello_message(node_id: int, question: Question = PLAIN) -> Message:
     return Message(RecordDict({CONFIG: asked}), node_id, HELLO)
 
 
-def challenge_of(message: Message) -> str:
-    """Challenge of a hello (`fedge.states.challenge`); empty for none."""
-    return str(config_of(message)["challenge"])
-
-
-def code_of(message: Message) -> list[str]:
-    """Folders in which code of the user's may lie, as a hello names them."""
-    folders = config_of(message).get(_CODE, [])
-    return [str(folder) for folder in folders] if isinstance(folders, list) else []
-
-
-def parts_of_hello(message: Message) -> dict[str, str]:
-    """Option → SHA-256 of the server's code of a part of the user's own."""
+def question_of(message: Message) -> Question:
+    """The question of a hello, as `hello_message` has put it."""
     config = config_of(message)
-    names, found = config.get(_PARTS, []), config.get(_SHA256, [])
-    if not isinstance(names, list) or not isinstance(found, list):
-        return {}
-    return dict(zip(map(str, names), map(str, found), strict=False))
+    code, parts, sha256 = (_listed(config.get(name)) for name in (_CODE, _PARTS, _SHA256))
+    seed = int(config["seed"])  # type: ignore[arg-type]
+    options = str(config.get(OPTIONS, ""))
+    return Question(str(config["challenge"]), seed, options, code, dict(zip(parts, sha256, strict=False)))
 
 
-def seed_of_hello(message: Message) -> int:
-    """The seed of the run of which a hello tells."""
-    return int(config_of(message)["seed"])  # type: ignore[arg-type]
+def _listed(values: object) -> list[str]:
+    """Texts of a list; none of anything else."""
+    return [str(value) for value in values] if isinstance(values, list) else []
 
 
 def hello_reply(hello: Hello, message: Message) -> Message:

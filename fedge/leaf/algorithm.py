@@ -51,16 +51,13 @@ class LeafAlgorithm:
         carries: bool = False,
         name: str = "",
     ) -> None:
-        """Start with the leaf part's initial memory.
+        """Start with the leaf part's initial memory; further arguments as the attributes.
 
         Args:
             part: of the method.
-            form: of clients' messages.
-            folder: of clients' memories.
             model: of the run's kind.
             parameters: names of the trainable entries.
             elsewhere: where clients keep memories on machines of their own.
-            carries: whether messages carry memories, as clients do not see the folder.
             name: of the algorithm, for errors of a user's own.
         """
         self._name = name

@@ -72,7 +72,7 @@ class Leaf:
         is_apart: False: there are no servers below.
         clients: partition ids of the training clients, ascending.
         unseen_clients: partition ids of clients that only evaluate the models offered by the leaf.
-        train_samples: partition id → training windows.
+        train_samples: partition id → training windows: the clients' averaging weights.
         models: the trained and served models.
         control: SCAFFOLD's c (float64, trainable entries only), or None when SCAFFOLD is off.
         drift: its own since the last cloud step, or None unless SCAFFOLD is on two levels.
@@ -98,18 +98,12 @@ class Leaf:
         variances: Sequence[str] = (),
         algorithm: LeafAlgorithm | None = None,
     ) -> None:
-        """Start with `model`.
+        """Start with `model`; further arguments as the attributes.
 
         Args:
-            index: 0, 1, …
-            train_samples: partition id → training windows of the training clients: their averaging weights.
             model: of all leaves, or of its group.
-            parameter_names: trainable entries of the model.
             strategy: combines replies.
             scaffold_levels: 0 without SCAFFOLD, 1 between leaf and clients, 2 between cloud and leaf, too.
-            unseen_clients: partition ids of clients without training.
-            variances: non-negative entries of the model.
-            algorithm: the leaf's side of its clients' algorithm.
         """
         self.index = index
         self.path: Path = (index,)

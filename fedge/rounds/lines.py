@@ -35,12 +35,9 @@ class TrainingLine:
     leaves: Sequence[Leaf]
     fold: int | None = None
 
-    def leaf_at(self, index: int) -> Leaf:
-        """The leaf, or its fork, of an index."""
-        return self._by_index[index]
-
     @cached_property
-    def _by_index(self) -> dict[int, Leaf]:
+    def by_index(self) -> dict[int, Leaf]:
+        """Index → the leaf, or its fork."""
         return {leaf.index: leaf for leaf in self.leaves}
 
 

@@ -176,16 +176,20 @@ class HierarchicalStrategy:
             self._evaluate_models()
             if self._task.common is not None:
                 self._task.common.note(self.leaves, self._transport.book)
+        return self._result(global_round)
+
+    def _result(self, global_round: int) -> RoundResult:
+        """The rows of a global round."""
         truth = None if self._task.truth is None else self._task.truth(global_round)
-        learned = task_of(self._config.train)
-        book = self._transport.book
-        result = book.result(self.leaves, truth, learned)
-        servers = server_rows(book, self.branches)
-        names = self._config.hierarchy.tier_names
-        result = replace(result, servers=servers, releases=self._releases, tier_names=names)
-        if self._time is None:
-            return result
-        return replace(result, virtual_s=self._time.now_s, joules=self._time.joules)
+        book, time = self._transport.book, self._time
+        return replace(
+            book.result(self.leaves, truth, task_of(self._config.train)),
+            servers=server_rows(book, self.branches),
+            releases=self._releases,
+            tier_names=self._config.hierarchy.tier_names,
+            virtual_s=None if time is None else time.now_s,
+            joules=None if time is None else time.joules,
+        )
 
     def _train(self, global_round: int) -> None:
         """Let leaves train: their models, and the lines beside them.

@@ -147,7 +147,7 @@ class LeafRounds:
 
         def checked_one(message: Message) -> Checked | ReplyRejected:
             client = transport.clients.partition(message.metadata.src_node_id)
-            leaf = training.leaf_at(leaf_of[client])
+            leaf = training.by_index[leaf_of[client]]
             folder = transport.shared.folder if transport.clients.any_shares else None
             given = folder, model, keeps, steps, most_windows
             return checked_reply(message, client, leaf, self._config, *given)

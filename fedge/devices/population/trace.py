@@ -75,7 +75,9 @@ def read_table(given: str, defaults: Mapping[str, float], needed: Sequence[str])
     path, option = Path(given), "devices.preset-args.path"
     header, table = table_of(path, option)
     _refuse_other_columns(list(header), path, tuple(defaults), needed)
-    rows = [_numbers(row, defaults, where) for where, row in table]
+    rows = [
+        [_number(row, name, default, where) for name, default in defaults.items()] for where, row in table
+    ]
     if not rows:
         raise ConfigError(
             f"devices.preset-args.path must have a row per device, but {path} has none; add one"
@@ -104,11 +106,6 @@ def _refuse_other_columns(
             f"devices.preset-args.path must have a column {' or '.join(needed)}, but {path} has {lacking}; "
             f"add one"
         )
-
-
-def _numbers(row: Mapping[str | None, str], defaults: Mapping[str, float], where: str) -> list[float]:
-    """The cells of a row in the order of `defaults`; ConfigError if one is no number."""
-    return [_number(row, name, default, where) for name, default in defaults.items()]
 
 
 def _number(row: Mapping[str | None, str], name: str, default: float, where: str) -> float:

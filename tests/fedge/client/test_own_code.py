@@ -16,7 +16,7 @@ from fedge.config.registers.option import ConfigError
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.engine import RunError
 from fedge.exchange.finding import find_clients
-from fedge.exchange.hello import Question, code_of, hello_message, parts_of_hello
+from fedge.exchange.hello import Question, hello_message, question_of
 from fedge.run.preparation.parts import code_of_parts
 
 
@@ -81,14 +81,14 @@ def test_a_run_whose_clients_lack_the_code_ends_before_it_begins(tmp_path):
 
 
 def test_a_hello_names_the_folders():
-    assert code_of(hello_message(7, Question(code=("/a", "/b")))) == ["/a", "/b"]
-    assert code_of(hello_message(7)) == []
+    assert question_of(hello_message(7, Question(code=("/a", "/b")))).code == ["/a", "/b"]
+    assert question_of(hello_message(7)).code == []
 
 
 def test_a_hello_names_the_servers_code():
     parts = {"train.model": "0" * 64, "train.metrics[0]": "1" * 64}
-    assert parts_of_hello(hello_message(7, Question(parts=parts))) == parts
-    assert parts_of_hello(hello_message(7)) == {}
+    assert question_of(hello_message(7, Question(parts=parts))).parts == parts
+    assert question_of(hello_message(7)).parts == {}
 
 
 def test_clients_of_a_run_hear_of_its_code(tmp_path, monkeypatch):

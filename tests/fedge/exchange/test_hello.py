@@ -11,16 +11,15 @@ from fedge.data.scaling import ChannelSums
 from fedge.exchange.hello import (
     Hello,
     Question,
-    challenge_of,
     end_capture_message,
     end_capture_reply,
     expect_windows,
     hello_message,
     hello_reply,
+    question_of,
     read_end_capture,
     read_hello,
     refuse_other_windows,
-    seed_of_hello,
 )
 
 
@@ -33,8 +32,8 @@ def numbered(message):
 def test_a_hello_comes_back_as_it_was_said():
     asked = numbered(hello_message(7, Question("/somewhere/challenge-1", 2**40)))
     assert asked.metadata.dst_node_id == 7
-    assert challenge_of(asked) == "/somewhere/challenge-1"
-    assert seed_of_hello(asked) == 2**40
+    assert question_of(asked).challenge == "/somewhere/challenge-1"
+    assert question_of(asked).seed == 2**40
     said = Hello(partition_id=3, num_partitions=9, seen="5e" * 32)
     assert read_hello(hello_reply(said, asked)) == said
     sums = ChannelSums(24, (0.1,), (1e-300,))
@@ -93,7 +92,7 @@ def test_a_client_whose_windows_are_others_than_it_told_refuses_the_question():
     refuse_other_windows(question, 1, "any: nobody has told")
     expect_windows(question, "a1")
     refuse_other_windows(question, 1, "a1")
-    assert seed_of_hello(question) == 5, "the rest stays"
+    assert question_of(question).seed == 5, "the rest stays"
     with pytest.raises(
         ConfigError, match=r"^the windows of partition 1 must be those of the start of the run"
     ):

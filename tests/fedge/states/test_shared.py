@@ -18,7 +18,7 @@ from fedge.config.registers.engines import IN_PROCESS
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.inprocess import InProcessGrid
 from fedge.exchange.finding import find_clients
-from fedge.exchange.hello import HELLO, Hello, Question, challenge_of, hello_reply
+from fedge.exchange.hello import HELLO, Hello, Question, hello_reply, question_of
 from fedge.exchange.train import TRAIN
 from fedge.run.run import run
 from fedge.states import shared as shared_states
@@ -260,7 +260,7 @@ def answering(shares):
         if message.metadata.message_type == HELLO:
             node = context.node_config
             partition = int(node["partition-id"])
-            seen = answer_to(challenge_of(message)) if partition in shares else ""
+            seen = answer_to(question_of(message).challenge) if partition in shares else ""
             return hello_reply(Hello(partition, int(node["num-partitions"]), seen), message)
         return client_app(message, context)
 
