@@ -29,10 +29,7 @@ class CloudAggregator:
     """
 
     def __init__(
-        self,
-        config: ClusterConfig,
-        setting: CloudSetting,
-        candidate: Callable[[int], State] | None = None,
+        self, config: ClusterConfig, setting: CloudSetting, candidate: Callable[[int], State] | None = None
     ) -> None:
         """Keep the rules of the cloud step.
 

@@ -325,11 +325,7 @@ class DealtGroups:
         if not agreed:
             return {}
         waiting = [{**change.to_json(), "agreed": count} for change, count in agreed.items()]
-        return {
-            "candidate": self._candidate().tolist(),
-            "agreed": max(agreed.values()),
-            "proposed": waiting,
-        }
+        return {"candidate": self._candidate().tolist(), "agreed": max(agreed.values()), "proposed": waiting}
 
     def result(self) -> dict[str, Any]:
         """The facts about the result."""

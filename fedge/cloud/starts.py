@@ -34,10 +34,7 @@ def _equal(one: State, other: State) -> bool:
 
 
 def usable(
-    starts: Sequence[State] | None,
-    began: np.ndarray,
-    needs: Collection[Need],
-    labels: np.ndarray | None,
+    starts: Sequence[State] | None, began: np.ndarray, needs: Collection[Need], labels: np.ndarray | None
 ) -> Sequence[State] | None:
     """The starts, withheld where a method needs equal ones, and they differ.
 

@@ -31,10 +31,7 @@ Controls = dict[int, State]
 
 
 def tell_controls(
-    messages: Iterable[Message],
-    told: State,
-    own_of: Mapping[int, State],
-    shares: Callable[[int], bool],
+    messages: Iterable[Message], told: State, own_of: Mapping[int, State], shares: Callable[[int], bool]
 ) -> None:
     """Let train messages with c carry c − c_i, each client's own; both as tickets where both are files.
 

@@ -40,12 +40,7 @@ from fedge.states.due import computed_state
 from fedge.states.named import under
 from fedge.states.records import to_record
 from fedge.states.restored import number, state
-from fedge.training.scaffold import (
-    control_delta,
-    drift_length,
-    updated_server_control,
-    zero_control,
-)
+from fedge.training.scaffold import control_delta, drift_length, updated_server_control, zero_control
 from fedge.training.settings import LocalTraining
 
 logger = logging.getLogger(__name__)

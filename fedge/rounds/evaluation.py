@@ -11,12 +11,7 @@ from flwr.app import Message
 
 from fedge.cloud.region import Region, leaves_below
 from fedge.exchange.algorithm import OWN_MODELS
-from fedge.exchange.evaluate import (
-    EvaluateReply,
-    SplitName,
-    evaluate_messages,
-    evaluated_record,
-)
+from fedge.exchange.evaluate import EvaluateReply, SplitName, evaluate_messages, evaluated_record
 from fedge.exchange.failure import loss_not_finite
 from fedge.exchange.schema import ReplyRejected, admit_evaluations, not_finite_losses
 from fedge.leaf.leaf import Leaf

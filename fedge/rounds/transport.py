@@ -67,12 +67,7 @@ class Transport:
         timeout_s: seconds allowed to a client for one message.
     """
 
-    def __init__(
-        self,
-        facilities: Facilities,
-        train_samples: Mapping[int, int],
-        retries: int,
-    ) -> None:
+    def __init__(self, facilities: Facilities, train_samples: Mapping[int, int], retries: int) -> None:
         """Stand ready.
 
         Args:
@@ -163,11 +158,7 @@ class Transport:
         return exchange
 
     def _sent(
-        self,
-        messages: Sequence[Message],
-        phase: str,
-        seconds_per_window: float,
-        retries: int,
+        self, messages: Sequence[Message], phase: str, seconds_per_window: float, retries: int
     ) -> Exchange:
         """Send and receive, keeping the book on time."""
         self.lap(phase or "configure")

@@ -35,11 +35,7 @@ from fedge.training.settings import LocalTraining
 
 _TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
-_EARLIER = (
-    "aggregate_fit",
-    "configure_fit",
-    "initialize_parameters",
-)  # of Flower's `flwr.server.strategy`
+_EARLIER = ("aggregate_fit", "configure_fit", "initialize_parameters")  # of Flower's `flwr.server.strategy`
 
 
 class _Lent(ArrayRecord):

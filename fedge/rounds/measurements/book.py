@@ -249,10 +249,7 @@ class RoundBook:
         return None if shared is None or tuned is None else (shared, tuned)
 
     def result(
-        self,
-        leaves: Sequence[Leaf],
-        truth: Sequence[int] | None = None,
-        learned: Task = CLASSIFICATION,
+        self, leaves: Sequence[Leaf], truth: Sequence[int] | None = None, learned: Task = CLASSIFICATION
     ) -> RoundResult:
         """The rows of the round.
 
