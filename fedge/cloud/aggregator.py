@@ -3,9 +3,8 @@
 Shape letter: S leaf servers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ class CloudAggregator:
 
     Attributes:
         config: when to cluster, by which method.
+        memory: of the steps before.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class CloudAggregator:
         """
         self.config = config
         self._setting = setting
-        self._memory = CloudMemory(config)
+        self.memory = CloudMemory(config)
         self._first: State | None = None
         if setting.rule is not None:
-            self._memory.rule = CloudRule(setting.rule)
-        if self._memory.needs("pool"):
+            self.memory.rule = CloudRule(setting.rule)
+        if self.memory.needs("pool"):
             assert candidate is not None and config.fixed_count is not None  # noqa: PT018
-            self._memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
+            self.memory.pool = Pool([candidate(number) for number in range(config.fixed_count)])
 
     @property
     def has_rule(self) -> bool:
@@ -55,7 +55,7 @@ class CloudAggregator:
 
     def is_due(self, global_round: int) -> bool:
         """Whether a cloud step follows global round `global_round` (1, 2, …)."""
-        if self._memory.rests and self.config.enabled and self._memory.groups.labels is None:
+        if self.memory.rests and self.config.enabled and self.memory.groups.labels is None:
             return False  # there are no groups yet, and none are looked for
         since_start = global_round - self.config.start_round
         return since_start >= 0 and since_start % self.config.every == 0
@@ -67,16 +67,16 @@ class CloudAggregator:
             any_moved: earlier measurements are of leaves with other clients.
             any_empty: a leaf has no clients now: the groups in force stay for this round.
         """
-        self._memory.rests = any_empty
+        self.memory.rests = any_empty
         if any_moved:
-            self._memory.groups.forget_losses()
+            self.memory.groups.forget_losses()
 
     def know_first(self, model: State) -> None:
         """Store the run's initial model."""
-        if self._memory.groups.probes_first:
+        if self.memory.groups.probes_first:
             self._first = model
-        if self._memory.rule is not None:
-            self._memory.rule.know_first(model)
+        if self.memory.rule is not None:
+            self.memory.rule.know_first(model)
 
     def first_choice(self, leaves: int) -> "FirstChoice | None":
         """The leaves' choice between several models before global round 1, if any.
@@ -84,11 +84,11 @@ class CloudAggregator:
         Args:
             leaves: how many there are.
         """
-        pool = self._memory.pool
+        pool = self.memory.pool
         if pool is None:
             return None
         pool.keep_states(self._setting.keep)
-        return FirstChoice(self._setting, self._memory, pool.questions(leaves))
+        return FirstChoice(self._setting, self.memory, pool.questions(leaves))
 
     def begin(self, starts: Sequence[State], global_round: int = 1) -> CloudRound:
         """Begin a global round: see the models with which the leaves do.
@@ -96,28 +96,12 @@ class CloudAggregator:
         Only the first round's updates are those of clients on which their leaf has had no influence yet: from
         then on control variates carry its past.
         """
-        memory, setting = self._memory, self._setting
+        memory, setting = self.memory, self._setting
         kept = list(starts) if memory.needs("starts") else None
         began, updates = began_alike(starts), None
         if memory.needs("updates") and not began.any() and global_round == 1 and not setting.asks_all:
             updates = Updates(starts[0], setting.parameter_names, global_round)
         return CloudRound(setting, memory, kept, began, updates, self._first)
-
-    def states(self) -> dict[str, State]:
-        """Earlier arrays needed by the next cloud step, by name."""
-        return self._memory.states()
-
-    def facts(self) -> dict[str, Any]:
-        """Further state as JSON."""
-        return self._memory.facts()
-
-    def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
-        """Restore the result of `states` and `facts`."""
-        self._memory.restore(states, facts)
-
-    def refuse_others(self, like: State, children: int) -> None:
-        """Raise ValueError for a restored state that is none over so many children with models like one."""
-        self._memory.refuse_others(like, children)
 
 
 @dataclass(frozen=True)

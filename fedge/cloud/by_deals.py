@@ -63,7 +63,7 @@ class GroupsByDeals:
     def forget_losses(self) -> None:
         """Keeps none."""
 
-    def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
+    def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
         """Take in updates from the run's first model; return those behind the result."""
         self.dealt.hear_updates(likeness, seed)
         return self.dealt.likeness

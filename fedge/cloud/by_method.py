@@ -65,7 +65,7 @@ class GroupsByMethod:
         """Forget losses of earlier steps: clients have moved to other children."""
         self.recent.clear()
 
-    def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness:
+    def take_updates(self, likeness: Likeness, seed: int) -> Likeness:
         """The newest updates are remembered."""
         return likeness
 

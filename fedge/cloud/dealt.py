@@ -171,7 +171,7 @@ class DealtGroups:
             if answers is not None and self._asking is not None
             else None
         )
-        found = self._towards_verdict(present)
+        found = self._towards_result(present)
         by_result = changes_between(present, found)
         if said is not None:
             young = self._since_change < _MATURE
@@ -261,7 +261,7 @@ class DealtGroups:
             {} if self.likeness is None else self._forks.fold_starts(models, weights, self.likeness.leaf_of)
         )
 
-    def _towards_verdict(self, present: np.ndarray) -> np.ndarray:
+    def _towards_result(self, present: np.ndarray) -> np.ndarray:
         """The next step to the groups of the result; the present ones once reached."""
         if not self.is_open or not self.tests:
             return present
@@ -273,7 +273,7 @@ class DealtGroups:
 
     def _propose_finer_cuts(self, labels: np.ndarray) -> None:
         """Propose the result's finer cuts of groups just adopted: both were found at the same time."""
-        for change in changes_between(labels, self._towards_verdict(labels)):
+        for change in changes_between(labels, self._towards_result(labels)):
             self.proposals.agreed.setdefault(change, self._config.patience)
 
     def _placed(self, change: ClusterChange, wrong: Sequence[int]) -> list[int]:

@@ -136,7 +136,7 @@ class Groups(Protocol):
     def forget_losses(self) -> None:
         """Forget losses of earlier steps: clients have moved to other children."""
 
-    def stranger_losses(self, likeness: Likeness, seed: int) -> Likeness | None:
+    def take_updates(self, likeness: Likeness, seed: int) -> Likeness | None:
         """Take in updates from one start; return those to be remembered by the server."""
 
     def ask(self, step: GroupStep, tried: Tried) -> Questions:

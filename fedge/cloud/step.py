@@ -182,7 +182,7 @@ class Meeting(Brought):
         memory = self.begun.memory
         updates = self.begun.updates if probe is None else probe.updates
         if updates is not None and len(updates):
-            memory.likeness = memory.groups.stranger_losses(updates.likeness(), self.begun.setting.seed)
+            memory.likeness = memory.groups.take_updates(updates.likeness(), self.begun.setting.seed)
         pool = memory.pool
         if pool is not None:
             pool.average(self.models, self.weights)

@@ -312,11 +312,11 @@ class Meetings:
 
     def states(self) -> dict[str, State]:
         """Earlier states needed by its next round."""
-        return self._cloud.states()
+        return self._cloud.memory.states()
 
     def facts(self) -> dict[str, Any]:
         """Further state as JSON."""
-        return {"labels": self.labels.tolist(), "cloud": self._cloud.facts()}
+        return {"labels": self.labels.tolist(), "cloud": self._cloud.memory.facts()}
 
     def restore(self, states: Mapping[str, State], facts: Mapping[str, Any]) -> None:
         """Restore the result of `states` and `facts`.
@@ -325,5 +325,5 @@ class Meetings:
             ValueError: they are none of these children's.
         """
         self.labels = group_labels(facts["labels"], "labels of clusters", len(self._children))
-        self._cloud.restore(states, facts["cloud"])
-        self._cloud.refuse_others(self._children[0].model, len(self._children))
+        self._cloud.memory.restore(states, facts["cloud"])
+        self._cloud.memory.refuse_others(self._children[0].model, len(self._children))

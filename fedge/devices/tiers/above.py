@@ -79,7 +79,7 @@ class Above:
         return [self.cloud.labels[self.branch_of(leaf)] for leaf in range(len(self.leaves))]
 
     def top_of(self, leaf: int) -> DeviceServer:
-        """DeviceServer of the cloud whose model a leaf's clients are served."""
+        """The cloud's server whose model a leaf's clients are served."""
         return self.cloud.server_of(self.branch_of(leaf))
 
     def _server(self, node: int) -> DeviceServer:

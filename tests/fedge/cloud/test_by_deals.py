@@ -46,7 +46,7 @@ def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since
     """A comparison from one start is as good as a probe; the reason for no result is said of new updates."""
     memory = CloudMemory(ClusterConfig(**DEAL))
     memory.since_probe = 3
-    memory.groups.stranger_losses(likeness(), 3)
+    memory.groups.take_updates(likeness(), 3)
     memory.groups.dealt.too_few = "few"
     brought = [Contribution(leaf, {"w": np.ones(2)}, 1.0, 1) for leaf in range(2)]
     has_updates = probe is not None
@@ -60,18 +60,18 @@ def test_comparisons_since_the_last_probe_are_counted(common_start, probe, since
 
 def test_updates_that_say_nothing_new_leave_the_first_ones():
     found = groups()
-    found.stranger_losses(likeness(), 3)
+    found.take_updates(likeness(), 3)
     result = found.dealt.tests
     assert result
     again = likeness()
-    assert found.stranger_losses(again, 3) is again
+    assert found.take_updates(again, 3) is again
     assert found.dealt.tests is result
     assert found.probes_first
 
 
 def test_what_survives_goes_on_alike():
     before, after = groups(), groups()
-    kept = before.stranger_losses(likeness(), 3)
+    kept = before.take_updates(likeness(), 3)
     assert before.dealt.is_open
     after.restore(kept, before.states(), json.loads(json.dumps(before.facts())))
     assert after.dealt.is_open

@@ -276,7 +276,7 @@ def test_what_was_measured_before_a_change_is_forgotten():
     kept = []
     for _ in range(7):
         next_step(aggregator, answered([0, 0, 1, 1]))
-        kept.append(len(aggregator.states()))
+        kept.append(len(aggregator.memory.states()))
     assert kept == [1, 0, 1, 2, 3, 4, 4]
     assert step_of(cloud(), [START] * 2, [state([1, 0])] * 2, [1, 1])
     assert cloud().states() == {}
@@ -405,5 +405,5 @@ def test_a_restored_cloud_compares_in_the_same_steps(after):
     stopped = cloud(regroup_every=3, patience=2)
     before = walk(stopped, pattern[:after])
     again = cloud(regroup_every=3, patience=2)
-    again.restore(stopped.states(), json.loads(json.dumps(stopped.facts())))
+    again.memory.restore(stopped.memory.states(), json.loads(json.dumps(stopped.memory.facts())))
     assert drawn(before + walk(again, pattern[after:])) == whole

@@ -139,7 +139,7 @@ def test_grouping_ends_once_nobody_has_changed():
     *_, (labels, _, facts) = rounds(cloud, models, 2)
     assert labels == [0, 1, 0, 1]
     assert "clusters" in facts
-    cloud.restore(cloud.states(), json.loads(json.dumps(cloud.facts())))
+    cloud.memory.restore(cloud.memory.states(), json.loads(json.dumps(cloud.memory.facts())))
     open_step = cloud.begin(models).meet(brought([{"w": np.array([wish])} for wish in WISHES])).open()
     step = open_step.finish(answers([[0, 1], [0, 1], [1, 0], [1, 0]]))
     assert step.labels.tolist() == [0, 1, 0, 1]

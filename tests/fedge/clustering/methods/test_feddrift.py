@@ -51,7 +51,8 @@ class Cloud:
         brought = [Contribution(i, model, 1, 1) for i, model in enumerate(made)]
         step = self.cloud.begin(self.models).meet(brought).open().finish(answers(accuracies))
         self.models = step.offers
-        self.cloud.restore(self.cloud.states(), json.loads(json.dumps(self.cloud.facts())))
+        memory = self.cloud.memory
+        memory.restore(memory.states(), json.loads(json.dumps(memory.facts())))
         return step.facts["taken"], step.facts
 
     @property

@@ -122,7 +122,7 @@ def test_what_the_cloud_keeps_goes_on():
     cloud.first_choice(2).choose(answers([[0, 1], [1, 0]], [1, 1], [0, 1]))
     models = [{"w": np.array([2.0])}, {"w": np.array([6.0])}]
     step_of(cloud, models, [1, 1], answers([[0, 1], [NAN, NAN]], [1, 1], [0, 1]))
-    other.restore(cloud.states(), json.loads(json.dumps(cloud.facts())))
+    other.memory.restore(cloud.memory.states(), json.loads(json.dumps(cloud.memory.facts())))
     silent = answers([[NAN, NAN]] * 2, [1, 1], [0, 1])
     for one in (cloud, other):
         assert step_of(one, models, [1, 1], silent).facts["taken"] == [0, 1]
