@@ -38,7 +38,7 @@ VALUES = {
         "fedprox", "feddyn", "ditto", "pfedme", "apfl", "fedper", "fedrep", "fedbabu", "moon", "fedala",
         "fedsoft", "esperhfl",
     ],
-        "train.optimizer": ["adam", "adamw", "rmsprop", "adagrad", "torch.optim:NAdam"],
+    "train.optimizer": ["adam", "adamw", "rmsprop", "adagrad", "torch.optim:NAdam"],
     "train.lr": [0.5, 1e-6],
     "train.schedule": ["constant", "cosine", "steps"],
     "train.momentum": [0.0],
@@ -148,20 +148,15 @@ _WITH = {
     "personal.layers": {"train.model": "mlp-tiny"},
     "train.optimizer": {"scaffold.enabled": False},
     "asynchrony.rule": {
-        "scaffold.enabled": False,
-        "gate.enabled": False,
-        "cluster.enabled": False,
+        "scaffold.enabled": False, "gate.enabled": False, "cluster.enabled": False,
         "asynchrony.evaluate-every-s": 5.0,
     },
     "cloud.rule": {"gate.enabled": False},
     "scaffold.levels": {"gate.enabled": False},
     "personal.every": {"personal.leaf-rounds": 1},
     "cluster.count": {
-        "cluster.patience": 2,
-        "hierarchy.num-servers": 4,
-        "cluster.signal": "affinity",
-        "cluster.method": "agglomerative",
-        "cluster.level": 0.5,
+        "cluster.patience": 2, "hierarchy.num-servers": 4, "cluster.signal": "affinity",
+        "cluster.method": "agglomerative", "cluster.level": 0.5,
     },
     "hierarchy.selection": {"hierarchy.participation": "2"},
     "scenario-from": {"scenario": "rotate"},
@@ -177,7 +172,8 @@ _WITH = {
     "devices.partial-work": {"asynchrony.rule": "fedavg"},
     "devices.selection": {"asynchrony.rule": "fedbuff"},
     "devices.preset": {"devices.time-rounds": True},
-}
+}  # fmt: skip
+# what a value needs in tables of arguments, likewise
 _TABLES = {
     "cosine": {"train.schedule-args.rounds": 3},
     "steps": {"train.schedule-args.at": "2"},
@@ -194,8 +190,6 @@ _TABLES = {
     "oracle": {"scenario": "rotate"},
     "cfl": {"cluster.method-args.still-below": 10.0, "cluster.method-args.pull-above": 0.0},
 }
-
-
 # of a machine, of files, of an engine, of time, or arguments that stand beside their part here
 NOT_DRAWN = {
     "asynchrony.clock", "asynchrony.cloud-rule-args", "asynchrony.evaluate-every-s", "asynchrony.replay",
@@ -207,10 +201,9 @@ NOT_DRAWN = {
     "hierarchy.participation-args", "hierarchy.selection-args", "leaf.strategy-args", "num-server-rounds",
     "partition.kind-args", "privacy.noise-source", "resume", "run-name", "runs-dir", "scenario-args",
     "tracker", "tracker-args", "train.algorithm-args", "train.augment", "train.augment-args",
-    "train.cuda-graph",
-    "train.device", "train.exchange", "train.loss", "train.loss-args", "train.metrics", "train.model-args",
-    "train.processes", "train.schedule-args", "train.start", "train.task", "train.task-args",
-    "uplink.clients-args", "uplink.servers-args",
+    "train.cuda-graph", "train.device", "train.exchange", "train.loss", "train.loss-args", "train.metrics",
+    "train.model-args", "train.processes", "train.schedule-args", "train.start", "train.task",
+    "train.task-args", "uplink.clients-args", "uplink.servers-args",
 }  # fmt: skip
 
 
