@@ -447,12 +447,12 @@ ELSEWHERE = (
         # data between modules, whose tests make them
         "fedge/cloud/method_memory.py": "fedge/cloud/test_memory.py",
         "fedge/cloud/probe.py": "fedge/cloud/test_step.py",
+        "fedge/cloud/setting.py": "fedge/cloud/test_step.py",
         "fedge/console/size.py": "fedge/console/test_terminal.py",
         "fedge/devices/servers/arrivals.py": "fedge/devices/servers/test_rules.py",
         "fedge/devices/state.py": "fedge/devices/test_procedure.py",
         "fedge/devices/work/routes.py": "fedge/devices/test_transit.py",
         "fedge/edge/at_work.py": "fedge/edge/test_host.py",
-        "fedge/rounds/task.py": "fedge/rounds/test_port.py",
     }
     | {
         f"fedge/methods/{file.name}": "runs/methods/test_algorithms.py"

@@ -24,7 +24,7 @@ from fedge.states.averaging import State
 
 
 @dataclass(frozen=True)
-class Brought:
+class BroughtModels:
     """Models of a server's children at the end of a global round.
 
     Attributes:
@@ -47,7 +47,7 @@ class Brought:
 
 
 @dataclass(frozen=True)
-class GroupStep(Brought):
+class GroupStep(BroughtModels):
     """A step of a server, as far as its groups depend on it.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedge.cloud.families import offers_of_family
-from fedge.cloud.groups import Brought, GroupStep, Settled, Tried
+from fedge.cloud.groups import BroughtModels, GroupStep, Settled, Tried
 from fedge.cloud.memory import CloudMemory
 from fedge.cloud.probe import Probe
 from fedge.cloud.setting import CloudSetting
@@ -123,7 +123,7 @@ class CloudRound:
 
 
 @dataclass(frozen=True)
-class Meeting(Brought):
+class Meeting(BroughtModels):
     """The leaves' models are at the cloud; arguments as in `CloudRound.meet`."""
 
     begun: CloudRound

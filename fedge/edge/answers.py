@@ -20,7 +20,7 @@ from fedge.clustering.likeness.updates import Updates
 from fedge.config.registers.option import shown
 from fedge.edge.packets import orders
 from fedge.edge.packets.memories import check_memories
-from fedge.edge.packets.told import ToldError, finite_number, flag, listed, mapping, rows, text, whole_number
+from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, truth, values, whole_number
 from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import EvaluateReply
@@ -139,7 +139,7 @@ class Schema:
         form = None if leaf.algorithm is None else leaf.algorithm.form
         book = self._book(told_book, leaf.clients, schema.least_told(self.task.least_loss, form))
         counted = whole_number(told_counted, 0, len(leaf.clients), "counted")
-        moved = flag(told_moved, "moved")
+        moved = truth(told_moved, "moved")
         trained = {row[0] for row in book["train_seconds"]}
         losses = {row[0] for row in book["train_loss"]}
         if len(trained) != counted or losses != (trained if line == LEAF else set()):
@@ -201,8 +201,8 @@ class Schema:
         facts = mapping(told, "leaf")
         further = {"drift": leaf.drift, "turns": leaf.turns, ALGORITHM: leaf.algorithm}
         only(facts, {"norms", "strategy"} | {name for name, own in further.items() if own is not None})
-        norms = listed(facts["norms"], "no list")
-        for norm in listed(norms, "norms", leaf.norms.norms.maxlen):
+        norms = values(facts["norms"], "no list")
+        for norm in values(norms, "norms", leaf.norms.norms.maxlen):
             finite_number(norm, 0.0, math.inf, "norms")
         if leaf.drift is not None:
             self._check_drift(facts["drift"], leaf, counted, moved, global_round)
@@ -234,7 +234,7 @@ class Schema:
         with admitted():
             only(answer.facts, {"moved", "book", NUMBER})
             _refuse_trained(self._book(answer.facts["book"], leaf.clients))
-            wanted = {orders.MODEL} if flag(answer.facts["moved"], "moved") else set()
+            wanted = {orders.MODEL} if truth(answer.facts["moved"], "moved") else set()
             if {name for name in answer.states if not name.startswith(orders.SUMMARY)} != wanted:
                 raise ToldError("states", "other ones")
             if wanted:
@@ -292,7 +292,7 @@ class Schema:
             text(kind, _LONGEST_KIND, "failures")
             text(detail, _LONGEST_DETAIL, "failures")
         whole_number(book["kept_model"], 0, 1, "kept_model")
-        for bytes_ in rows([listed(book["bytes"], "no list")], 2, 1, "bytes")[0]:
+        for bytes_ in rows([values(book["bytes"], "no list")], 2, 1, "bytes")[0]:
             whole_number(bytes_, 0, MOST - 1, "bytes")
         for row in rows(book["calls"], WIDTH, len(clients) * (1 + guard.retries), "calls"):
             for value in row:
@@ -343,7 +343,7 @@ def check_note(
         only(packet.facts, {"kind", "asked", "back", "failed", NUMBER, *(["leaf_round"] if rounds else [])})
         text(packet.facts["kind"], _LONGEST_KIND, "kind")
         for who in ("asked", "back", "failed"):
-            _one_each(listed(packet.facts[who], "no list"), clients, who)
+            _one_each(values(packet.facts[who], "no list"), clients, who)
             found.append(frozenset(packet.facts[who]))
         found.append(0 if rounds is None else whole_number(packet.facts["leaf_round"], *rounds, "leaf_round"))
 

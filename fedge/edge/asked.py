@@ -19,7 +19,7 @@ from fedge.edge.answers import check_like
 from fedge.edge.packets import orders
 from fedge.edge.packets.bundles import PARTS, unbundled
 from fedge.edge.packets.memories import check_memories, check_needed
-from fedge.edge.packets.told import ToldError, finite_number, flag, listed, mapping, rows, text, whole_number
+from fedge.edge.packets.told import ToldError, finite_number, mapping, rows, text, truth, values, whole_number
 from fedge.edge.packets.turns import check_turns
 from fedge.exchange import schema
 from fedge.exchange.evaluate import SplitName
@@ -148,7 +148,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
     with _read():
         facts = packet.facts
         _only(facts, {"path", "first", "last", "leaves", "run", "global_round"})
-        path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in listed(facts["path"], "path"))
+        path = tuple(whole_number(step, 0, _MOST_CLIENTS, "path") for step in values(facts["path"], "path"))
         named = [row[0] for row in rows(facts["leaves"], 4, len(leaves), "leaves")]
         if named != leaf_numbers_below(hierarchy).get(dotted(path)) or not set(named) <= set(leaves):
             raise ToldError("leaves", "others than stand below the region here")
@@ -160,7 +160,7 @@ def check_region(packet: Packet, hierarchy: HierarchyConfig, leaves: Collection[
         for _, kept, version, needed in facts["leaves"]:
             mapping(kept, "leaf")
             whole_number(version, 0, _MOST_ROUNDS, "version")
-            for each in listed(needed, "needed", _MOST_KEPT - 1):
+            for each in values(needed, "needed", _MOST_KEPT - 1):
                 whole_number(each, 0, _MOST_ROUNDS, "needed")
         begin = tuple(f"{leaf}/" for leaf in named)
         others = [name for name in packet.states if name != orders.MODEL and not name.startswith(begin)]
@@ -189,12 +189,12 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     _only(facts, names | {"run", "global_round"})
     _check_round(facts)
     for name in truths:
-        flag(facts[name], name)
-    without = listed(facts["without"], "without")
+        truth(facts[name], name)
+    without = values(facts["without"], "without")
     if any(type(each) is not int or each not in leaf.clients for each in without):
         raise ToldError("without", f"{shown(without)} are no clients of this leaf")
     whole_number(facts["version"], 0, _MOST_ROUNDS, "version")
-    for each in listed(facts["needed"], "needed", _MOST_KEPT):
+    for each in values(facts["needed"], "needed", _MOST_KEPT):
         whole_number(each, 0, _MOST_ROUNDS, "needed")
     kept, controls = mapping(facts["leaf"], "leaf"), {name for name in states if name in _CONTROLS}
     has_drift = leaf.drift is not None and not facts["fork"]
@@ -205,7 +205,7 @@ def _check_train(packet: Packet, leaf: Leaf) -> None:
     if leaf.algorithm is not None:
         check_memories(kept[ALGORITHM], leaf, any_round=True)
         check_needed(facts["memories"], leaf)
-    for norm in listed(kept["norms"], "norms", leaf.norms.norms.maxlen):
+    for norm in values(kept["norms"], "norms", leaf.norms.norms.maxlen):
         finite_number(norm, 0.0, 1.7e308, "norms")
     if has_drift:
         finite_number(kept["drift"], 0.0, 1.7e308, "drift")
@@ -242,7 +242,7 @@ def _check_probe(packet: Packet, leaf: Leaf) -> None:
     _only(packet.facts, {"leaf_round", "line", "updates", "run", "global_round"} | known, {"most_windows"})
     whole_number(packet.facts.get("most_windows", 0), 0, MOST - 1, "most_windows")
     _check_round(packet.facts)
-    flag(packet.facts["updates"], "updates")
+    truth(packet.facts["updates"], "updates")
     if packet.states.keys() != {orders.MODEL} | _check_leaf_part(packet.states, leaf):
         raise ToldError("states", "other ones than the model")
     check_like(packet.states[orders.MODEL], leaf.model)
@@ -260,7 +260,7 @@ def _check_evaluate(packet: Packet, leaf: Leaf) -> None:
             if where not in (orders.HERE, orders.SENT):
                 raise ToldError(who, shown(where))
             sent |= {name} if where == orders.SENT else set()
-    splits = listed(facts["splits"], "splits")
+    splits = values(facts["splits"], "splits")
     if not splits or len(set(splits)) != len(splits) or not set(splits) <= set(get_args(SplitName)):
         raise ToldError("splits", shown(splits))
     if facts["phase"] not in ("", *PHASES):

@@ -112,7 +112,9 @@ class Leaf:
         self._strategy = strategy
         self.client_controls: Controls = {}
         self.norms = NormHistory(len(self.clients))
-        self.control: State | None = zero_control(self._parameters(model)) if scaffold_levels else None
+        self.control: State | None = None
+        if scaffold_levels:
+            self.control = zero_control({name: model[name] for name in parameter_names})
         self.drift = Drift(model) if scaffold_levels > 1 else None
         self._told: State | None = self.control
         self.algorithm = algorithm
@@ -436,7 +438,3 @@ class Leaf:
 
         in_parts(work, control, CONTROL_PART)
         return updated
-
-    def _parameters(self, state: State) -> State:
-        """The trainable entries of a state."""
-        return {name: state[name] for name in self.parameter_names}

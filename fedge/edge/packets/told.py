@@ -46,14 +46,14 @@ def mapping(value: Any, what: str) -> Mapping[str, Any]:
     return value
 
 
-def flag(value: Any, what: str) -> bool:
+def truth(value: Any, what: str) -> bool:
     """A truth."""
     if type(value) is not bool:
         raise ToldError(what, shown(value))
     return value
 
 
-def listed(value: Any, what: str, most: int | None = None) -> list[Any]:
+def values(value: Any, what: str, most: int | None = None) -> list[Any]:
     """A list of anything, of at most so many values."""
     if not isinstance(value, list):
         raise ToldError(what, shown(value))

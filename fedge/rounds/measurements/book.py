@@ -157,7 +157,8 @@ class RoundBook:
         for client in (*leaf.clients, *leaf.unseen_clients):
             if client in self.evaluated and client in evaluated:
                 self.evaluated[client] = {**self.evaluated[client], **evaluated[client]}
-        both = [j for j in self.evaluations_at(leaf) if (PERSONAL, "val") in j]
+        of_clients = [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
+        both = [j for j in of_clients if (PERSONAL, "val") in j]
         before = pooled([j[self.gate(leaf).role, "val"] for j in both])
         after = pooled([j[PERSONAL, "val"] for j in both])
         if before is None or after is None:
@@ -220,10 +221,6 @@ class RoundBook:
         """Record the bytes of a server's correction for its new drift, if any."""
         if leaf.drift is not None and leaf.drift.correction is not None:
             self.note_sent(leaf, down=state_bytes(leaf.drift.correction))
-
-    def evaluations_at(self, leaf: Server) -> list[EvaluateReply]:
-        """Evaluations of the known clients of a leaf, in order of their ids, without failed ones."""
-        return [self.evaluated[client] for client in leaf.clients if client in self.evaluated]
 
     def served(
         self, leaf: Leaf, unseen_clients: bool = False, split: SplitName = "test"

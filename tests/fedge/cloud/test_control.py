@@ -78,7 +78,7 @@ class Hierarchy:
         samples = [reply.samples for reply in replies.values()]
         mean = weighted_mean([reply.state for reply in replies.values()], samples)
         round_context = RoundContext(0, 1, self.leaf_round, "", "", 0, 1.0)
-        leaf.aggregate_train(round_context, replies, mean, self.settings, seed=0)
+        leaf.aggregate_train(round_context, replies, mean, self.settings)
         leaf.keep_states(lambda state: state)
 
     def train_all(self, leaf_rounds: int = LEAF_ROUNDS) -> None:

@@ -41,7 +41,7 @@ def train(leaves, gradients):
         correction = leaf.told_control["w"] - own["w"]
         reply = TrainReply({"w": leaf.model["w"] - LR * (gradient + correction)}, 1, 1, 0.0, 0.0, 0)
         context = RoundContext(0, 1, 1, "", "", 0, 1.0)
-        leaf.aggregate_train(context, {leaf.index: reply}, reply.state, LocalTraining(lr=LR), seed=0)
+        leaf.aggregate_train(context, {leaf.index: reply}, reply.state, LocalTraining(lr=LR))
         leaf.keep_states(same)
 
 

@@ -279,7 +279,7 @@ def test_what_was_measured_before_a_change_is_forgotten():
         kept.append(len(aggregator.memory.states()))
     assert kept == [1, 0, 1, 2, 3, 4, 4]
     assert step_of(cloud(), [START] * 2, [state([1, 0])] * 2, [1, 1])
-    assert cloud().states() == {}
+    assert cloud().memory.states() == {}
 
 
 @pytest.mark.parametrize("after", range(5))
@@ -288,10 +288,10 @@ def test_a_restored_cloud_goes_on_alike(after):
     whole, parts = cloud(**BY_LOSSES, probe_every=2), cloud(**BY_LOSSES, probe_every=2)
     for at in range(5):
         if at == after:
-            facts = json.loads(json.dumps(parts.facts()))
-            states = {name: {k: a.copy() for k, a in s.items()} for name, s in parts.states().items()}
+            facts = json.loads(json.dumps(parts.memory.facts()))
+            states = {name: {k: a.copy() for k, a in s.items()} for name, s in parts.memory.states().items()}
             parts = cloud(**BY_LOSSES, probe_every=2)
-            parts.restore(states, facts)
+            parts.memory.restore(states, facts)
         steps = []
         for aggregator in (whole, parts):
             meeting = met(aggregator, start=at < 2, global_round=at)

@@ -123,9 +123,7 @@ def trained(leaf, client, end, number):
     reply = TrainReply({"w": np.array([end], np.float32)}, leaf.train_samples[client], 5, 0.5, 1.0, 4)
     context = RoundContext(1, number, number, "", "", "", 1.0)
     leaf.keep_states(lambda state: state)
-    refused = leaf.aggregate_train(
-        context, {client: reply}, reply.state, LocalTraining(lr=0.1, momentum=0.0), 1
-    )
+    refused = leaf.aggregate_train(context, {client: reply}, reply.state, LocalTraining(lr=0.1, momentum=0.0))
     assert refused == {}
 
 

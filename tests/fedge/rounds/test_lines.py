@@ -26,7 +26,7 @@ def leaves():
 def test_the_leaves_themselves_train(leaves):
     training = lines.own_models(leaves)
     assert training.line == LEAF
-    assert [training.leaf_at(index) is leaf for index, leaf in enumerate(leaves)] == [True] * 3
+    assert [training.by_index[index] is leaf for index, leaf in enumerate(leaves)] == [True] * 3
 
 
 def test_forks_train_beside_those_that_have_something_to_train(leaves):

@@ -1,4 +1,4 @@
-"""What is known of a run's learning task before its first round."""
+"""Learning task of a run: its clients' windows, split by split."""
 
 from fedge.config.flat import from_run_config
 from fedge.rounds.task import RunTask
