@@ -77,11 +77,11 @@ BACKED = {  # checks that lies come to, behind which another one refuses the sam
     "first answers": set(),
     "leaf servers": {
         "Schema._check_summaries: summaries",  # those of nobody have no form
-        "Schema.probed.check: states",
-        "Schema.evaluated.check: evaluated",  # rows have a number
+        "Schema.probed: states",
+        "Schema.evaluated: evaluated",  # rows have a number
         "_one_each: one client twice",
         "mapping:  is no table",  # and has no names
-        "Schema.trained.check: dispersion",
+        "Schema.trained: dispersion",
     },
 }  # fmt: skip
 EACH = 150  # lies of each answer

@@ -42,11 +42,11 @@ class Hole:
         """Take the check out, and put it back."""
         self._codes = self._codes or _codes_of(compile(_tree(self.module, self.number)[0], "hole", "exec"))
         before = []
-        for function in self._functions:
-            if (code := self._codes.get(function.__qualname__)) is not None:
-                before.append((function, function.__code__))
-                function.__code__ = code
         try:
+            for function in self._functions:
+                if (code := self._codes.get(function.__qualname__)) is not None:
+                    before.append((function, function.__code__))
+                    function.__code__ = code
             yield
         finally:
             for function, code in before:
@@ -124,12 +124,12 @@ def _codes_of(code, prefix=""):
 
 
 def _functions(module):
-    """All functions and methods that a module defines."""
+    """All functions and methods that a module defines, without what is wrapped around them."""
     for value in list(vars(module).values()):
         if inspect.isfunction(value) and value.__module__ == module.__name__:
-            yield value
+            yield inspect.unwrap(value)
         elif inspect.isclass(value) and value.__module__ == module.__name__:
             for method in vars(value).values():
                 method = getattr(method, "__func__", method)
                 if inspect.isfunction(method) and method.__module__ == module.__name__:
-                    yield method
+                    yield inspect.unwrap(method)

@@ -15,7 +15,7 @@ def trained_fault(honest, schema, asked, global_round, told):
     facts, leaf = told.facts, asked.leaf
     if facts.keys() != honest.facts.keys():
         return "facts"
-    fault = book_fault(facts["book"], leaf.clients, schema.config.guard)
+    fault = book_fault(facts["book"], leaf.clients, schema.run.config.guard)
     if fault:
         return fault
     book = facts["book"]
@@ -38,7 +38,7 @@ def trained_fault(honest, schema, asked, global_round, told):
     apart = facts.get("dispersion")
     if "dispersion" in facts and not (is_between(apart, 0, 1.7e308) if trained else apart is None):
         return "dispersion"
-    fault = kept_fault(honest, facts["leaf"], leaf, schema.config.train, global_round)
+    fault = kept_fault(honest, facts["leaf"], leaf, schema.run.config.train, global_round)
     return (
         fault or folds_fault(honest, facts["folds"]) or states_fault(honest, told, schema, leaf, leaf.model)
     )
@@ -93,7 +93,7 @@ def states_fault(honest, told, schema, leaf, start):
         return "states"
     if not {n for n in told.states if n.startswith(SUMMARY)} <= {f"{SUMMARY}{c}" for c in leaf.train_samples}:
         return "summaries"
-    train, most = schema.config.train, max(leaf.train_samples.values())
+    train, most = schema.run.config.train, max(leaf.train_samples.values())
     steps = train.local_epochs * math.ceil(most / train.batch_size)
     for name in told.states:
         if name.startswith(STRATEGY):
@@ -127,7 +127,7 @@ def probed_fault(honest, schema, leaf, start, _, told):
     if told.facts.keys() != honest.facts.keys():
         return "facts"
     book = told.facts["book"]
-    fault = book_fault(book, leaf.clients, schema.config.guard)
+    fault = book_fault(book, leaf.clients, schema.run.config.guard)
     if fault or book["train_loss"] or book["train_seconds"] or book["kept_model"]:
         return fault or "training"
     moved = told.facts["moved"]
@@ -141,7 +141,7 @@ def evaluated_fault(honest, schema, roles, splits, told):
     if told.facts.keys() != honest.facts.keys() or told.states:
         return "facts"
     book, rows = told.facts["book"], told.facts["evaluated"]
-    fault = book_fault(book, roles, schema.config.guard)
+    fault = book_fault(book, roles, schema.run.config.guard)
     if fault or book["train_loss"] or book["train_seconds"] or book["kept_model"]:
         return fault or "training"
     if type(rows) is not list or not all(type(row) in (list, tuple) and len(row) == 8 for row in rows):
