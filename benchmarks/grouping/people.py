@@ -97,7 +97,7 @@ def p_values(
     found, right = [], 0
     for _ in range(options.deals):
         who = rng.permutation(users)[: len(leaf_of)] + users * version * odd
-        labels, _, p, _, _ = deal_test(alike[:, who][:, :, who], leaf_of, rng, options.draws)
+        labels, _, p, *_ = deal_test(alike[:, who][:, :, who], leaf_of, rng, options.draws)
         found.append(p)
         right += len(set(zip(labels[leaf_of].tolist(), odd.tolist(), strict=True))) == 2
     return found, right

@@ -11,8 +11,10 @@ in one group among them. Each H_P has one test of its own, at its own level, for
     p of H_P         of groups with smallest possible p within the common level: the least p times
                      level over share; a group's share is its smallest possible p, and of the rest as
                      much as it has of the clients (Bonferroni's inequality with weights; Tarone 1990: a group
-                     without possible p below the level takes no share). Else Fisher's combination of the
-                     groups' p, which are independent, since deals inside of different groups are
+                     without possible p below the level takes no share). Else the share of all combinations
+                     of the groups' deals whose cuts explain as much in total (direct combination, Pesarin and
+                     Salmaso 2010; a sum of logarithms of shares left, as of likelihood ratios): then a group
+                     of one kind of people does not hide another's difference
 
 So Q may be chosen by looking at the data: if it parts true groups, as a strict refinement of P*, then H_P*
 was rejected, with a test fixed beforehand; with probability at most its level. Where nothing is planted every
@@ -28,15 +30,14 @@ share of the level by clients (Meinshausen 2008), which is as strict for a hiera
 Sources: Marcus, Peritz and Gabriel 1976, On closed testing procedures with special reference to ordered
 analysis of variance, Biometrika 63; Einot and Gabriel 1975, A study of the powers of several methods of
 multiple comparisons, JASA 70; Begun and Gabriel 1981, Closure of the Newman-Keuls multiple comparisons
-procedure, JASA 76; Tarone 1990, A modified Bonferroni method for discrete data, Biometrics 46; Fisher 1932,
-Statistical Methods for Research Workers; Meinshausen 2008, Hierarchical testing of variable importance,
-Biometrika 95.
+procedure, JASA 76; Tarone 1990, A modified Bonferroni method for discrete data, Biometrics 46; Pesarin and
+Salmaso 2010, Permutation Tests for Complex Data (direct combination); Meinshausen 2008, Hierarchical testing
+of variable importance, Biometrika 95.
 Shape letters: S leaf servers, K clients, M similarities.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -63,17 +64,20 @@ Partition = tuple[Leaves, ...]
 
 MOST_GROUPS, MOST_GROUPS_OF_MANY = 7, 4  # of which all coarser partitions are tested; of more than 12 leaves
 _SAME = 1e-12  # tolerance for equal numbers
+_STEPS = 2**14  # in which sums over groups are counted
 
 
 @dataclass(frozen=True)
 class Tested:
-    """The deal test of one set of leaves: as in `DealTest`, without a level."""
+    """The deal test of one set of leaves: as in `DealTest`, without a level, and as in `Compared`."""
 
     parts: tuple[Leaves, Leaves]
     statistic: float
     p: float
     deals: int
     exact: bool
+    explained: float = 0.0
+    of_deals: np.ndarray = field(default_factory=lambda: np.zeros(1), repr=False, compare=False)
 
 
 class DealTests:
@@ -144,14 +148,21 @@ class DealTests:
         beside = [np.flatnonzero(np.isin(self._leaf_of, group)) for group in others]
         inner = [less_directions(similarity, mine, beside) for similarity in self._similarities]
         draws = self._draws or draws_for(smallest_p(self.counts(leaves)))
-        labels, statistic, p, deals, exact = deal_test(
-            inner, own, self._stream(leaves), draws, self._strata[mine]
-        )
-        if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and p <= WEAK:
+        found = deal_test(inner, own, self._stream(leaves), draws, self._strata[mine])
+        labels = found.labels
+        if len(leaves) > MOST_LEAVES_FOR_ALL_CUTS and found.p <= WEAK:
             pairs = np.stack([without_client_effects(similarity) for similarity in inner])
             labels = number_by_first_appearance(refined(pairs, own, labels == 1).astype(np.int64))
         first, second = (tuple(leaves[at] for at in np.flatnonzero(labels == k)) for k in (0, 1))
-        return Tested((first, second), statistic, p, deals, exact)
+        return Tested(
+            (first, second),
+            found.statistic,
+            found.p,
+            found.deals,
+            found.exact,
+            found.explained,
+            found.of_deals,
+        )
 
 
 def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
@@ -171,7 +182,7 @@ def partitions_of(items: Sequence[Leaves]) -> Iterator[list[list[Leaves]]]:
 
 
 def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: float) -> list[float] | None:
-    """The level of each group's own test in the test of a partition; None where Fisher's is taken.
+    """The level of each group's own test in the test of a partition; None where all are tested together.
 
     Args:
         floors: the smallest possible p of each group.
@@ -195,20 +206,29 @@ def levels_of_groups(floors: Sequence[float], clients: Sequence[int], level: flo
     ]
 
 
-def fisher(ps: Sequence[float]) -> float:
-    """Fisher's combination of independent p-values: the chance of a product as small.
+def joint_p(tests: Sequence[Tested]) -> float:
+    """The chance that cuts of one deal of each group explain together as much as those of the actual deals.
 
-    >>> round(fisher([0.2, 0.05]), 4), fisher([0.03])
-    (0.0561, 0.03)
+    Deals inside of different groups are independent, so all combinations of them are equally likely. Their
+    sums are counted in steps, every deal rounded up and the actual ones down: p is no smaller than without.
+
+    >>> strong = Tested(((0,), (1,)), 0.0, 0.25, 4, True, 2.0, np.array([2.0, 0.2, 0.1, 0.0]))
+    >>> weak = Tested(((2,), (3,)), 0.0, 0.75, 4, True, 0.2, np.array([0.4, 0.3, 0.2, 0.1]))
+    >>> joint_p([strong, weak])  # the strong one's best deal with three of the other's, of 16
+    0.1875
     """
-    if len(ps) == 1:
-        return ps[0]
-    total = -sum(log(p) for p in ps)
-    term = found = 1.0
-    for k in range(1, len(ps)):  # the upper tail of χ² with 2 len(ps) degrees of freedom at 2 total
-        term *= total / k
-        found += term
-    return min(1.0, float(np.exp(-total) * found))
+    least = [float(test.of_deals.min()) for test in tests]
+    most = sum(float(np.ptp(test.of_deals)) for test in tests)
+    step = max(most, _SAME) / _STEPS
+    chance = np.ones(1)
+    for test, lowest in zip(tests, least, strict=True):
+        at = np.ceil((test.of_deals - lowest) / step - _SAME * _STEPS).astype(np.int64)
+        sums = np.zeros(len(chance) + int(at.max()))
+        for place in at:
+            sums[place : place + len(chance)] += chance
+        chance = sums / len(at)
+    actual = sum(test.explained - lowest for test, lowest in zip(tests, least, strict=True))
+    return float(chance[int(actual / step + _SAME * _STEPS) :].sum())
 
 
 class ClosedTest:
@@ -257,7 +277,7 @@ class ClosedTest:
         floors = [self._tests.floor(group) for group in groups]
         levels = levels_of_groups(floors, [self._tests.clients(group) for group in groups], level)
         if levels is None:
-            return fisher([self._tests.of(group, partition).p for group in groups])
+            return joint_p([self._tests.of(group, partition) for group in groups])
         least = 1.0
         for group, share in zip(groups, levels, strict=True):
             p = self._tests.of(group, partition).p if share > 0 else 1.0

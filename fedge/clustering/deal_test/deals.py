@@ -42,7 +42,7 @@ Shape letters: S leaf servers, K clients, D deals, Q cuts, M similarities.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,6 +121,28 @@ class DealTest:
         )  # fmt: skip
 
 
+class Compared(NamedTuple):
+    """The actual deal beside others.
+
+    Attributes:
+        labels: (S,) int64, 0 and 1, leaf 0 in part 0.
+        statistic: standing of the cut.
+        p: of the test.
+        deals: how many were looked at.
+        exact: whether these are all there are.
+        explained: by the cut, −log of the share left within the parts.
+        of_deals: (D,) the same of every deal, the actual one among them.
+    """
+
+    labels: np.ndarray
+    statistic: float
+    p: float
+    deals: int
+    exact: bool
+    explained: float
+    of_deals: np.ndarray
+
+
 def deal_test(
     similarities: Sequence[np.ndarray] | np.ndarray,
     leaf_of: np.ndarray,
@@ -128,7 +150,7 @@ def deal_test(
     draws: int = DRAWS,
     strata: np.ndarray | None = None,
     cut: np.ndarray | None = None,
-) -> tuple[np.ndarray, float, float, int, bool]:
+) -> Compared:
     """The best cut of S leaves in two and the p-value of there being one.
 
     Args:
@@ -139,9 +161,6 @@ def deal_test(
         strata: (K,) clients are dealt among those of their number; None for all among all.
         cut: (S,) bool, True for the leaves of one part: p of this cut, among all cuts of the deals; None for
             the best.
-
-    Returns:
-        (S,) int64 labels 0 and 1, leaf 0 in part 0; the statistic; p; the deals looked at; whether all.
 
     Raises:
         ValueError: a similarity is not finite, or there are fewer leaves or clients than a test needs.
@@ -170,7 +189,9 @@ def deal_test(
     reached[: 1 - first] = True  # the actual deal is one of the drawn ones
     labels = number_by_first_appearance((cuts[kind, leaves] if cut is None else cut).astype(np.int64))
     statistic = float(f"{standing[0, kind, leaves]:.9g}")
-    return labels, statistic, float(reached.mean()), len(deals) - first, exact
+    return Compared(
+        labels, statistic, float(reached.mean()), len(deals) - first, exact, float(share[0]), share[first:]
+    )
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,24 @@
 """Closed tests of partitions: by hand, and how often they part what is one, in simulation."""
 
 import tracemalloc
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import combine_pvalues
 
-from fedge.clustering.deal_test.closed import ClosedTest, DealTests, fisher, levels_of_groups, partitions_of
+from fedge.clustering.deal_test.closed import (
+    ClosedTest,
+    DealTests,
+    joint_p,
+    levels_of_groups,
+    partitions_of,
+)
+from fedge.clustering.deal_test.closed import (
+    Tested as GroupTest,
+)
 from fedge.clustering.deal_test.cuts import MOST_LEAVES_FOR_ALL_CUTS
 from fedge.clustering.deal_test.deals import labels_after
 from fedge.clustering.deal_test.reach import level_in_force, smallest_p_of_any_cut
@@ -57,9 +66,54 @@ def test_shares_add_up_to_the_level_at_most(groups, level):
     assert all(s >= f or s == 0 for s, f in zip(found, floors, strict=True))
 
 
-@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=6))
-def test_fishers_combination_is_scipys(ps):
-    assert fisher(ps) == pytest.approx(combine_pvalues(ps, "fisher").pvalue, rel=1e-6)
+def group_with(explained, actual):
+    """The test of a group whose deals explain so much, the actual one among them."""
+    of_deals = np.array(explained)
+    own = float(of_deals[actual % len(of_deals)])
+    p = float((of_deals >= own).mean())
+    return GroupTest(((0,), (1,)), 0.0, p, len(of_deals), True, own, of_deals)
+
+
+GROUPS = st.lists(
+    st.tuples(st.lists(st.integers(-300, 2000), min_size=2, max_size=9), st.integers(0, 8)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(GROUPS)
+def test_groups_together_count_all_combinations(drawn):
+    """Against every combination one by one; steps may only add to p."""
+    tests = [group_with([number / 1000 for number in numbers], actual) for numbers, actual in drawn]
+    sums = np.array([sum(each) for each in product(*(numbers for numbers, _ in drawn))])
+    own = sum(numbers[actual % len(numbers)] for numbers, actual in drawn)
+    step = sum(max(numbers) - min(numbers) for numbers, _ in drawn) / 2**14
+    found = joint_p(tests)
+    assert found >= (sums >= own).mean() - 1e-9
+    assert found <= (sums >= own - (len(tests) + 1) * step - 1e-6).mean() + 1e-9
+
+
+@given(GROUPS, st.floats(0.001, 0.3))
+def test_groups_together_keep_their_level(drawn, level):
+    """Of all combinations of actual deals, equally likely, at most the level's share is rejected."""
+    numbers = [[each / 1000 for each in group] for group, _ in drawn]
+    every = list(product(*(range(len(group)) for group in numbers)))
+    rejected = sum(
+        joint_p([group_with(*pair) for pair in zip(numbers, at, strict=True)]) <= level for at in every
+    )
+    assert rejected <= level * len(every) * (1 + 1e-9)
+
+
+def test_a_group_alone_has_its_own_p_and_groups_that_explain_nothing_have_one():
+    assert joint_p([group_with([0.3, 0.1, 0.2, 0.0], 0)]) == 0.25
+    assert joint_p([group_with([0.2, 0.2], 0), group_with([0.0, 0.0, 0.0], 1)]) == 1.0
+
+
+def test_a_group_of_one_kind_does_not_hide_the_difference_in_another():
+    """{0 1}{2 3}, of which 0 and 1 are alike: of 35² combinations 35 have the best deal of 2 and 3."""
+    closed = ClosedTest(drawn_tests([0, 0, 1, 2], 4), (0, 1, 2, 3), "auto")
+    p, level = closed.of([(0, 1), (2, 3)])
+    assert (p, level) == (pytest.approx(1 / 35, abs=1 / 35**2), 0.05)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +157,10 @@ def test_three_single_leaves_of_four_by_hand():
 
 
 def test_partitions_of_pairs_are_tested_together():
-    """Four single leaves of four clients: {0 1}{2 3} has two p of 1/35, whose combination is far smaller."""
+    """Four single leaves of four clients: of {0 1}{2 3} the deal is the best of 35²."""
     closed = ClosedTest(drawn_tests([0, 1, 2, 3], 4), (0, 1, 2, 3), "auto")
     p, level = closed.of([(0, 1), (2, 3)])
-    assert (p, level) == (pytest.approx(fisher([1 / 35, 1 / 35])), 0.05)
-    assert p < 0.01
+    assert (p, level) == (pytest.approx(1 / 35**2), 0.05)
     assert closed.of([(0, 1), (2,), (3,)])[0] == pytest.approx(1 / 35)
     assert closed.of([(0,), (1,), (2,), (3,)])[0] == 1.0  # nothing to be tested
 
