@@ -85,6 +85,8 @@ CASES = {
     "apart-three-rotate": Case(12, 3, options=ROTATE | {"scenario-sizes": "1,1,1"}, rounds=8, within=8),
     "apart-four-labels": Case(16, 4, options=LABELS | {"scenario-sizes": "1,1,1,1"}, rounds=8, within=8),
     "apart-four-rotate": Case(16, 4, options=ROTATE | {"scenario-sizes": "1,1,1,1"}, rounds=8, within=8),
+    "two-one-one-labels": Case(16, 4, options=LABELS | {"scenario-sizes": "2,1,1"}, rounds=8, within=8),
+    "two-one-one-rotate": Case(16, 4, options=ROTATE | {"scenario-sizes": "2,1,1"}, rounds=8, within=8),
     "four-one-one-labels": Case(24, 6, options=LABELS | {"scenario-sizes": "4,1,1"}, rounds=8, within=8),
     "four-one-one-rotate": Case(24, 6, options=ROTATE | {"scenario-sizes": "4,1,1"}, rounds=8, within=8),
     "sources-three": Case(12, 3, THREE, 8, SOURCES | {"scenario-sizes": "1,1,1"}, within=8),
