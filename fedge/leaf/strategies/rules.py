@@ -7,6 +7,7 @@ optimisers (Reddi et al. 2021), q-FedAvg (Li et al. 2020).
 
 import copy
 import inspect
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -32,6 +33,8 @@ from fedge.process.logs import flowers_words_once, without_flowers_news
 from fedge.states.averaging import State, weighted_mean
 from fedge.states.records import from_record, to_record
 from fedge.training.settings import LocalTraining
+
+logger = logging.getLogger(__name__)
 
 _TRAIN_LOSS = "train_loss"  # where QFedAvg looks for it
 _BY_DISTANCE = (Krum, MultiKrum, Bulyan)
@@ -278,6 +281,8 @@ def combine(
         )
     combined, _ = made
     if combined is None:  # a strategy refusing to combine these replies
+        name, count = type(strategy).__name__, len(replies)
+        logger.warning("round %d: %s made no model of %d replies; the last one stays", where[0], name, count)
         return model
     seen = from_record(combined)
     if lost := sorted(set(seen) - set(mean)):

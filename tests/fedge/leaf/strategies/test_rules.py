@@ -161,3 +161,14 @@ class TakesAll(FedAvg):
 def test_a_strategy_of_a_user_s_own_is_offered_what_it_takes(name, given):
     """Flower's own settings, so that one client is enough: none that its constructor does not know."""
     assert strategy(f"{__name__}:{name}").given == given
+
+
+def test_a_strategy_that_makes_no_model_keeps_the_last_one_and_says_so(caplog):
+    class Refusing(FedAvg):
+        def aggregate_train(self, server_round, replies):
+            return None, None
+
+    models = [{"w": np.full((2, 2), value, np.float32)} for value in (1.0, 2.0, 3.0)]
+    made = combine(Refusing(), *models[:2], replies_of(models), ["w"], LocalTraining(), 0, (4, 0))
+    assert made is models[0]
+    assert caplog.messages == ["round 4: Refusing made no model of 3 replies; the last one stays"]
