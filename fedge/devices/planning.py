@@ -74,13 +74,13 @@ def cut_short(there_us: int, trained_us: int, back_us: int, most_us: int, steps:
     return (done, there_us - (-done * training_us // steps)) if done else (0, 0)
 
 
-class Asked(NamedTuple):
-    """A device about to get a job.
+class JobStart(NamedTuple):
+    """The start of a device's job.
 
     Attributes:
         leaf: of the job.
         device: of the job.
-        attempt: the device's how-manieth job, 1, 2, …
+        attempt: number of the device's job, 1, 2, …
         now_us: virtual time.
         until_us: when the device goes.
         period: evaluations so far, plus 1.
@@ -145,16 +145,16 @@ class Planning:
             timeout_s = config.asynchrony.deadline_s if config.devices.partial_work else 0.0
         self._most_us = max(1, round(timeout_s * SECOND_US)) if timeout_s else None
 
-    def job(self, asked: Asked) -> Job:
+    def job(self, start: JobStart) -> Job:
         """The next job."""
         self.begun += 1
-        device, now_us = asked.device, asked.now_us
+        device, now_us = start.device, start.now_us
         if self._is_real or self._ends is not None:
             end_us, failed = (now_us, False) if self._ends is None else self._ends.of_job(self.begun, device)
-            return self._planned(asked, end_us, now_us, end_us, "failed" if failed else "trains")
-        draw, times = self._drawn(asked)
+            return self._planned(start, end_us, now_us, end_us, "failed" if failed else "trains")
+        draw, times = self._drawn(start)
         there_us, trained_us, whole_us = self._durations.of(device, self._model_bytes, times, self._up_bytes)
-        busy_us, fate = self._fate(whole_us, asked.until_us - now_us, draw)
+        busy_us, fate = self._fate(whole_us, start.until_us - now_us, draw)
         steps = of_steps = 0
         if self._partial and fate in ("away", "late"):
             of_steps = self._steps(device)
@@ -162,22 +162,22 @@ class Planning:
             if steps:
                 fate, busy_us = "trains", until_trained_us + whole_us - trained_us
                 trained_us = until_trained_us
-        job = self._planned(asked, now_us + busy_us, now_us + there_us, now_us + trained_us, fate)
+        job = self._planned(start, now_us + busy_us, now_us + there_us, now_us + trained_us, fate)
         return replace(job, steps=steps, of_steps=of_steps) if steps else job
 
-    def _planned(self, asked: Asked, end_us: int, there_us: int, trained_us: int, fate: Fate) -> Job:
+    def _planned(self, start: JobStart, end_us: int, there_us: int, trained_us: int, fate: Fate) -> Job:
         """The job of a device, with all of its steps."""
         return Job(
-            self.begun, asked.device, asked.leaf, asked.attempt, asked.period, asked.server.number,
-            asked.now_us, end_us, there_us, trained_us, fate, asked.server.version,
+            self.begun, start.device, start.leaf, start.attempt, start.period, start.server.number,
+            start.now_us, end_us, there_us, trained_us, fate, start.server.version,
         )  # fmt: skip
 
-    def routed(self, asked: Asked) -> tuple[Job, Route]:
+    def routed(self, start: JobStart) -> tuple[Job, Route]:
         """The same over the shared link of a leaf: a job with an earliest end, and its route."""
         self.begun += 1
-        now_us, until_us = asked.now_us, asked.until_us
-        draw, times = self._drawn(asked)
-        down, up = (min(rate_of(rate), self._link) for rate in self.links(asked.device))
+        now_us, until_us = start.now_us, start.until_us
+        draw, times = self._drawn(start)
+        down, up = (min(rate_of(rate), self._link) for rate in self.links(start.device))
         comes_us, back_us = duration_us(self._model_bytes, down), duration_us(self._up_bytes, up)
         route = Route(micros(times.down_s), micros(times.train_s), micros(times.up_s), back_us)
         alone_us = route.down_us + comes_us + route.train_us + route.up_us + back_us
@@ -189,22 +189,22 @@ class Planning:
                 route.cut_us, route.lost_as = until_us, "away"
             if self._most_us is not None and (route.cut_us is None or now_us + self._most_us < route.cut_us):
                 route.cut_us, route.lost_as = now_us + self._most_us, "late"
-        return self._planned(asked, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
+        return self._planned(start, now_us + busy_us, NOT_YET_US, NOT_YET_US, fate), route
 
     def links(self, device: int) -> tuple[float, float]:
         """Bytes per second received, and sent, by a device without other senders."""
         return self._durations.links(device)
 
-    def _drawn(self, asked: Asked) -> tuple[Draw, Times]:
+    def _drawn(self, start: JobStart) -> tuple[Draw, Times]:
         """The draws of a job, and its times."""
-        device, attempt = asked.device, asked.attempt
+        device, attempt = start.device, start.attempt
         draw, windows = self._draws.of(device, attempt), int(self._windows[device])
         times = self._durations.times(device, windows, draw)
         if self._duration is None:
             return draw, times
         work = Work(
-            device, attempt, asked.leaf, windows, self._steps(device), self._model_bytes,
-            asked.now_us / SECOND_US, times.train_s, self._history, self._seed,
+            device, attempt, start.leaf, windows, self._steps(device), self._model_bytes,
+            start.now_us / SECOND_US, times.train_s, self._history, self._seed,
         )  # fmt: skip
         return draw, times._replace(train_s=checked_seconds(self._duration, work))
 

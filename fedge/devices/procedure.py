@@ -25,7 +25,7 @@ from fedge.config.registers import parts, traits
 from fedge.devices import transit
 from fedge.devices.ends import Ends
 from fedge.devices.periods import end_period
-from fedge.devices.planning import Asked
+from fedge.devices.planning import JobStart
 from fedge.devices.servers.arrivals import Arrival
 from fedge.devices.state import ClockState
 from fedge.devices.timeline.clock import SECOND_US, Event, Kind
@@ -149,10 +149,10 @@ class Procedure(ClockState):
         device, until_us = picked
         attempt = int(self.choosing.history.begun[device])
         period, server = self.evaluated + 1, self.servers[leaf]
-        asked = Asked(leaf, device, attempt, now_us, until_us, period, server)
+        start = JobStart(leaf, device, attempt, now_us, until_us, period, server)
         if not self.network.at_leaves:
-            return self.planning.job(asked)
-        job, self.routes[self.planning.begun] = self.planning.routed(asked)
+            return self.planning.job(start)
+        job, self.routes[self.planning.begun] = self.planning.routed(start)
         return job
 
     def _begin_job(self, job: Job) -> None:

@@ -28,7 +28,7 @@ class Work:
 
     Attributes:
         device: its id.
-        attempt: the device's how-manieth job, 1, 2, …
+        attempt: number of the device's job, 1, 2, …
         leaf: number of its leaf.
         windows: passing through the model, counted with repetition.
         steps: of the optimiser.

@@ -29,7 +29,7 @@ class Speeds(Protocol):
 
         Args:
             client: its partition id.
-            attempt: the client's how-manieth job, 1, 2, …
+            attempt: number of the client's job, 1, 2, …
             down_bytes: received bytes.
             up_bytes: sent bytes.
         """

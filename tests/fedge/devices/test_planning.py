@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual_world import START, config_of
 
-from fedge.devices.planning import Asked, Planning, cut_short, steps_of_jobs
+from fedge.devices.planning import JobStart, Planning, cut_short, steps_of_jobs
 from fedge.devices.population.availability import FOREVER_US
 from fedge.devices.population.fleet import Fleet
 from fedge.devices.servers.rules import fedbuff
@@ -21,7 +21,7 @@ def job(until_us=FOREVER_US, **options):
     """The first job of a device with 4 windows, begun at 7 s; the model of 200 bytes comes in 2 s."""
     planning = Planning(config_of(train__local_epochs=1, **options), 3, FLEET, np.array([4]), 200)
     server = DeviceServer(version_of(START), fedbuff, {}, 1)
-    return planning.job(Asked(0, 0, 1, 7_000_000, until_us, 2, server))
+    return planning.job(JobStart(0, 0, 1, 7_000_000, until_us, 2, server))
 
 
 def test_a_job_that_trains():
@@ -38,7 +38,7 @@ def test_a_job_over_a_shared_link_sends_back_what_it_says():
     config = config_of(train__local_epochs=1, asynchrony__leaf_link_megabytes_s=1e-4)
     planning = Planning(config, 3, FLEET, np.array([4]), 200, up_bytes=50)
     server = DeviceServer(version_of(START), fedbuff, {}, 1)
-    _, route = planning.routed(Asked(0, 0, 1, 7_000_000, FOREVER_US, 2, server))
+    _, route = planning.routed(JobStart(0, 0, 1, 7_000_000, FOREVER_US, 2, server))
     assert (route.train_us, route.up_us, route.back_us) == (2_000_000, 250_000, 500_000)
 
 
