@@ -38,8 +38,10 @@ if "FEDGE_CAPTURE" in os.environ:  # `fedge profile` traces this process's alloc
 # work can be refused before Flower starts Ray and its workers.
 if Path(sys.argv[0] if sys.argv else "").name == "flwr" and sys.argv[1:2] == ["run"]:
     from fedge.launch.preflight import check_flwr_run
+    from fedge.process.endings.channels import exit_despite_channels
     from fedge.process.endings.parent import be_followed, follow_at_once
 
     check_flwr_run(sys.argv[2:])
+    exit_despite_channels()
     follow_at_once()
     be_followed()

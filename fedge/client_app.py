@@ -72,6 +72,7 @@ from fedge.exchange.train import clip_norm_of, train_reply
 from fedge.native.library import usable_kernels
 from fedge.privacy.noise import SYSTEM
 from fedge.process.client_app import is_client_app
+from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.identity import process_name
 from fedge.process.lasting import stays
 from fedge.process.logs import log_worker_to
@@ -98,6 +99,7 @@ from fedge.training.settings import LocalTraining
 app = GuardedApp()
 catch_interrupts()
 leave_nothing_behind()
+exit_despite_channels()
 keep_ray_on_loopback()
 restart_dead_workers()
 spare_dead_workers()

@@ -12,11 +12,13 @@ from fedge.engine.capture import end_captures
 from fedge.engine.federation import federation_of_this_process, refuse_missing_resources
 from fedge.engine.flower_engine import FlowerEngine
 from fedge.engine.flower_process import leave_nothing_behind, stop_event
+from fedge.process.endings.channels import exit_despite_channels
 from fedge.process.logs import divert_descriptors
 from fedge.run.run import run
 
 app = ServerApp()
 leave_nothing_behind()
+exit_despite_channels()
 
 
 @app.main()

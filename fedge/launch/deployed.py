@@ -28,6 +28,10 @@ from fedge.launch.projects.writable import writable_project
 from fedge.link.reach import is_there, refuse_other_authority
 from fedge.process.endings import exits
 
+_FLWR = (
+    sys.executable, "-c", "from fedge.process.endings.channels import exit_despite_channels; "
+    "exit_despite_channels(); from flwr.cli.app import app; app(prog_name='flwr')",
+)  # fmt: skip
 _STARTED = re.compile(r"Successfully started run (\d+)")
 _ENDED = re.compile(r"^fedge: run (\w+), exit code (\d+): (.*)$", re.MULTILINE)
 _HERE = ("127.0.0.1", "localhost", "[::1]")
@@ -230,8 +234,8 @@ def _follow(words: list[str], at: list[str], variables: Mapping[str, str]) -> _S
         process.wait()
     except KeyboardInterrupt:
         if started := _STARTED.search(text):
-            stop = ["flwr", "stop", started[1], *at]
-            subprocess.run(stop, env=environment, stdin=subprocess.DEVNULL, check=False)
+            stop = ["stop", started[1], *at]
+            subprocess.run([*_FLWR, *stop], env=environment, stdin=subprocess.DEVNULL, check=False)
         raise
     finally:
         process.kill()

@@ -27,6 +27,7 @@ from urllib.parse import unquote
 
 from fedge.link.fleet_guard import FleetGuard
 from fedge.link.untimed import send_untimed
+from fedge.process.endings.channels import exit_despite_channels
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED, _NO_INODE = "01", "0"
@@ -186,6 +187,7 @@ def guarded_words(program: str) -> list[str]:
 def main(words: list[str]) -> int:
     """Carry out a program of Flower's; returns its exit code."""
     program = words[0]
+    exit_despite_channels()
     keep_grpc_own(can_tell())
     if can_tell():
         with suppress(ImportError):  # not a dependency of older Flower versions

@@ -42,6 +42,8 @@ _NUMBERS = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 _REGISTER = """
 import shlex, sys
 from importlib.metadata import entry_points
+from fedge.process.endings.channels import exit_despite_channels
+exit_despite_channels()
 (command,) = entry_points(group="console_scripts", name="flwr")
 flower, (at, *keys) = command.load(), sys.argv[1:]
 for key in keys:

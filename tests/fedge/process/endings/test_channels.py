@@ -1,0 +1,44 @@
+"""A process ends although a thread that is gone holds the lock of a gRPC channel."""
+
+import subprocess
+import sys
+
+import pytest
+
+END = """
+import threading, grpc
+channel = grpc.insecure_channel("127.0.0.1:9")
+for lock in (channel._connectivity_state.lock, channel._call_state.lock):
+    thread = threading.Thread(target=lock.acquire)
+    thread.start()
+    thread.join()
+print("at its end", flush=True)
+"""
+HERE = "from fedge.process.endings.channels import exit_despite_channels; exit_despite_channels()"
+
+
+def ended(before, patience_s):
+    """Exit code of a process that carries out `before` and leaves a channel locked; None if it hangs."""
+    words = [sys.executable, "-c", before + END]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "at its end\n"
+            return process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            process.kill()
+
+
+def test_grpc_still_waits_for_ever():
+    """Otherwise the module can go."""
+    assert ended("", 3.0) is None
+
+
+@pytest.mark.parametrize("before", [HERE, "import fedge.server_app", "import fedge.client_app"])
+def test_processes_of_flower_end(before):
+    assert ended(before, 60.0) == 0
+
+
+def test_a_process_without_grpc_ends():
+    assert subprocess.run([sys.executable, "-c", HERE], check=False, timeout=60).returncode == 0
